@@ -34,6 +34,7 @@ from controller.devices.engine import (
     Recording,
     RegistryLogin,
     Scope,
+    ScopeState,
     ServerImage,
 )
 from controller.devices.openflow.rules.program import FlowProgram, diff
@@ -261,6 +262,19 @@ class SimEngine:
         """Thaw a job."""
         self._set(job, RankState.RUNNING)
 
+    async def freeze_scope(
+        self, scope: str, servers: Collection[str], settle_s: float = 0.0
+    ) -> bool | None:
+        """Freeze nothing: every job is the simulation's own."""
+        return True
+
+    async def thaw_scope(self, scope: str, servers: Collection[str]) -> None:
+        """Thaw nothing."""
+
+    async def scopes(self, timeout_s: float) -> Mapping[str, Mapping[str, ScopeState]]:
+        """Return that no server has a scope."""
+        return {}
+
     def _set(self, job: str, state: RankState) -> None:
         rank = 0
         while (job, rank) in self.statuses:
@@ -300,6 +314,10 @@ class SimEngine:
 
     def unfit(self) -> Mapping[str, str]:
         """Return that every endpoint is fit."""
+        return {}
+
+    def carriers(self) -> Mapping[str, bool]:
+        """Return nothing: no NIC is known."""
         return {}
 
     def placed(self, job: str, servers: Collection[str]) -> None:

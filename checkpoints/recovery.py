@@ -28,8 +28,6 @@ class Marks:
     """The containers run."""
     imported: float
     """The program's framework is imported."""
-    loaded: float
-    """The program has loaded the checkpoint."""
     stepped: float
     """The first new step is done."""
 
@@ -39,11 +37,11 @@ class Recovery:
     """A finished recovery. Raises ValueError when its figures do not add up.
 
     Fetching runs beside stopping and light: the longer of the two counts, so
-    ``total = detect + decide + max(stop + light, fetch) + start + import + load + first step``.
+    ``total = detect + decide + max(stop + light, fetch) + start + import + first step``.
     """
 
-    step_failed: int
-    """The last step that was done before the failure."""
+    step_written: int
+    """The last step that was written before the failure."""
     step_restored: int
     """0 for a start from nothing."""
     steps_lost: int
@@ -54,8 +52,8 @@ class Recovery:
     fetch_s: float
     start_s: float
     import_s: float
-    load_s: float
     first_step_s: float
+    """With the loading of the checkpoint, which shows nowhere."""
     total_s: float
 
     def __post_init__(self) -> None:
@@ -67,18 +65,17 @@ class Recovery:
             self.fetch_s,
             self.start_s,
             self.import_s,
-            self.load_s,
             self.first_step_s,
         )
         if not all(math.isfinite(phase) and phase >= 0 for phase in phases):
             raise ValueError("a phase of a recovery has no length: a mark is missing or misplaced")
         if abs(self.total_s - self.path_s) > SLACK_S + 1e-9 * abs(self.total_s):
             raise ValueError(f"the phases take {self.path_s} s and the recovery {self.total_s} s")
-        if not 0 <= self.step_restored <= self.step_failed:
+        if not 0 <= self.step_restored <= self.step_written:
             raise ValueError(
-                f"step {self.step_restored} is restored of a job that failed at {self.step_failed}"
+                f"step {self.step_restored} is restored where {self.step_written} was written last"
             )
-        if self.steps_lost != self.step_failed - self.step_restored:
+        if self.steps_lost != self.step_written - self.step_restored:
             raise ValueError(f"{self.steps_lost} steps lost is not what the steps say")
 
     @property
@@ -90,23 +87,22 @@ class Recovery:
             + max(self.stop_s + self.light_s, self.fetch_s)
             + self.start_s
             + self.import_s
-            + self.load_s
             + self.first_step_s
         )
 
     @property
     def own_s(self) -> float:
-        """Lightloom's part: all but the program's import, load and first step."""
-        return self.path_s - self.import_s - self.load_s - self.first_step_s
+        """Lightloom's part: all but the program's import and first step."""
+        return self.path_s - self.import_s - self.first_step_s
 
 
-def recovery(step_failed: int, step_restored: int, marks: Marks) -> Recovery:
+def recovery(step_written: int, step_restored: int, marks: Marks) -> Recovery:
     """Make the row from the moments of a recovery. Raises ValueError when they are out of order."""
     ready = max(marks.lit, marks.fetched)
     return Recovery(
-        step_failed=step_failed,
+        step_written=step_written,
         step_restored=step_restored,
-        steps_lost=step_failed - step_restored,
+        steps_lost=step_written - step_restored,
         detect_s=marks.detected - marks.failed,
         decide_s=marks.decided - marks.detected,
         stop_s=marks.stopped - marks.decided,
@@ -114,7 +110,6 @@ def recovery(step_failed: int, step_restored: int, marks: Marks) -> Recovery:
         fetch_s=marks.fetched - marks.decided,
         start_s=marks.started - ready,
         import_s=marks.imported - marks.started,
-        load_s=marks.loaded - marks.imported,
-        first_step_s=marks.stepped - marks.loaded,
+        first_step_s=marks.stepped - marks.imported,
         total_s=marks.stepped - marks.failed,
     )

@@ -30,6 +30,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="container_mgr", description="The per-server agent.")
     parser.add_argument("--server", required=True, help="this server's name in the site file")
     parser.add_argument("--listen", default="127.0.0.1:7701", metavar="HOST:PORT")
+    parser.add_argument(
+        "--transfer",
+        default="",
+        metavar="HOST:PORT",
+        help="where parts of checkpoints are given to other agents; default: the host of --listen"
+        " and any port",
+    )
     parser.add_argument("--nic-netns", help="network namespace of the server's NICs")
     parser.add_argument("--docker-host", help="URL of the Docker Engine")
     parser.add_argument("--endpoints", default="", help="NAME=NIC,… or a JSON list")
@@ -91,6 +98,13 @@ def main() -> int:
         help="keeps the output of removed containers;"
         " default: /var/lib/lightloom/agent-SERVER/logs, or logs in --state-dir if that is given",
     )
+    parser.add_argument(
+        "--checkpoint-dir",
+        type=Path,
+        metavar="DIR",
+        help="keeps the checkpoints of ranks; default: /var/lib/lightloom/agent-SERVER/checkpoints,"
+        " or checkpoints in --state-dir if that is given",
+    )
     kept = LogLimits()
     parser.add_argument(
         "--keep-logs", type=float, default=kept.keep_s, metavar="SECONDS",
@@ -117,6 +131,26 @@ def main() -> int:
         metavar="TIME",
         help="remove pulled images that no job has used for this long, e.g. 14d (default: never)",
     )
+    parser.add_argument(
+        "--observe",
+        default="",
+        metavar="slurm",
+        help="the controller may freeze and thaw the processes of this scheduler's jobs"
+        " (default: of none)",
+    )
+    parser.add_argument(
+        "--observe-nodes",
+        default="",
+        metavar="NODE,...",
+        help="with several slurmd on this machine: the nodes of this server (default: all)",
+    )
+    parser.add_argument(
+        "--observe-below",
+        default="",
+        metavar="CGROUP",
+        help="the cgroup below which the scheduler makes its own, e.g. when its daemons run in a"
+        " container (default: the top)",
+    )
     options = parser.parse_args()
     structlog.configure(
         processors=log_processors(),
@@ -128,6 +162,7 @@ def main() -> int:
             AgentConfig(
                 server=options.server,
                 listen=options.listen,
+                transfer=options.transfer,
                 nic_netns=options.nic_netns,
                 docker_host=options.docker_host,
                 endpoints=parse_endpoints(options.endpoints),
@@ -141,9 +176,13 @@ def main() -> int:
                 volumes=parse_volumes(options.volume, options.volumes),
                 users=parse_users(options.user, options.uids),
                 log_dir=options.log_dir,
+                checkpoint_dir=options.checkpoint_dir,
                 logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
                 image_space_bytes=options.image_space,
                 keep_images_s=options.keep_images,
+                observe=options.observe,
+                observe_nodes=[n.strip() for n in options.observe_nodes.split(",") if n.strip()],
+                observe_below=options.observe_below,
                 ready=_print_ready,
             )
         )

@@ -16,6 +16,7 @@ import grpc
 import structlog
 
 from container_mgr import users
+from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits, cgroup_parent
 from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
@@ -26,6 +27,7 @@ from container_mgr.hardware.nic import NETNS_DIR, Nics
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY
 from container_mgr.images.kept import KeepPolicy, KeptImages
 from container_mgr.images.pulls import Pulls
+from container_mgr.kernel import cgroup
 from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.quotas import QuotaWatch
@@ -33,6 +35,9 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.recordings import shown
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
+from container_mgr.scopes.scopes import Scopes
+from container_mgr.scopes.slurm import NODE, SlurmGroups
+from container_mgr.transfers.mover import Mover
 from container_mgr.users import DEFAULT, Users
 from container_mgr.values import Attach, LogLimits, ServedEndpoint
 from container_mgr.volumes import offers
@@ -75,6 +80,9 @@ class AgentConfig:
     server: str
     tls: Path
     listen: str = "127.0.0.1:7701"
+    transfer: str = ""
+    """HOST:PORT at which parts of checkpoints are given to other agents; the host of ``listen``
+    and any port if absent."""
     nic_netns: str | None = None
     docker_host: str | None = None
     endpoints: Sequence[ServedEndpoint] = ()
@@ -94,11 +102,19 @@ class AgentConfig:
     """The users that ranks run as."""
     log_dir: Path | None = None
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
+    checkpoint_dir: Path | None = None
+    """Where checkpoints of ranks are kept; see :attr:`checkpoints_directory`."""
     logs: LogLimits = field(default_factory=LogLimits)
     image_space_bytes: int | None = None
     """Most bytes of images that this agent pulled; None for no limit."""
     keep_images_s: float | None = None
     """Longest time that a pulled image stays unused; None for ever."""
+    observe: str = ""
+    """The other scheduler whose jobs the agent may freeze and thaw: ``slurm``; none when empty."""
+    observe_nodes: Sequence[str] = ()
+    """Its nodes that are this server, when other agents serve others of the same machine."""
+    observe_below: str = ""
+    """The cgroup below which it makes its own; empty for the top."""
     dev: Path = Path("/dev")
     ready: Callable[[str], None] = field(default=lambda address: None)
     """Called with the agent's address once it accepts calls."""
@@ -114,6 +130,13 @@ class AgentConfig:
         beside = self.state_dir / "logs" if self.state_dir else None
         return self.log_dir or beside or Path(f"/var/lib/lightloom/agent-{self.server}/logs")
 
+    @property
+    def checkpoints_directory(self) -> Path:
+        """The directory of ranks' checkpoints: on disk, and where those in memory are mounted."""
+        beside = self.state_dir / "checkpoints" if self.state_dir else None
+        usual = Path(f"/var/lib/lightloom/agent-{self.server}/checkpoints")
+        return self.checkpoint_dir or beside or usual
+
 
 def run(config: AgentConfig) -> None:
     """Serve until SIGTERM or SIGINT. Containers keep running. Raises AgentStartError."""
@@ -124,12 +147,11 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
     """Serve until ``stop`` is set. Raises AgentStartError."""
     check(config)
     credentials = _credentials(config)
+    scopes = _scopes(config)
     async with AsyncExitStack() as closing:
         engine = DockerHost(config.docker_host, config.engine_timeout_s)
         closing.callback(engine.close)
-        gpus = Gpus(
-            [e.gpu_uuid for e in config.endpoints if e.gpu_uuid], library=config.nvml_library
-        )
+        gpus = Gpus([e.watched for e in config.endpoints if e.watched], library=config.nvml_library)
         closing.callback(gpus.stop)
         gpus.start()
         fence = Fence(config.directory / "term")
@@ -138,6 +160,11 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
             inventory = _inventory(config, facts, gpus)
             volumes = _volumes(config, facts)
             closing.callback(volumes.close)
+            checkpoints = _checkpoints(config, facts)
+            closing.push_async_callback(checkpoints.close)
+            await checkpoints.recover()
+            mover = await _mover(config, checkpoints, volumes, credentials)
+            closing.push_async_callback(mover.close)
             ranks = Ranks(
                 engine=engine,
                 nics=Nics(config.server, config.nic_netns),
@@ -145,6 +172,8 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 host=_host(config, facts),
                 fence=fence,
                 volumes=volumes,
+                checkpoints=checkpoints,
+                transfers=mover,
                 state_dir=config.directory,
                 log_dir=config.logs_directory,
             )
@@ -160,11 +189,23 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         await kept.load()
         pulls = Pulls(engine, kept)
         closing.push_async_callback(pulls.close)
-        service = AgentService(config.server, engine, ranks, inventory, pulls=pulls, kept=kept)
+        service = AgentService(
+            config.server,
+            engine,
+            ranks,
+            inventory,
+            pulls=pulls,
+            kept=kept,
+            checkpoints=checkpoints,
+            transfers=mover,
+            scopes=scopes,
+        )
         watch = QuotaWatch(volumes, ranks.observe, ranks.end)
         recordings = ranks.recordings
         chores = [service.sample_forever(), _prune_forever(ranks), kept.run()]
         chores += [recordings.run_reads(), recordings.run_looks(), recordings.run_asks()]
+        if scopes is not None:
+            chores.append(scopes.hold_forever())
         if config.volumes:
             chores += [watch.enforce_forever(), watch.measure_forever()]
         for chore in chores:
@@ -265,6 +306,48 @@ def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:
     return Volumes(_offers(config), remapped=facts.remapped_base)
 
 
+def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
+    return Checkpoints(
+        config.checkpoints_directory,
+        endpoints={endpoint.name for endpoint in config.endpoints} or None,
+        remapped=facts.remapped_base,
+        remaps=facts.remapped_users,
+    )
+
+
+async def _mover(
+    config: AgentConfig, checkpoints: Checkpoints, volumes: Volumes, credentials: Credentials
+) -> Mover:
+    host, _, port = (config.transfer or f"{config.listen.rpartition(':')[0]}:0").rpartition(":")
+    address = (host.strip("[]"), int(port))
+    mover = Mover(checkpoints, volumes, config.server, credentials, address=address)
+    try:
+        await mover.start()
+    except OSError as error:
+        raise AgentStartError(
+            "conflict",
+            config.transfer or host,
+            f"parts of checkpoints cannot be given there: {error.strerror}",
+            "choose another address with --transfer HOST:PORT",
+        ) from error
+    return mover
+
+
+def _scopes(config: AgentConfig) -> Scopes | None:
+    if not config.observe:
+        return None
+    hierarchies = cgroup.freezer_hierarchies()
+    if not hierarchies:
+        raise AgentStartError(
+            "unavailable",
+            "--observe",
+            "no cgroup hierarchy with a freezer is mounted writable",
+            "run the agent on the server itself, not in a container without its /sys/fs/cgroup",
+        )
+    places = [(version, path / config.observe_below) for version, path in hierarchies]
+    return Scopes(SlurmGroups(places, config.observe_nodes))
+
+
 def _offers(config: AgentConfig) -> Mapping[str, Offer]:
     try:
         return offers.check(config.volumes)
@@ -297,11 +380,12 @@ def _bind(server: grpc.aio.Server, address: str, credentials: Credentials) -> in
 
 def check(config: AgentConfig) -> None:
     """Raise AgentStartError for a configuration that cannot work or is not allowed."""
-    _, _, port = config.listen.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise AgentStartError(
-            "invalid", config.listen, "the listen address must be HOST:PORT", "e.g. 127.0.0.1:7701"
-        )
+    for address in (config.listen, *([config.transfer] if config.transfer else [])):
+        _, colon, port = address.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise AgentStartError(
+                "invalid", address, "the listen address must be HOST:PORT", "e.g. 127.0.0.1:7701"
+            )
     invalid = next((r for r in config.registries if not images.is_registry(r)), None)
     if invalid is not None:
         raise AgentStartError(
@@ -311,6 +395,7 @@ def check(config: AgentConfig) -> None:
             "HOST[:PORT][/PATH] in lower case, e.g. registry.example:5000/team",
         )
     _offers(config)
+    _check_observed(config)
     logs = config.logs
     if logs.keep_s <= 0 or not MIN_LOG_BYTES <= logs.rank_bytes <= logs.total_bytes:
         raise AgentStartError(
@@ -329,6 +414,28 @@ def check(config: AgentConfig) -> None:
             config.nic_netns,
             "this network namespace does not exist",
             "`ip netns list` shows the existing ones",
+        )
+
+
+def _check_observed(config: AgentConfig) -> None:
+    if config.observe not in ("", "slurm"):
+        raise AgentStartError(
+            "invalid", "--observe", f"{config.observe!r} is not a scheduler", "--observe slurm"
+        )
+    if config.observe_below.startswith("/") or ".." in config.observe_below.split("/"):
+        raise AgentStartError(
+            "invalid",
+            "--observe-below",
+            f"{config.observe_below!r} is no path below the top of the cgroups",
+            "as in /proc/PID/cgroup of slurmd, without the first slash",
+        )
+    invalid = next((n for n in config.observe_nodes if not NODE.fullmatch(n)), None)
+    if invalid is not None or (config.observe_nodes and not config.observe):
+        raise AgentStartError(
+            "invalid",
+            "--observe-nodes",
+            f"{invalid!r} is not the name of a node" if invalid is not None else "of no scheduler",
+            "NodeName of each node in slurm.conf: --observe slurm --observe-nodes n0,n1",
         )
 
 
@@ -384,6 +491,7 @@ def _endpoint(item: Any) -> ServedEndpoint:
         gpu_uuid=str(item.get("gpu_uuid", "")),
         emulated=bool(item.get("emulated", False)),
         attach=Attach(item.get("attach", Attach.MOVE)),
+        stand_in=str(item.get("stand_in", "")),
     )
 
 

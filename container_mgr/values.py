@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from checkpoints.ledger import Key
+
 PREFIX = "ll-"
 """The prefix of every name that the agent creates on a machine."""
 
@@ -37,6 +39,14 @@ class Record(StrEnum):
     """Also windows of TensorFlow's profiler."""
 
 
+class Where(StrEnum):
+    """Where a rank's checkpoints are kept on its server."""
+
+    MEMORY = "memory"
+    """They outlive containers and the agent, not the server."""
+    DISK = "disk"
+
+
 class Attach(StrEnum):
     """How a container receives its data NIC."""
 
@@ -55,6 +65,13 @@ class ServedEndpoint:
     gpu_uuid: str = ""
     emulated: bool = False
     attach: Attach = Attach.MOVE
+    stand_in: str = ""
+    """NVML UUID whose health is that of an emulated endpoint; no rank is given it."""
+
+    @property
+    def watched(self) -> str:
+        """NVML UUID whose health is the endpoint's; empty when nothing watches it."""
+        return self.gpu_uuid or self.stand_in
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,6 +101,8 @@ class Health:
     endpoint: str
     ok: bool = True
     reason: str = ""
+    carrier: bool | None = None
+    """Of its rank's NIC; None when none runs, or when it cannot be read."""
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -182,6 +201,21 @@ class BoundVolume:
 
 
 @dataclass(slots=True, frozen=True)
+class RankCheckpoint:
+    """What a rank needs for its checkpoints; see ``RankCheckpoint`` in protos/agent.proto."""
+
+    folder: str
+    """Names the job's folders on every server."""
+    ranks: int
+    rule: str
+    where: Where
+    size_bytes: int
+    key: bytes = field(repr=False)
+    """Authorises transfers of this job's parts."""
+    resumed: Key | None = None
+
+
+@dataclass(slots=True, frozen=True)
 class RegistryLogin:
     """A user of a registry. Kept in memory only, for one request."""
 
@@ -211,6 +245,7 @@ class RankSpec:
     record: Record = Record.OFF
     probe: bool = False
     """It sees the files of the package ``probe``."""
+    checkpoint: RankCheckpoint | None = None
 
     def digest(self) -> str:
         """Return a digest that differs from other specifications with the same key.
@@ -219,6 +254,10 @@ class RankSpec:
         found from its digest.
         """
         fields = asdict(self) | {"secrets": sorted(self.secrets)}
+        if self.checkpoint is None:
+            del fields["checkpoint"]  # agents without it made the same digest
+        else:
+            del fields["checkpoint"]["key"]
         if not self.probe and self.record is Record.OFF:
             del fields["record"], fields["probe"]  # agents without them made the same digest
         text = json.dumps(fields, sort_keys=True)
@@ -239,6 +278,7 @@ class RankSpec:
             LABEL + "nic": json.dumps(asdict(self.nic), sort_keys=True),
             LABEL + "volumes": json.dumps([asdict(mount) for mount in self.volumes]),
             LABEL + "record": self.record,
+            LABEL + "folder": self.checkpoint.folder if self.checkpoint else "",
             LABEL + "share": "" if self.emulated_share is None else f"{self.emulated_share:g}",
         }
 
@@ -274,6 +314,8 @@ class Container:
     """Why its communication cannot be recorded."""
     profiler_port: int = 0
     """Where its TensorFlow is asked for windows of its profiler; 0 for nowhere."""
+    folder: str = ""
+    """The folder of its job's checkpoints; empty without them."""
 
     @property
     def alive(self) -> bool:

@@ -21,6 +21,24 @@ class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATE_RUNNING: _ClassVar[State]
     STATE_PAUSED: _ClassVar[State]
     STATE_EXITED: _ClassVar[State]
+
+class ScopeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCOPE_STATE_UNSPECIFIED: _ClassVar[ScopeState]
+    SCOPE_STATE_RUNNING: _ClassVar[ScopeState]
+    SCOPE_STATE_FROZEN: _ClassVar[ScopeState]
+    SCOPE_STATE_PARTLY: _ClassVar[ScopeState]
+
+class HoldingKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOLDING_UNSPECIFIED: _ClassVar[HoldingKind]
+    HOLDING_OWN: _ClassVar[HoldingKind]
+    HOLDING_COPY: _ClassVar[HoldingKind]
+    HOLDING_PARITY: _ClassVar[HoldingKind]
+    HOLDING_STORED: _ClassVar[HoldingKind]
+    HOLDING_AWAITS: _ClassVar[HoldingKind]
+    HOLDING_MISSING: _ClassVar[HoldingKind]
+    HOLDING_REFUSED: _ClassVar[HoldingKind]
 SCOPE_SITE: Scope
 SCOPE_PROJECT: Scope
 SCOPE_JOB: Scope
@@ -30,6 +48,18 @@ STATE_CREATED: State
 STATE_RUNNING: State
 STATE_PAUSED: State
 STATE_EXITED: State
+SCOPE_STATE_UNSPECIFIED: ScopeState
+SCOPE_STATE_RUNNING: ScopeState
+SCOPE_STATE_FROZEN: ScopeState
+SCOPE_STATE_PARTLY: ScopeState
+HOLDING_UNSPECIFIED: HoldingKind
+HOLDING_OWN: HoldingKind
+HOLDING_COPY: HoldingKind
+HOLDING_PARITY: HoldingKind
+HOLDING_STORED: HoldingKind
+HOLDING_AWAITS: HoldingKind
+HOLDING_MISSING: HoldingKind
+HOLDING_REFUSED: HoldingKind
 
 class CommandRequest(_message.Message):
     __slots__ = ()
@@ -82,14 +112,16 @@ class Endpoint(_message.Message):
     def __init__(self, name: _Optional[str] = ..., nic: _Optional[str] = ..., gpu_uuid: _Optional[str] = ..., emulated: _Optional[bool] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., rdma_device: _Optional[str] = ..., mtu: _Optional[int] = ...) -> None: ...
 
 class Health(_message.Message):
-    __slots__ = ("endpoint", "ok", "reason")
+    __slots__ = ("endpoint", "ok", "reason", "carrier")
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CARRIER_FIELD_NUMBER: _ClassVar[int]
     endpoint: str
     ok: bool
     reason: str
-    def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    carrier: bool
+    def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ..., carrier: _Optional[bool] = ...) -> None: ...
 
 class ImageRequest(_message.Message):
     __slots__ = ("image", "refresh", "resolve", "login")
@@ -196,7 +228,7 @@ class Limits(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe", "checkpoint")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -228,6 +260,7 @@ class Rank(_message.Message):
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -245,7 +278,34 @@ class Rank(_message.Message):
     secrets: _containers.ScalarMap[str, str]
     record: str
     probe: bool
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ...) -> None: ...
+    checkpoint: RankCheckpoint
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ..., checkpoint: _Optional[_Union[RankCheckpoint, _Mapping]] = ...) -> None: ...
+
+class RankCheckpoint(_message.Message):
+    __slots__ = ("folder", "ranks", "rule", "where", "size_bytes", "key", "resumed")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    ranks: int
+    rule: str
+    where: str
+    size_bytes: int
+    key: bytes
+    resumed: StepKey
+    def __init__(self, folder: _Optional[str] = ..., ranks: _Optional[int] = ..., rule: _Optional[str] = ..., where: _Optional[str] = ..., size_bytes: _Optional[int] = ..., key: _Optional[bytes] = ..., resumed: _Optional[_Union[StepKey, _Mapping]] = ...) -> None: ...
+
+class StepKey(_message.Message):
+    __slots__ = ("step", "epoch")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    epoch: int
+    def __init__(self, step: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class VolumeMount(_message.Message):
     __slots__ = ("volume", "path", "read_only", "scope", "owner", "quota_bytes", "read_bps", "write_bps")
@@ -364,6 +424,48 @@ class RanksReply(_message.Message):
     health: _containers.RepeatedCompositeFieldContainer[Health]
     settled: bool
     def __init__(self, ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., faults: _Optional[_Iterable[_Union[Fault, _Mapping]]] = ..., health: _Optional[_Iterable[_Union[Health, _Mapping]]] = ..., settled: _Optional[bool] = ...) -> None: ...
+
+class FreezeScopeRequest(_message.Message):
+    __slots__ = ("scope", "settle_s")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_S_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    settle_s: float
+    def __init__(self, scope: _Optional[str] = ..., settle_s: _Optional[float] = ...) -> None: ...
+
+class ThawScopeRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    def __init__(self, scope: _Optional[str] = ...) -> None: ...
+
+class ScopeReply(_message.Message):
+    __slots__ = ("faults", "settled")
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    faults: _containers.RepeatedCompositeFieldContainer[Fault]
+    settled: bool
+    def __init__(self, faults: _Optional[_Iterable[_Union[Fault, _Mapping]]] = ..., settled: _Optional[bool] = ...) -> None: ...
+
+class ScopesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ScopesReply(_message.Message):
+    __slots__ = ("observes", "scopes")
+    OBSERVES_FIELD_NUMBER: _ClassVar[int]
+    SCOPES_FIELD_NUMBER: _ClassVar[int]
+    observes: bool
+    scopes: _containers.RepeatedCompositeFieldContainer[ScopeEntry]
+    def __init__(self, observes: _Optional[bool] = ..., scopes: _Optional[_Iterable[_Union[ScopeEntry, _Mapping]]] = ...) -> None: ...
+
+class ScopeEntry(_message.Message):
+    __slots__ = ("scope", "state")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    state: ScopeState
+    def __init__(self, scope: _Optional[str] = ..., state: _Optional[_Union[ScopeState, str]] = ...) -> None: ...
 
 class TelemetryRequest(_message.Message):
     __slots__ = ()
@@ -696,3 +798,242 @@ class ExecEnd(_message.Message):
     exit_code: int
     reason: str
     def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class HoldingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HoldingsBatch(_message.Message):
+    __slots__ = ("holdings", "caught_up", "transfer_port", "boot_id")
+    HOLDINGS_FIELD_NUMBER: _ClassVar[int]
+    CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_PORT_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    holdings: _containers.RepeatedCompositeFieldContainer[Holding]
+    caught_up: bool
+    transfer_port: int
+    boot_id: str
+    def __init__(self, holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., transfer_port: _Optional[int] = ..., boot_id: _Optional[str] = ...) -> None: ...
+
+class Holding(_message.Message):
+    __slots__ = ("folder", "step", "rank", "endpoint", "kind", "digest", "bytes", "covers", "why", "written_s", "seen_at")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    COVERS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_S_FIELD_NUMBER: _ClassVar[int]
+    SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    step: StepKey
+    rank: int
+    endpoint: str
+    kind: HoldingKind
+    digest: str
+    bytes: int
+    covers: _containers.RepeatedCompositeFieldContainer[Member]
+    why: str
+    written_s: float
+    seen_at: float
+    def __init__(self, folder: _Optional[str] = ..., step: _Optional[_Union[StepKey, _Mapping]] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., kind: _Optional[_Union[HoldingKind, str]] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., covers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., why: _Optional[str] = ..., written_s: _Optional[float] = ..., seen_at: _Optional[float] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("rank", "digest", "bytes")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    digest: str
+    bytes: int
+    def __init__(self, rank: _Optional[int] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("rank", "digest", "bytes", "address", "endpoint", "server")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    digest: str
+    bytes: int
+    address: str
+    endpoint: str
+    server: str
+    def __init__(self, rank: _Optional[int] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., address: _Optional[str] = ..., endpoint: _Optional[str] = ..., server: _Optional[str] = ...) -> None: ...
+
+class KeepRequest(_message.Message):
+    __slots__ = ("folder", "keeps", "pace_bps")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_FIELD_NUMBER: _ClassVar[int]
+    PACE_BPS_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    keeps: _containers.RepeatedCompositeFieldContainer[Keep]
+    pace_bps: int
+    def __init__(self, folder: _Optional[str] = ..., keeps: _Optional[_Iterable[_Union[Keep, _Mapping]]] = ..., pace_bps: _Optional[int] = ...) -> None: ...
+
+class Keep(_message.Message):
+    __slots__ = ("rank", "step", "copy", "parity", "store")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    PARITY_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    step: StepKey
+    copy: Source
+    parity: Ring
+    store: VolumeMount
+    def __init__(self, rank: _Optional[int] = ..., step: _Optional[_Union[StepKey, _Mapping]] = ..., copy: _Optional[_Union[Source, _Mapping]] = ..., parity: _Optional[_Union[Ring, _Mapping]] = ..., store: _Optional[_Union[VolumeMount, _Mapping]] = ...) -> None: ...
+
+class Ring(_message.Message):
+    __slots__ = ("members",)
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, members: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class KeepReply(_message.Message):
+    __slots__ = ("faults",)
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    faults: _containers.RepeatedCompositeFieldContainer[Fault]
+    def __init__(self, faults: _Optional[_Iterable[_Union[Fault, _Mapping]]] = ...) -> None: ...
+
+class CloseStepRequest(_message.Message):
+    __slots__ = ("folder", "step")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    step: StepKey
+    def __init__(self, folder: _Optional[str] = ..., step: _Optional[_Union[StepKey, _Mapping]] = ...) -> None: ...
+
+class CloseStepReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("folder", "key", "step", "where", "size_bytes", "gets")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GETS_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    key: bytes
+    step: StepKey
+    where: str
+    size_bytes: int
+    gets: _containers.RepeatedCompositeFieldContainer[Get]
+    def __init__(self, folder: _Optional[str] = ..., key: _Optional[bytes] = ..., step: _Optional[_Union[StepKey, _Mapping]] = ..., where: _Optional[str] = ..., size_bytes: _Optional[int] = ..., gets: _Optional[_Iterable[_Union[Get, _Mapping]]] = ...) -> None: ...
+
+class Get(_message.Message):
+    __slots__ = ("rank", "endpoint", "part", "digest", "bytes", "local", "rebuild", "store")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    REBUILD_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    endpoint: str
+    part: int
+    digest: str
+    bytes: int
+    local: str
+    rebuild: Rebuild
+    store: VolumeMount
+    def __init__(self, rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., part: _Optional[int] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., local: _Optional[str] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., store: _Optional[_Union[VolumeMount, _Mapping]] = ..., **kwargs) -> None: ...
+
+class Rebuild(_message.Message):
+    __slots__ = ("covers", "parts", "parities")
+    COVERS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PARITIES_FIELD_NUMBER: _ClassVar[int]
+    covers: _containers.RepeatedCompositeFieldContainer[Member]
+    parts: _containers.RepeatedCompositeFieldContainer[Source]
+    parities: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, covers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., parities: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+
+class FetchProgress(_message.Message):
+    __slots__ = ("bytes_done", "bytes_total", "done", "faults")
+    BYTES_DONE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
+    bytes_done: int
+    bytes_total: int
+    done: bool
+    faults: _containers.RepeatedCompositeFieldContainer[FetchFault]
+    def __init__(self, bytes_done: _Optional[int] = ..., bytes_total: _Optional[int] = ..., done: _Optional[bool] = ..., faults: _Optional[_Iterable[_Union[FetchFault, _Mapping]]] = ...) -> None: ...
+
+class FetchFault(_message.Message):
+    __slots__ = ("rank", "part", "endpoint", "message")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    part: int
+    endpoint: str
+    message: str
+    def __init__(self, rank: _Optional[int] = ..., part: _Optional[int] = ..., endpoint: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class DropStepsRequest(_message.Message):
+    __slots__ = ("folder", "steps")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    steps: _containers.RepeatedCompositeFieldContainer[StepKey]
+    def __init__(self, folder: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[StepKey, _Mapping]]] = ...) -> None: ...
+
+class DropStepsReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VerifyStepsRequest(_message.Message):
+    __slots__ = ("folder", "step")
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    step: StepKey
+    def __init__(self, folder: _Optional[str] = ..., step: _Optional[_Union[StepKey, _Mapping]] = ...) -> None: ...
+
+class VerifyBatch(_message.Message):
+    __slots__ = ("verified",)
+    VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    verified: _containers.RepeatedCompositeFieldContainer[Verified]
+    def __init__(self, verified: _Optional[_Iterable[_Union[Verified, _Mapping]]] = ...) -> None: ...
+
+class Verified(_message.Message):
+    __slots__ = ("step", "rank", "endpoint", "kind", "damages")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DAMAGES_FIELD_NUMBER: _ClassVar[int]
+    step: StepKey
+    rank: int
+    endpoint: str
+    kind: HoldingKind
+    damages: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, step: _Optional[_Union[StepKey, _Mapping]] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., kind: _Optional[_Union[HoldingKind, str]] = ..., damages: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ForgetCheckpointsRequest(_message.Message):
+    __slots__ = ("folder",)
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    folder: str
+    def __init__(self, folder: _Optional[str] = ...) -> None: ...
+
+class ForgetCheckpointsReply(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: bool
+    def __init__(self, removed: _Optional[bool] = ...) -> None: ...

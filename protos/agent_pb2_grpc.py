@@ -84,6 +84,21 @@ class AgentStub:
                 request_serializer=protos_dot_agent__pb2.ObserveRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.RanksReply.FromString,
                 _registered_method=True)
+        self.FreezeScope = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/FreezeScope',
+                request_serializer=protos_dot_agent__pb2.FreezeScopeRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ScopeReply.FromString,
+                _registered_method=True)
+        self.ThawScope = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/ThawScope',
+                request_serializer=protos_dot_agent__pb2.ThawScopeRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ScopeReply.FromString,
+                _registered_method=True)
+        self.Scopes = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Scopes',
+                request_serializer=protos_dot_agent__pb2.ScopesRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ScopesReply.FromString,
+                _registered_method=True)
         self.Telemetry = channel.unary_stream(
                 '/lightloom.agent.v1.Agent/Telemetry',
                 request_serializer=protos_dot_agent__pb2.TelemetryRequest.SerializeToString,
@@ -113,6 +128,41 @@ class AgentStub:
                 '/lightloom.agent.v1.Agent/RemoveData',
                 request_serializer=protos_dot_agent__pb2.RemoveDataRequest.SerializeToString,
                 response_deserializer=protos_dot_agent__pb2.RemoveDataReply.FromString,
+                _registered_method=True)
+        self.Holdings = channel.unary_stream(
+                '/lightloom.agent.v1.Agent/Holdings',
+                request_serializer=protos_dot_agent__pb2.HoldingsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.HoldingsBatch.FromString,
+                _registered_method=True)
+        self.Keep = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/Keep',
+                request_serializer=protos_dot_agent__pb2.KeepRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.KeepReply.FromString,
+                _registered_method=True)
+        self.CloseStep = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/CloseStep',
+                request_serializer=protos_dot_agent__pb2.CloseStepRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.CloseStepReply.FromString,
+                _registered_method=True)
+        self.Fetch = channel.unary_stream(
+                '/lightloom.agent.v1.Agent/Fetch',
+                request_serializer=protos_dot_agent__pb2.FetchRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.FetchProgress.FromString,
+                _registered_method=True)
+        self.DropSteps = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/DropSteps',
+                request_serializer=protos_dot_agent__pb2.DropStepsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.DropStepsReply.FromString,
+                _registered_method=True)
+        self.VerifySteps = channel.unary_stream(
+                '/lightloom.agent.v1.Agent/VerifySteps',
+                request_serializer=protos_dot_agent__pb2.VerifyStepsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.VerifyBatch.FromString,
+                _registered_method=True)
+        self.ForgetCheckpoints = channel.unary_unary(
+                '/lightloom.agent.v1.Agent/ForgetCheckpoints',
+                request_serializer=protos_dot_agent__pb2.ForgetCheckpointsRequest.SerializeToString,
+                response_deserializer=protos_dot_agent__pb2.ForgetCheckpointsReply.FromString,
                 _registered_method=True)
 
 
@@ -190,6 +240,28 @@ class AgentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FreezeScope(self, request, context):
+        """Freeze and thaw all processes of a scope together, which another scheduler started: a job of
+        Slurm (`slurm:4711`). Steps that begin while it is frozen are frozen as well. Refused by an
+        agent that was not started with --observe.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ThawScope(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Scopes(self, request, context):
+        """Returns the scopes that have processes on this server, and whether they are frozen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Telemetry(self, request, context):
         """Streams one batch per second with a sample of every running rank.
         """
@@ -227,6 +299,59 @@ class AgentServicer:
 
     def RemoveData(self, request, context):
         """Removes the data of one owner. Refused while a container uses it; absent data is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Holdings(self, request, context):
+        """Streams what this server holds of jobs' checkpoints: first all of it, then `caught_up`, then
+        changes. Events may repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Keep(self, request, context):
+        """Says which copies and parities this server is to make now, and what to write to a store. Returns
+        when they are queued; Holdings tells what became of them. Replaces what was queued for the same
+        ranks; a transfer that runs goes on when it is named again, and ends otherwise.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseStep(self, request, context):
+        """Sums a step that awaited other ranks' files (rule dcp): its coordinator has closed it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Fetch(self, request, context):
+        """Puts parts of one step where ranks will start. Joins a running fetch of equal content. The last
+        message says what could not be had.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropSteps(self, request, context):
+        """Removes steps, the oldest first; absent ones are no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifySteps(self, request, context):
+        """Reads parts again and compares them with their manifests; a damaged one is no longer held.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetCheckpoints(self, request, context):
+        """Removes all of a job's checkpoint folders. Refused while one of its ranks runs here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -285,6 +410,21 @@ def add_AgentServicer_to_server(servicer, server):
                     request_deserializer=protos_dot_agent__pb2.ObserveRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.RanksReply.SerializeToString,
             ),
+            'FreezeScope': grpc.unary_unary_rpc_method_handler(
+                    servicer.FreezeScope,
+                    request_deserializer=protos_dot_agent__pb2.FreezeScopeRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.ScopeReply.SerializeToString,
+            ),
+            'ThawScope': grpc.unary_unary_rpc_method_handler(
+                    servicer.ThawScope,
+                    request_deserializer=protos_dot_agent__pb2.ThawScopeRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.ScopeReply.SerializeToString,
+            ),
+            'Scopes': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scopes,
+                    request_deserializer=protos_dot_agent__pb2.ScopesRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.ScopesReply.SerializeToString,
+            ),
             'Telemetry': grpc.unary_stream_rpc_method_handler(
                     servicer.Telemetry,
                     request_deserializer=protos_dot_agent__pb2.TelemetryRequest.FromString,
@@ -314,6 +454,41 @@ def add_AgentServicer_to_server(servicer, server):
                     servicer.RemoveData,
                     request_deserializer=protos_dot_agent__pb2.RemoveDataRequest.FromString,
                     response_serializer=protos_dot_agent__pb2.RemoveDataReply.SerializeToString,
+            ),
+            'Holdings': grpc.unary_stream_rpc_method_handler(
+                    servicer.Holdings,
+                    request_deserializer=protos_dot_agent__pb2.HoldingsRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.HoldingsBatch.SerializeToString,
+            ),
+            'Keep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Keep,
+                    request_deserializer=protos_dot_agent__pb2.KeepRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.KeepReply.SerializeToString,
+            ),
+            'CloseStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseStep,
+                    request_deserializer=protos_dot_agent__pb2.CloseStepRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.CloseStepReply.SerializeToString,
+            ),
+            'Fetch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=protos_dot_agent__pb2.FetchRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.FetchProgress.SerializeToString,
+            ),
+            'DropSteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropSteps,
+                    request_deserializer=protos_dot_agent__pb2.DropStepsRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.DropStepsReply.SerializeToString,
+            ),
+            'VerifySteps': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifySteps,
+                    request_deserializer=protos_dot_agent__pb2.VerifyStepsRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.VerifyBatch.SerializeToString,
+            ),
+            'ForgetCheckpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetCheckpoints,
+                    request_deserializer=protos_dot_agent__pb2.ForgetCheckpointsRequest.FromString,
+                    response_serializer=protos_dot_agent__pb2.ForgetCheckpointsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -597,6 +772,87 @@ class Agent:
             _registered_method=True)
 
     @staticmethod
+    def FreezeScope(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/FreezeScope',
+            protos_dot_agent__pb2.FreezeScopeRequest.SerializeToString,
+            protos_dot_agent__pb2.ScopeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ThawScope(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/ThawScope',
+            protos_dot_agent__pb2.ThawScopeRequest.SerializeToString,
+            protos_dot_agent__pb2.ScopeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scopes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Scopes',
+            protos_dot_agent__pb2.ScopesRequest.SerializeToString,
+            protos_dot_agent__pb2.ScopesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Telemetry(request,
             target,
             options=(),
@@ -748,6 +1004,195 @@ class Agent:
             '/lightloom.agent.v1.Agent/RemoveData',
             protos_dot_agent__pb2.RemoveDataRequest.SerializeToString,
             protos_dot_agent__pb2.RemoveDataReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Holdings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Holdings',
+            protos_dot_agent__pb2.HoldingsRequest.SerializeToString,
+            protos_dot_agent__pb2.HoldingsBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Keep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Keep',
+            protos_dot_agent__pb2.KeepRequest.SerializeToString,
+            protos_dot_agent__pb2.KeepReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/CloseStep',
+            protos_dot_agent__pb2.CloseStepRequest.SerializeToString,
+            protos_dot_agent__pb2.CloseStepReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/Fetch',
+            protos_dot_agent__pb2.FetchRequest.SerializeToString,
+            protos_dot_agent__pb2.FetchProgress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropSteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/DropSteps',
+            protos_dot_agent__pb2.DropStepsRequest.SerializeToString,
+            protos_dot_agent__pb2.DropStepsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifySteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/VerifySteps',
+            protos_dot_agent__pb2.VerifyStepsRequest.SerializeToString,
+            protos_dot_agent__pb2.VerifyBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetCheckpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/lightloom.agent.v1.Agent/ForgetCheckpoints',
+            protos_dot_agent__pb2.ForgetCheckpointsRequest.SerializeToString,
+            protos_dot_agent__pb2.ForgetCheckpointsReply.FromString,
             options,
             channel_credentials,
             insecure,

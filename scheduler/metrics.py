@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.model import Endpoint, Fabric, Job, Site
+from scheduler.model import Endpoint, Fabric, Job, Site, Spread, SpreadBy
 from scheduler.occupancy import all_homes
 
 
@@ -23,7 +23,8 @@ class SpanBound:
 
     With ``s`` members of which ``s_k`` hang on optical switch ``k``, and ``P_ak`` ports of
     aggregator ``a`` on ``k``: max(ceil(s / max P_a), max_k ceil(s_k / max_a P_ak)), and at
-    least the number of aggregators its hard-wired members are on.
+    least the number of aggregators its hard-wired members are on. With a spread over
+    aggregators also ceil(s / most), see ``least_apart``.
     """
 
     def __init__(self, site: Site) -> None:
@@ -31,21 +32,55 @@ class SpanBound:
         optical = {a.name: sum(a.ports.values()) for a in site.aggregators}
         # A site description may omit fixed_ports: count the hard-wired endpoints as well.
         fixed = {a.name: max(a.fixed_ports, wired[a.name]) for a in site.aggregators}
-        self._size = max((optical[name] + fixed[name] for name in optical), default=0)
+        self.widest = max((optical[name] + fixed[name] for name in optical), default=0)
+        """Ports of the largest aggregator."""
         self._optical = max(optical.values(), default=0)
         self._ports: Counter[str] = Counter()
         for aggregator in site.aggregators:
             for ocs, ports in aggregator.ports.items():
                 self._ports[ocs] = max(self._ports[ocs], ports)
 
-    def least(self, members: Sequence[Endpoint]) -> int:
-        """Return the bound for these endpoints; 0 for none."""
+    def least(
+        self,
+        members: Sequence[Endpoint],
+        spread: Spread | None = None,
+        homes: Mapping[str, str | None] | None = None,
+    ) -> int:
+        """Return the bound for these endpoints; 0 for none.
+
+        ``homes`` are the present ones: a job that has more under an aggregator than its spread
+        allows may keep them there.
+        """
+        if spread is not None and spread.by is SpreadBy.AGGREGATOR:
+            there = _count_homes(members, homes) if homes is not None else ()
+            return max(self.least(members), least_apart(len(members), spread.most, there))
         optical = Counter(e.ocs for e in members if e.ocs is not None)
         fixed = {e.fixed for e in members if e.fixed is not None}
-        bounds = [len(fixed), _ceil(len(members), self._size)]
+        bounds = [len(fixed), _ceil(len(members), self.widest)]
         bounds.append(_ceil(optical.total(), self._optical))
         bounds.extend(_ceil(count, self._ports[ocs]) for ocs, count in optical.items())
         return max(bounds)
+
+
+def _count_homes(members: Iterable[Endpoint], homes: Mapping[str, str | None]) -> Sequence[int]:
+    places = Counter(e.fixed or homes.get(e.name) for e in members)
+    places.pop(None, None)
+    return tuple(places.values())
+
+
+def least_apart(count: int, most: int, there: Iterable[int] = ()) -> int:
+    """Return the fewest aggregators for ``count`` members, at most ``most`` under each.
+
+    ``there`` counts the members under each aggregator now: more than ``most`` may stay, but
+    never more than there are.
+    """
+    aggregators = 0
+    for n in sorted(there, reverse=True):
+        if n <= most or count <= 0:
+            break
+        count -= n
+        aggregators += 1
+    return aggregators + -(-max(count, 0) // most)
 
 
 def _ceil(count: int, size: int) -> int:
@@ -53,12 +88,22 @@ def _ceil(count: int, size: int) -> int:
     return -(-count // size) if size > 0 else count
 
 
-def total_excess_span(site: Site, jobs: Iterable[Job], homes: Mapping[str, str | None]) -> int:
-    """Return the sum of the jobs' excess spans, unweighted."""
+def total_excess_span(
+    site: Site,
+    jobs: Iterable[Job],
+    homes: Mapping[str, str | None],
+    before: Mapping[str, str | None] | None = None,
+) -> int:
+    """Return the sum of the jobs' excess spans, unweighted.
+
+    ``before`` are the homes before a plan, which a job beyond its spread may keep.
+    """
     bound = SpanBound(site)
     by_name = {e.name: e for e in site.endpoints}
+    here = homes if before is None else before
     return sum(
-        span(job.endpoints, homes) - bound.least([by_name[n] for n in job.endpoints])
+        span(job.endpoints, homes)
+        - bound.least([by_name[n] for n in job.endpoints], job.spread, here)
         for job in jobs
     )
 

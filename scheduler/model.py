@@ -62,6 +62,35 @@ class TimeLimitAction(StrEnum):
     """Nothing: the limit is an estimate."""
 
 
+class OnLoss(StrEnum):
+    """What a job does that lost endpoints for which there is no spare."""
+
+    WAIT = "wait"
+    """It waits in the queue for as many endpoints as before."""
+    SHRINK = "shrink"
+    """It goes on with those that are left, if its checkpoint can be loaded by fewer ranks."""
+
+
+class SpreadBy(StrEnum):
+    """What a job's endpoints are spread over."""
+
+    SERVER = "server"
+    AGGREGATOR = "aggregator"
+    """Over aggregators, and over servers as well."""
+
+
+@dataclass(slots=True, frozen=True)
+class Spread:
+    """At most ``most`` (>= 1) of a job's endpoints share a server (or an aggregator).
+
+    It keeps copies of checkpoints apart: half the ranks for partners, one per set for XOR.
+    Dark endpoints share no aggregator.
+    """
+
+    by: SpreadBy
+    most: int
+
+
 @dataclass(slots=True, frozen=True)
 class Endpoint:
     """One schedulable resource with its own NIC port and fiber.
@@ -114,6 +143,10 @@ class Job:
     policy: Policy = Policy.PAUSE
     pinned: bool = False
     weight: float = 1.0
+    spread: Spread | None = None
+    """What every plan must keep true of it."""
+    spares: tuple[str, ...] = ()
+    """Endpoints reserved for it; they are in ``Fabric.unavailable`` until it ends."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -147,6 +180,21 @@ class Request:
     endpoints: tuple[str, ...] = ()
     volumes: frozenset[str] = frozenset()
     """Volumes that every endpoint's server must have."""
+    spread: Spread | None = None
+    spares: int = 0
+    """Idle endpoints reserved beside it, on whose light its place can be taken over."""
+    spares_needed: bool = True
+    """It waits for its spares; False takes those that there are."""
+
+    @property
+    def needed(self) -> int:
+        """Endpoints without which it waits."""
+        return self.count + (self.spares if self.spares_needed else 0)
+
+    @property
+    def pooled(self) -> int:
+        """Those of them that match it; beside named endpoints its spares are others."""
+        return self.count if self.endpoints else self.needed
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,6 +216,8 @@ class Placement:
     span: int = 1
     span_possible: int = 1
     """Lower bound on the span that a regroup can reach for these endpoints."""
+    spares: tuple[str, ...] = ()
+    """Idle endpoints reserved for the job."""
 
 
 @dataclass(slots=True, frozen=True)

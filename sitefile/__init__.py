@@ -1,5 +1,6 @@
 """Reads site and state files into frozen values, with errors that name file, path and fix."""
 
+from sitefile.engine import EnginePolicy
 from sitefile.errors import Problem, SiteFileError
 from sitefile.jobfile import job_schema, load_job
 from sitefile.load import load_planner_site, load_site, load_state
@@ -25,6 +26,7 @@ __all__ = [
     "EmulatedVolume",
     "Emulation",
     "EndpointCable",
+    "EnginePolicy",
     "PasswordRef",
     "Port",
     "Problem",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scheduler.queue.model import DEFAULT_PROJECT
+from sitefile.engine import engine_of, engine_problems
 from sitefile.errors import Problem
 from sitefile.logs import logs_of
 from sitefile.model import (
@@ -24,6 +25,7 @@ from sitefile.model import (
 )
 from sitefile.notices import receiver_of
 from sitefile.passwords import PasswordRef
+from sitefile.recovery import recovery_of
 from sitefile.registries import registries_of
 from sitefile.scheduling import scheduling_of
 from sitefile.schema import EmulationModel, SiteModel
@@ -158,6 +160,8 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
     _references(cabling, model)
     _registries(cabling, model)
     _receivers(cabling, model)
+    _spares(cabling, model)
+    _engine(cabling, model)
     if cabling.problems:
         return None, cabling.problems
     emulation = _emulation(model.emulation) if model.emulation else None
@@ -218,6 +222,8 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
         registries=registries_of(model.registries),
         secrets=Path(model.secrets.directory) if model.secrets else None,
         notices=tuple(receiver_of(notice) for notice in model.notices),
+        recovery=recovery_of(model.recovery),
+        engine=engine_of(model.engine),
     )
     return site, []
 
@@ -228,6 +234,26 @@ def _receivers(cabling: _Cabling, model: SiteModel) -> None:
         if model.projects and notice.project not in projects:
             text = f"unknown project {notice.project!r}"
             cabling.problem(f"notices[{i}].project", text, "add it to projects")
+
+
+def _spares(cabling: _Cabling, model: SiteModel) -> None:
+    known, seen = {endpoint.name for endpoint in model.endpoints}, set[str]()
+    for i, name in enumerate(model.recovery.spares):
+        path = f"recovery.spares[{i}]"
+        if name not in known:
+            cabling.problem(path, f"unknown endpoint {name!r}", "name one of endpoints")
+        elif name in seen:
+            cabling.problem(path, f"{name!r} is named twice", "name it once")
+        seen.add(name)
+
+
+def _engine(cabling: _Cabling, model: SiteModel) -> None:
+    if model.engine is None:
+        return
+    servers = {endpoint.name: endpoint.server for endpoint in model.endpoints}
+    spares = frozenset(model.recovery.spares)
+    for path, message, fix in engine_problems(model.engine, servers, spares):
+        cabling.problem(path, message, fix)
 
 
 def _emulation(model: EmulationModel) -> Emulation:

@@ -102,6 +102,63 @@ class VolumeModel(_Strict):
     )
 
 
+class LocalModel(_Strict):
+    """Where a rank's checkpoints are on its server."""
+
+    where: Literal["memory", "disk"] | None = Field(None, description="default: memory")
+    size: Bytes = Field(
+        description="of one rank, such as 8GiB: `keep` steps and one that is being written"
+    )
+    keep: Annotated[int, Field(ge=1, le=8, strict=True)] | None = Field(
+        None, description="complete steps that are kept; default: 2"
+    )
+
+
+class CopiesModel(_Strict):
+    """How a rank's part survives the loss of its server."""
+
+    scheme: Literal["single", "partner", "xor"] | None = Field(
+        None, description="default: partner, and single for a job of one rank"
+    )
+    apart: Literal["server", "aggregator"] | None = Field(
+        None, description="what a part and its copy must not share; default: server"
+    )
+    set: Annotated[int, Field(ge=2, le=16, strict=True)] | None = Field(
+        None, description="with xor: least number of ranks in a set; default: 4"
+    )
+
+
+class SharedModel(_Strict):
+    """A store that gets every n-th complete step."""
+
+    store: Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")] = Field(
+        description="a volume of the site"
+    )
+    every: Annotated[int, Field(ge=1, le=100_000, strict=True)] | None = Field(
+        None, description="default: 10"
+    )
+
+
+class CheckpointModel(_Strict):
+    """How the job's checkpoints are found whole, kept and copied."""
+
+    complete: (
+        Annotated[
+            str, StringConstraints(pattern=r"^(rename|dcp|orbax|keras|marker: ?[^/\s]{1,64})$")
+        ]
+        | None
+    ) = Field(
+        None,
+        description="what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: rename",
+    )
+    local: LocalModel
+    copies: CopiesModel | None = None
+    shared: SharedModel | None = None
+    replicas: Literal["distinct", "identical"] | None = Field(
+        None, description="identical: any rank's part is the whole state; default: distinct"
+    )
+
+
 class JobFileModel(_Strict):
     """A job."""
 
@@ -142,6 +199,20 @@ class JobFileModel(_Strict):
         Field(
             None, description="with policy restart: all ranks exit 0 within this time after SIGTERM"
         )
+    )
+    checkpoint: CheckpointModel | None = Field(
+        None, description="keep its checkpoints, so that it goes on when a rank dies"
+    )
+    spares: (
+        Annotated[int, Field(ge=0, le=64, strict=True)]
+        | Annotated[str, StringConstraints(pattern=r"^(6[0-4]|[1-5]?[0-9])\?$")]
+        | None
+    ) = Field(None, description="idle GPUs reserved for it; '1?' takes one only if there is one")
+    on_loss: Literal["wait", "shrink"] | None = Field(
+        None, description="without a spare: wait for as many GPUs as before, or go on with fewer"
+    )
+    at_least: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
+        None, description="ranks below which it does not shrink; default: 1"
     )
     time_limit_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
         None, description="maximum expected run time"
@@ -193,10 +264,30 @@ def request(job: JobFileModel) -> dict[str, Any]:
         "restart": job.restart,
         "dark_tolerance_s": job.dark_tolerance_s,
         "checkpoint_grace_s": job.checkpoint_grace_s,
+        "checkpoint": _checkpoint(job.checkpoint) if job.checkpoint else None,
+        **spares(job.spares),
+        "on_loss": job.on_loss,
+        "at_least": job.at_least,
         "time_limit_s": job.time_limit_s,
         "time_limit_action": job.time_limit_action,
     }
     return {key: value for key, value in said.items() if value is not None}
+
+
+def _checkpoint(model: CheckpointModel) -> dict[str, Any]:
+    said = model.model_dump(exclude_none=True)
+    said["local"]["size_bytes"] = said["local"].pop("size")
+    if "set" in (copies := said.get("copies", {})):
+        copies["set_size"] = copies.pop("set")
+    return said
+
+
+def spares(asked: int | str | None) -> dict[str, Any]:
+    """Return the fields of the request for ``1``, or ``1?`` for those that there are."""
+    if asked is None:
+        return {}
+    text = str(asked)
+    return {"spares": int(text.removesuffix("?")), "spares_needed": not text.endswith("?")}
 
 
 def command(setup: str | None, run: str | list[str] | None) -> list[str]:

@@ -16,6 +16,8 @@ from scheduler.model import (
     Objective,
     Policy,
     Site,
+    Spread,
+    SpreadBy,
 )
 from sitefile.cabling import cable
 from sitefile.errors import Problem, SiteFileError
@@ -69,9 +71,19 @@ def load_state(path: str | Path) -> tuple[Fabric, Limits]:
     fixed = {e.name: e.fixed for e in site.endpoints if e.fixed is not None}
     homes = {e.name: fixed.get(e.name, model.homes.get(e.name)) for e in site.endpoints}
     jobs = tuple(
-        Job(j.name, tuple(j.endpoints), Policy(j.policy), j.pinned, j.weight) for j in model.jobs
+        Job(
+            j.name,
+            tuple(j.endpoints),
+            Policy(j.policy),
+            j.pinned,
+            j.weight,
+            None if j.spread is None else Spread(SpreadBy(j.spread.by), j.spread.most),
+            tuple(j.spares),
+        )
+        for j in model.jobs
     )
-    return Fabric(site, homes, jobs), _limits(model.limits)
+    reserved = frozenset(name for job in jobs for name in job.spares)
+    return Fabric(site, homes, jobs, reserved), _limits(model.limits)
 
 
 def problems_of(error: ValidationError, *, schema: str = "lightloom schema") -> list[Problem]:
@@ -186,11 +198,11 @@ def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
     holder: dict[str, str] = {}
     names: set[str] = set()
     for i, job in enumerate(jobs):
-        if len(job.endpoints) > len(endpoints):
+        if len(job.endpoints) + len(job.spares) > len(endpoints):
             problems.append(
                 Problem(
                     f"jobs[{i}].endpoints",
-                    f"job {job.name!r} holds {len(job.endpoints)} endpoints,"
+                    f"job {job.name!r} holds {len(job.endpoints) + len(job.spares)} endpoints,"
                     f" the site has {len(endpoints)}",
                     "correct the list",
                 )
@@ -200,8 +212,10 @@ def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
             path = f"jobs[{i}].name"
             problems.append(Problem(path, f"job {job.name!r} is listed twice", "rename one"))
         names.add(job.name)
-        for k, name in enumerate(job.endpoints):
-            path = f"jobs[{i}].endpoints[{k}]"
+        places = [(f"endpoints[{k}]", name) for k, name in enumerate(job.endpoints)]
+        places += [(f"spares[{k}]", name) for k, name in enumerate(job.spares)]
+        for place, name in places:
+            path = f"jobs[{i}].{place}"
             if name not in endpoints:
                 problems.append(Problem(path, f"unknown endpoint {name!r}", "correct the name"))
             elif name in holder:

@@ -9,9 +9,11 @@ from typing import Literal, TypeVar
 
 from scheduler.model import Aggregator, Endpoint, Site
 from sitefile import names
+from sitefile.engine import EnginePolicy
 from sitefile.logs import LogPolicy
 from sitefile.notices import Receiver
 from sitefile.passwords import PasswordRef
+from sitefile.recovery import RecoveryPolicy
 from sitefile.registries import Registry
 from sitefile.scheduling import Scheduling
 from sitefile.volumes import Users, Volume
@@ -162,6 +164,15 @@ class CabledSite:
     """The directory of the projects' secrets; None when jobs have none."""
     notices: tuple[Receiver, ...] = ()
     """Whom to tell that a job has ended."""
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    """What stands by for lost hardware."""
+    engine: EnginePolicy | None = None
+    """The scheduler that owns the jobs of some endpoints; None: all are lightloom's."""
+
+    @property
+    def engine_endpoints(self) -> frozenset[str]:
+        """The endpoints that only the engine's jobs get."""
+        return self.engine.endpoints() if self.engine is not None else frozenset()
 
     def server(self, name: str) -> Server:
         """Return the server called ``name`` or raise KeyError."""

@@ -21,10 +21,12 @@ from pydantic import (
 )
 
 from sitefile import names
+from sitefile.engine import EngineModel
 from sitefile.logs import LogsModel
 from sitefile.notices import MAX_NOTICES, NoticeModel
 from sitefile.passwords import PasswordModel
 from sitefile.quantities import off_word
+from sitefile.recovery import RecoveryModel
 from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
@@ -200,6 +202,7 @@ class SiteModel(_Strict):
     )
     queue: QueueModel = QueueModel()
     regroup: RegroupModel = RegroupModel()
+    recovery: RecoveryModel = RecoveryModel()
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
     recording: Annotated[names.Recording, BeforeValidator(off_word)] = Field(
@@ -212,6 +215,9 @@ class SiteModel(_Strict):
     secrets: SecretsModel | None = Field(None, description="absent: jobs have no secrets")
     notices: list[NoticeModel] = Field(
         default=[], max_length=MAX_NOTICES, description="whom to tell that a job has ended"
+    )
+    engine: EngineModel | None = Field(
+        None, description="a scheduler beside lightloom that owns the jobs of some endpoints"
     )
     emulation: EmulationModel | None = None
 
@@ -247,6 +253,13 @@ class ShortSiteModel(_Strict):
     endpoints: list[ShortEndpointModel] = Field(min_length=1)
 
 
+class SpreadModel(_Strict):
+    """At most ``most`` of a job's endpoints in one server, or under one aggregator as well."""
+
+    by: Literal["server", "aggregator"] = "server"
+    most: Annotated[int, Field(ge=1)]
+
+
 class JobModel(_Strict):
     """A running job of a state file."""
 
@@ -255,6 +268,8 @@ class JobModel(_Strict):
     policy: Literal["live", "pause", "restart"] = "pause"
     pinned: bool = False
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    spread: SpreadModel | None = None
+    spares: list[str] = []
 
 
 class LimitsModel(_Strict):

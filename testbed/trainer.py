@@ -29,13 +29,24 @@ every rank has completed one untrained step, the rank creates ``/run/lightloom/r
 directory exists), upon which the agent applies the CPU share that stands in for the GPU, and waits
 ``--settle`` seconds. The measured run starts with the step after that.
 
+**Checkpoints.** When LIGHTLOOM_CHECKPOINT_DIR is set, every rank writes weights and momentum
+there every ``--checkpoint-every`` steps (LIGHTLOOM_CHECKPOINT_EVERY by default; else never) as
+``step-N``, see ``testbed/trainer_checkpoint.py``. When LIGHTLOOM_RESTORE_STEP is set, it goes on
+from that step in LIGHTLOOM_RESTORE_DIR. Because the data are a function of the step, the final
+loss is bit-identical to that of an undisturbed run with as many ranks. With
+``--checkpoint-shared DIR`` it writes as most programs do: rank 0 alone, to a store of
+``--checkpoint-rate`` bytes a second, while all ranks wait; a later run goes on from the newest
+step there.
+
 **Outages.** TensorFlow's coordination service fails a job whose worker is silent for 10 s (an
 outage of more than about 4 s was enough). ``HEARTBEAT_TIMEOUT_S`` raises that, so that a job
 survives an outage of 15 s (measured); at 20 s gRPC closes the connection and the job fails.
 
-**Output.** One JSON object per line on stdout, with ``event`` one of ``start``, ``ready``,
-``step``, ``end``, ``stopped``, ``error``. Times are seconds, ``t`` is wall-clock time. Exit
-status 0 done, 1 training failed, 2 usage, 143 after SIGTERM.
+**Output.** One JSON object per line on stdout, with ``event`` one of ``begin`` (before TensorFlow
+is imported), ``start``, ``restored``, ``ready``, ``step``, ``checkpoint``, ``end``, ``stopped``,
+``error``. ``checkpoint`` has the seconds that it held training up (``blocked_s``), and ``error``
+when it could not be written: then training goes on. Times are seconds, ``t`` is wall-clock time.
+Exit status 0 done, 1 training failed, 2 usage, 143 after SIGTERM.
 """
 
 from __future__ import annotations
@@ -50,13 +61,14 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from measure.scaling.nets import Net, count, net
+from testbed.trainer_checkpoint import Checkpoints, Saved, from_environment, shared
 from testbed.trainer_data import TRAIN_IMAGES, load_images, sample_rows
 from testbed.trainer_model import VGG16, initial_parameters, logits
 
@@ -77,6 +89,7 @@ class Options:
     learning_rate: float
     settle_s: float
     model: Net = VGG16
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     @property
     def steps(self) -> int:
@@ -208,6 +221,26 @@ class Trainer:
         end = time.perf_counter()
         return Step((computed - begin) + (end - reduced), reduced - computed, loss)
 
+    def state(self, done: int, loss: float) -> Saved:
+        """Return the state after ``done`` steps."""
+        return Saved(done, self._weights.numpy(), self._momentum.numpy(), loss, self.identity)
+
+    def go_on_from(self, saved: Saved) -> None:
+        """Continue from a saved state. Raises ValueError when its size is another."""
+        for variable, value in ((self._weights, saved.weights), (self._momentum, saved.momentum)):
+            if value.shape != (self.parameters,) or value.dtype != np.float32:
+                raise ValueError(f"{value.shape} {value.dtype} are not {self.parameters} floats")
+            variable.assign(value)
+
+    @property
+    def identity(self) -> str:
+        """What a checkpoint must share with this training, so that it may go on from it."""
+        options = self._options
+        return (
+            f"{options.model.name} seed {options.seed} batch {options.global_batch}"
+            f" ranks {self._ring.size} rate {options.learning_rate:g}"
+        )
+
     def accuracy(self) -> float:
         """Return the share of correctly classified test images."""
         images, labels = self._test
@@ -234,14 +267,15 @@ def train(options: Options, ring: Ring) -> None:
         seed=options.seed,
     )
     trainer.warm_up()
+    first, loss = _restore(trainer, options.checkpoints, ring)
     emit("ready", rank=ring.rank)
     _announce_ready(options.settle_s)
     trainer.barrier()
 
     lengths: list[float] = []
-    exposed_s = loss = 0.0
+    exposed_s = 0.0
     begin = last = time.perf_counter()
-    for number in range(options.steps):
+    for number in range(first, options.steps):
         step = trainer.step(number)
         now = time.perf_counter()
         length, last = now - last, now
@@ -257,18 +291,49 @@ def train(options: Options, ring: Ring) -> None:
             samples_s=round(options.global_batch / length, 3),
             loss=loss,
         )
+        if options.checkpoints.due(number + 1):
+            _checkpoint(trainer, options.checkpoints, ring, number + 1, loss)
     completion_s = last - begin
     emit(
         "end",
         rank=ring.rank,
         completion_s=completion_s,
-        samples_s=options.samples / completion_s,
+        samples_s=(options.steps - first) * options.global_batch / completion_s if lengths else 0.0,
         final_loss=loss,
         accuracy=trainer.accuracy(),
-        step_s_median=statistics.median(lengths),
-        exposed_comm_fraction=exposed_s / completion_s,
+        step_s_median=statistics.median(lengths) if lengths else 0.0,
+        exposed_comm_fraction=exposed_s / completion_s if lengths else 0.0,
     )
     _leave(tf, trainer, ring)
+
+
+def _restore(trainer: Trainer, checkpoints: Checkpoints, ring: Ring) -> tuple[int, float]:
+    """Return the first step of this run and the last loss before it."""
+    begin = time.perf_counter()
+    saved = checkpoints.restored(trainer.identity)
+    if saved is None:
+        return 0, 0.0
+    trainer.go_on_from(saved)
+    seconds = round(time.perf_counter() - begin, 6)
+    emit("restored", rank=ring.rank, step=saved.step, seconds=seconds)
+    return saved.step, saved.loss
+
+
+def _checkpoint(
+    trainer: Trainer, checkpoints: Checkpoints, ring: Ring, done: int, loss: float
+) -> None:
+    """Write a checkpoint; a failure is reported and does not end the training."""
+    begin = time.perf_counter()
+    failed = {}
+    if checkpoints.folder is not None and not (checkpoints.alone and ring.rank):
+        try:
+            checkpoints.folder.write(trainer.state(done, loss))
+        except OSError as error:
+            failed = {"error": str(error)}
+    if checkpoints.alone:
+        trainer.barrier()
+    seconds = round(time.perf_counter() - begin, 6)
+    emit("checkpoint", rank=ring.rank, step=done, blocked_s=seconds, **failed)
 
 
 def _import_tensorflow(ring: Ring) -> Any:
@@ -363,6 +428,9 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
     parser.add_argument("--model", type=_net, default=VGG16, help="vgg16, resnet1, … or allcomm")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--learning-rate", type=float, default=0.01)
+    parser.add_argument("--checkpoint-every", type=int, default=None, help="steps; 0 for never")
+    parser.add_argument("--checkpoint-shared", type=Path, default=None, help="rank 0 writes here")
+    parser.add_argument("--checkpoint-rate", type=float, default=20e6, help="bytes/s of that store")
     parser.add_argument("--settle", type=float, default=3.0, help="seconds to wait after ready")
     given = parser.parse_args(argv)
     if given.global_batch < 1 or given.global_batch % ring.size:
@@ -370,6 +438,10 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
     samples = DEFAULT_STEPS * given.global_batch if given.samples is None else given.samples
     if samples < 1 or samples % given.global_batch:
         parser.error("--samples must be a positive multiple of --global-batch")
+    try:
+        checkpoints = _checkpoints(given, ring)
+    except (OSError, ValueError) as error:
+        parser.error(f"checkpoints: {error}")
     return Options(
         samples,
         given.global_batch,
@@ -377,6 +449,21 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
         given.learning_rate,
         given.settle,
         given.model,
+        checkpoints,
+    )
+
+
+def _checkpoints(given: argparse.Namespace, ring: Ring) -> Checkpoints:
+    if given.checkpoint_shared is None:
+        return from_environment(dict(os.environ), given.checkpoint_every)
+    if not given.checkpoint_every or not 0 < given.checkpoint_rate < float("inf"):
+        raise ValueError("--checkpoint-shared needs --checkpoint-every and a rate above 0")
+    return shared(
+        given.checkpoint_shared,
+        given.checkpoint_every,
+        given.checkpoint_rate,
+        ring.rank,
+        ring.size,
     )
 
 
@@ -389,6 +476,7 @@ def _net(name: str) -> Net:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train according to the command line and TF_CONFIG; return the exit status."""
+    emit("begin")
     _end_on_sigterm()
     try:
         ring = read_ring(os.environ.get("TF_CONFIG"))

@@ -12,6 +12,7 @@ PACKAGES = (
     *(
         "scheduler",
         "measure",
+        "checkpoints",
         "probe",
         "recorder",
         "sitefile",

@@ -13,21 +13,19 @@ from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import (
-    allocation,
+    engine,
     execs,
     images,
     jobs,
     objects,
     people,
-    plans,
-    repairs,
     report,
     top,
-    trace,
     volumes,
 )
 from console.cli.verbs import usage as usages
 from console.cli.verbs.insight import advice, comms, compare, measure
+from console.cli.verbs.light import allocation, plans, repairs, trace
 from console.cli.verbs.standalone import (
     daemons,
     demo,
@@ -38,6 +36,7 @@ from console.cli.verbs.standalone import (
     simulate,
     testbed,
 )
+from console.cli.verbs.survival import checkpoints, drains, recoveries
 
 app = typer.Typer(
     name="lightloom",
@@ -65,6 +64,9 @@ for _verb in (
     repairs.attach,
     repairs.detach,
     repairs.abort,
+    recoveries.recoveries,
+    drains.drain,
+    drains.undrain,
     allocation.move,
     allocation.export,
     allocation.diff,
@@ -101,6 +103,8 @@ app.command(context_settings=daemons.FORWARD)(daemons.agent)
 app.add_typer(repairs.quarantine, name="quarantine")
 app.add_typer(volumes.volume, name="volume")
 app.add_typer(measure.measure, name="measure")
+app.add_typer(checkpoints.checkpoints, name="checkpoints")
+app.add_typer(engine.engine, name="engine")
 app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")

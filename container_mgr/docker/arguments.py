@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.rdma import RdmaBinding
@@ -33,6 +34,8 @@ HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every im
 
 ACCOUNT_FILES = ("passwd", "group")
 """Files of a rank's directory that replace the image's in ``/etc``."""
+
+CHECKPOINT_DIR, RESTORE_DIR = "/lightloom/checkpoint", "/lightloom/restore"
 
 MAX_IMAGE_VOLUMES = 16
 """Paths that an image may declare as volumes; each becomes a file system in memory."""
@@ -102,6 +105,7 @@ def create_arguments(
     term: int,
     user: User,
     volumes: Sequence[BoundVolume] = (),
+    checkpoint: Begun | None = None,
     gpu: GpuBinding | None = None,
     rdma: RdmaBinding | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,6 +118,8 @@ def create_arguments(
     limits = host.limits
     memory = spec.limits.memory_bytes or limits.memory_bytes
     record = spec.record is not Record.OFF
+    # Checkpoints in memory count against the limit of the container that writes them.
+    most = memory + (checkpoint.memory_bytes if checkpoint else 0)
     scratch = f"rw,nosuid,nodev,exec,mode=1777,size={memory // 2}"
     container = {
         "image": program.image_id,
@@ -134,6 +140,7 @@ def create_arguments(
             # These come last: neither an image nor a job may choose GPUs.
             "NVIDIA_VISIBLE_DEVICES": gpu.visible if gpu else _NOWHERE,
             "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+            **_checkpoint_variables(checkpoint),
         },
         "labels": {
             **spec.labels(host.server, term, rdma.device if rdma else ""),
@@ -157,8 +164,8 @@ def create_arguments(
         "shm_size": memory // 2,
         "cgroup_parent": host.parent,
         "pids_limit": spec.limits.pids or limits.pids,
-        "mem_limit": memory,
-        "memswap_limit": memory,
+        "mem_limit": most,
+        "memswap_limit": most,
         "binds": [
             f"{host.entry}:{ENTRY_PATH}:ro",
             f"{rank_dir}:{GIVEN_DIR}:ro",
@@ -179,7 +186,11 @@ def create_arguments(
     if spec.limits.cores is not None and spec.emulated_share is None:
         options["cpu_period"] = CPU_PERIOD_US
         options["cpu_quota"] = cpu_quota_us(spec.limits.cores)
-    mounts = [*map(_bind, volumes), *_image_volumes(spec, program, volumes, memory // 2)]
+    mounts = [
+        *(_bind(v.source, v.mount.path, read_only=v.mount.read_only) for v in volumes),
+        *_checkpoint_mounts(checkpoint),
+        *_image_volumes(spec, program, volumes, memory // 2),
+    ]
     if mounts:
         options["mounts"] = mounts
     for option, rates in (
@@ -225,12 +236,32 @@ def disk_limits(
     return limits
 
 
-def _bind(volume: BoundVolume) -> dict[str, Any]:
+def _checkpoint_variables(checkpoint: Begun | None) -> dict[str, str]:
+    if checkpoint is None:
+        return {}
+    variables = {"LIGHTLOOM_CHECKPOINT_DIR": CHECKPOINT_DIR}
+    if checkpoint.restore is not None:
+        variables |= {
+            "LIGHTLOOM_RESTORE_DIR": RESTORE_DIR,
+            "LIGHTLOOM_RESTORE_STEP": str(checkpoint.step),
+        }
+    return variables
+
+
+def _checkpoint_mounts(checkpoint: Begun | None) -> Iterator[dict[str, Any]]:
+    if checkpoint is None:
+        return
+    yield _bind(str(checkpoint.live), CHECKPOINT_DIR, read_only=False)
+    if checkpoint.restore is not None:
+        yield _bind(str(checkpoint.restore), RESTORE_DIR, read_only=True)
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
     return {
         "Type": "bind",
-        "Source": volume.source,
-        "Target": volume.mount.path,
-        "ReadOnly": volume.mount.read_only,
+        "Source": source,
+        "Target": target,
+        "ReadOnly": read_only,
         # Neither mounts below it nor mounts that the server makes later appear in it.
         "BindOptions": {"Propagation": "rprivate", "NonRecursive": True},
     }

@@ -83,6 +83,7 @@ def _read(raw: Mapping[str, Any]) -> Container:
         record=Record(labels.get(LABEL + "record", Record.OFF)),
         refused=labels.get(LABEL + "refused", ""),
         profiler_port=int(labels.get(LABEL + "profiler", "0")),
+        folder=labels.get(LABEL + "folder", ""),
     )
 
 

@@ -25,6 +25,10 @@ class Slot:
 
     started: float | None = None
     """When the reading that is in progress started."""
+    finished: float | None = None
+    """When the newest reading that ended, or failed, had started."""
+    wanted: threading.Event = field(default_factory=threading.Event)
+    """A reading is wanted now."""
     read_at: float | None = None
     reading: Reading = field(default_factory=Reading)
     lost: str = ""
@@ -37,7 +41,8 @@ def unfit_reason(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
     if _hangs(slot, now, hang_s):
         return "NVML hangs on this GPU"
     if slot.lost:
-        return f"the GPU is lost: {slot.lost}"
+        said = "" if slot.lost.lower() == "gpu is lost" else f": {slot.lost}"  # NVML's own words
+        return f"the GPU is lost{said}"
     xid = slot.reading.xid
     if xid is not None and xid in FATAL_XIDS:
         return f"Xid {xid}: {FATAL_XIDS[xid]}"
@@ -79,6 +84,20 @@ class Gpus:
     def stop(self) -> None:
         """Stop the threads without waiting for calls that hang."""
         self._stop.set()
+        for slot in self._slots.values():
+            slot.wanted.set()
+
+    def want(self, uuid: str) -> float:
+        """Have a GPU read now; return the moment since which :meth:`is_read` can be asked."""
+        now = self._clock()
+        if (slot := self._slots.get(uuid)) is not None:
+            slot.wanted.set()
+        return now
+
+    def is_read(self, uuid: str, since: float) -> bool:
+        """Say whether a reading that began after ``since`` is over, or none can be had."""
+        slot = self._slots.get(uuid)
+        return slot is None or (slot.finished is not None and slot.finished >= since)
 
     def settled(self) -> bool:
         """Say whether every GPU was read, is lost or hangs."""
@@ -118,7 +137,8 @@ class Gpus:
     def _watch(self, uuid: str, slot: Slot) -> None:
         device: Device | None = None
         while not self._stop.is_set():
-            slot.started = self._clock()
+            slot.wanted.clear()
+            slot.started = begun = self._clock()
             try:
                 if device is None:
                     device = Device(self._library, uuid)
@@ -128,5 +148,5 @@ class Gpus:
             except GpuLostError as error:
                 slot.lost = str(error)
                 device = None  # a GPU that returns is found by its UUID
-            slot.started = None
-            self._stop.wait(self._interval_s)
+            slot.started, slot.finished = None, begun
+            slot.wanted.wait(self._interval_s)

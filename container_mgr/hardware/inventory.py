@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -15,6 +16,10 @@ from container_mgr.hardware.jobmap import JobMap
 from container_mgr.hardware.nvml import Reading
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
+
+LOOK_S = 1.0
+"""For a GPU to be read after its rank has ended; a driver that hangs is seen as that later."""
+_POLL_S = 0.005
 
 
 class Inventory:
@@ -48,6 +53,8 @@ class Inventory:
         self._sysfs = sysfs
         self._dev = dev
         self._proc = proc
+        self._looked: dict[str, str] = {}
+        """By endpoint: the container after whose end its GPU was read."""
 
     def attach(self, endpoint: str) -> Attach:
         """Return how an endpoint's NIC gets into its container."""
@@ -74,28 +81,52 @@ class Inventory:
         """Return what sysfs says about an interface."""
         return hardware.nic(name, self._sysfs)
 
-    def health(self) -> list[Health]:
-        """Return the health of every endpoint."""
+    def health(self, carriers: Mapping[str, bool]) -> list[Health]:
+        """Return the health of every endpoint, and of those whose carrier is known.
+
+        ``carriers`` says whether the NICs of running ranks have one, by endpoint.
+        """
         found = []
-        for endpoint in (self.endpoints or {}).values():
-            reason = self.why_unfit(endpoint.gpu_uuid)
-            found.append(Health(endpoint.name, not reason, reason))
+        for name in dict.fromkeys((*(self.endpoints or ()), *carriers)):
+            reason = self.why_unfit(name)
+            found.append(Health(name, not reason, reason, carriers.get(name)))
         return found
 
-    def why_unfit(self, uuid: str) -> str:
-        """Say what is wrong with a GPU; empty when nothing is, or without a GPU."""
+    async def look_after(self, ended: Mapping[str, str]) -> None:
+        """Read the GPUs of ranks that have ended, once each; ``ended`` are containers by endpoint.
+
+        So the word on a rank's end comes with a word on its GPU that is newer.
+        """
+        fresh = {e: c for e, c in ended.items() if self._looked.get(e) != c}
+        self._looked = dict(ended)
+        if self._gpus is None or not fresh:
+            return
+        uuids = [served.watched for e in fresh if (served := (self.endpoints or {}).get(e))]
+        since = {uuid: self._gpus.want(uuid) for uuid in uuids if uuid}
+        for _ in range(round(LOOK_S / _POLL_S)):
+            if all(self._gpus.is_read(uuid, at) for uuid, at in since.items()):
+                return
+            await asyncio.sleep(_POLL_S)
+
+    def why_unfit(self, endpoint: str) -> str:
+        """Say what is wrong with an endpoint's GPU; empty when nothing is, or without a GPU."""
+        served = (self.endpoints or {}).get(endpoint)
+        uuid = served.watched if served else ""
         return self._gpus.why_unfit(uuid) if uuid and self._gpus else ""
 
     def reading(self, uuid: str) -> Reading | None:
         """Return a GPU's recent figures."""
         return self._gpus.reading(uuid) if uuid and self._gpus else None
 
-    def check_free(self, uuid: str, obj: str) -> None:
-        """Raise AgentError when a GPU does not work or another process uses it."""
-        reason = self.why_unfit(uuid)
+    def check_free(self, endpoint: str, uuid: str, obj: str) -> None:
+        """Raise AgentError when an endpoint does not work or another process uses its GPU."""
+        reason = self.why_unfit(endpoint)
         if reason:
             raise AgentError(
-                "unavailable", obj, f"{uuid}: {reason}", "see nvidia-smi and the kernel's log"
+                "unavailable",
+                obj,
+                f"{uuid or endpoint}: {reason}",
+                "see nvidia-smi and the kernel's log",
             )
         reading = self.reading(uuid)
         foreign = [pid for pid in (reading.pids if reading else ()) if self._lives(pid)]

@@ -69,7 +69,7 @@ class Nics:
 
     def present(self, name: str) -> bool:
         """Say whether the NIC is in the server's namespace, and so is free."""
-        with self._as_agent_error(name), _inside(self._home_path()), IPRoute() as ip:
+        with self._as_agent_error(name), entered(self._home_path()), IPRoute() as ip:
             return bool(ip.link_lookup(ifname=name))
 
     def bind(
@@ -94,7 +94,7 @@ class Nics:
                 rdma_device
                 and not Path(f"/proc/{pid}/root/sys/class/infiniband/{rdma_device}").exists()
             ):
-                with _inside(self._home_path()):
+                with entered(self._home_path()):
                     rdma.move(rdma_device, NETNS_DIR / namespace)
             mtu = self._configure(nic, namespace)
         if not rdma_device:
@@ -114,7 +114,7 @@ class Nics:
         arp = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + ip
         with (
             self._as_agent_error(nic.name),
-            _inside(NETNS_DIR / namespace),
+            entered(NETNS_DIR / namespace),
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as wire,
         ):
             wire.bind((NIC_IN_CONTAINER, 0))
@@ -129,7 +129,7 @@ class Nics:
             # A file without a namespace mounted on it is left over from a crash.
             mounted = path.stat().st_dev != path.parent.stat().st_dev
             names = self._take_back(path) if mounted else []
-            with _inside(self._home_path()), IPRoute() as ip:
+            with entered(self._home_path()), IPRoute() as ip:
                 for name in names:
                     for index in ip.link_lookup(ifname=name):
                         # Only now: a NIC that did not get here must keep its owner.
@@ -142,7 +142,7 @@ class Nics:
         """Return the namespaces that have a NIC of this server, each with the NIC's name."""
         found: dict[str, str] = {}
         for path in sorted(NETNS_DIR.glob(f"{_NAMESPACE_PREFIX}*")):
-            with suppress(OSError), _inside(path), IPRoute() as ip:
+            with suppress(OSError), entered(path), IPRoute() as ip:
                 names = filter(None, map(self._owner, ip.get_links()))
                 found.update((path.name, name) for name in names)
         return found
@@ -173,7 +173,7 @@ class Nics:
             raise
 
     def _send(self, nic: NicSpec, namespace: str) -> None:
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
+        with entered(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             indices = ip.link_lookup(ifname=nic.name)
             if not indices:
                 return  # moved already, or missing, which _configure() reports
@@ -183,10 +183,10 @@ class Nics:
 
     def _make_macvlan(self, nic: NicSpec, namespace: str) -> None:
         """Create a macvlan on the NIC, in bridge mode so that ranks on one NIC reach each other."""
-        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
+        with entered(NETNS_DIR / namespace), IPRoute() as ip:
             if any(self._owner(link) == nic.name for link in ip.get_links()):
                 return
-        with _inside(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
+        with entered(self._home_path()), IPRoute() as ip, _open(NETNS_DIR / namespace) as target:
             below = ip.link_lookup(ifname=nic.name)
             if not below:
                 return  # missing, which _configure() reports
@@ -203,7 +203,7 @@ class Nics:
             ip.link("set", index=index, net_ns_fd=target)
 
     def _configure(self, nic: NicSpec, namespace: str) -> int:
-        with _inside(NETNS_DIR / namespace), IPRoute() as ip:
+        with entered(NETNS_DIR / namespace), IPRoute() as ip:
             index = next(
                 (li["index"] for li in ip.get_links() if self._owner(li) == nic.name), None
             )
@@ -256,7 +256,7 @@ class Nics:
 
     def _take_back(self, namespace: Path) -> list[str]:
         names = []
-        with _inside(namespace), IPRoute() as ip, _open(self._home_path()) as target:
+        with entered(namespace), IPRoute() as ip, _open(self._home_path()) as target:
             self._return_rdma()
             for link in ip.get_links():
                 name = self._owner(link)
@@ -304,7 +304,7 @@ def _open(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _inside(path: Path) -> Iterator[None]:
+def entered(path: Path) -> Iterator[None]:
     """Run the body in the network namespace at ``path``, in this thread only."""
     with _open(Path("/proc/thread-self/ns/net")) as before, _open(path) as wanted:
         netns.setns(wanted)

@@ -101,6 +101,21 @@ def freezer_mount(proc: Path = Path("/proc")) -> Path:
     return point
 
 
+def freezer_hierarchies(proc: Path = Path("/proc")) -> list[tuple[int, Path]]:
+    """Return version and mount of each hierarchy with a freezer that can be written.
+
+    Of several mounts the one that shows most, and of those the first.
+    """
+    found: dict[int, tuple[Path, str]] = {}
+    for name, (point, root), writable in _all_mounts(proc):
+        version = {FREEZER: 1, UNIFIED: 2}.get(name)
+        if version is None or not writable:
+            continue
+        if version not in found or len(root) < len(found[version][1]):
+            found[version] = (point, root)
+    return [(version, point) for version, (point, _) in sorted(found.items())]
+
+
 def _mounts(proc: Path) -> Iterator[tuple[str, tuple[Path, str]]]:
     """Yield (controller, (mount point, root of the mount)) of every mount."""
     for name, place, _ in _all_mounts(proc):

@@ -9,7 +9,9 @@ the kernel handles an expired timer the column is 0, and ``tx_queue`` is not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _NONE, _RETRANSMIT = "00", "01"
@@ -17,6 +19,8 @@ _QUEUES, _TIMER = 4, 5
 """Columns of ``tx_queue:rx_queue`` and of ``tr:tm->when``."""
 _TABLES = {"TCP": "tcp", "TCP6": "tcp6"}
 _UNSEEN = ("UDP", "UDP6", "UDPLITE", "UDPLITE6", "RAW", "RAW6")
+_POLL_S = 0.001
+"""The interval between two readings of the sockets of frozen processes."""
 
 
 def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
@@ -38,6 +42,25 @@ def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
         )
     except OSError:
         return None
+
+
+async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")) -> bool | None:
+    """Wait until all data sent from the namespaces of ``pids`` is acknowledged.
+
+    Returns whether it is, after ``limit_s`` at most; None when that is not known. The processes
+    are frozen: what is acknowledged stays acknowledged.
+    """
+    end = time.monotonic() + limit_s
+    waiting = list(pids)
+    while True:
+        readings = (asyncio.to_thread(settled, pid, proc) for pid in waiting)
+        seen = dict(zip(waiting, await asyncio.gather(*readings), strict=True))
+        if None in seen.values():
+            return None
+        waiting = [pid for pid, done in seen.items() if not done]
+        if not waiting or time.monotonic() >= end:
+            return not waiting
+        await asyncio.sleep(_POLL_S)
 
 
 def _is_sending(columns: Sequence[str]) -> bool:

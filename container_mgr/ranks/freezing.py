@@ -7,8 +7,6 @@ reads states from the freezer, which outlives the agent and also shows what othe
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +22,6 @@ from container_mgr.values import AgentError, Container
 
 LIMIT_S = 2.0
 """A process that waits in the kernel longer (a dead NFS server, a driver) is not frozen."""
-_POLL_S = 0.001
-"""The interval between two readings of the sockets of frozen ranks."""
 
 _log = structlog.get_logger("container_mgr.ranks.freezing")
 
@@ -57,7 +53,6 @@ class Freezing:
         return Outcome(
             (*frozen, *slow.containers),
             (*faults, *slow.faults),
-            # No rank sends any more, so what is acknowledged stays acknowledged.
             settled=await self._settled(ranks, settle_s),
         )
 
@@ -142,17 +137,7 @@ class Freezing:
     async def _settled(self, ranks: Sequence[LiveContainer], limit_s: float) -> bool | None:
         if any(rank.container.rdma_device for rank in ranks):
             return None  # the adapter sends by itself, and no socket shows it
-        end = time.monotonic() + limit_s
-        waiting = [rank.container.pid for rank in ranks]
-        while True:
-            readings = (asyncio.to_thread(in_flight.settled, pid, self._proc) for pid in waiting)
-            seen = dict(zip(waiting, await asyncio.gather(*readings), strict=True))
-            if None in seen.values():
-                return None
-            waiting = [pid for pid, settled in seen.items() if not settled]
-            if not waiting or time.monotonic() >= end:
-                return not waiting
-            await asyncio.sleep(_POLL_S)
+        return await in_flight.settle((rank.container.pid for rank in ranks), limit_s, self._proc)
 
     def _not_frozen(self, rank: LiveContainer) -> AgentError:
         if rank.frozen_by_us and rank.freezer is not None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import (
     ACCOUNT_FILES,
     HOME,
@@ -61,6 +62,7 @@ class Launcher:
         host: Host,
         volumes: Volumes,
         *,
+        checkpoints: Checkpoints,
         dirs: Path,
         locks: Locks,
         attach: Callable[[Container], Awaitable[None]],
@@ -73,6 +75,7 @@ class Launcher:
         self._inventory = inventory
         self._host = host
         self._volumes = volumes
+        self._checkpoints = checkpoints
         self._dirs = dirs
         self._locks = locks
         self._attach = attach
@@ -122,7 +125,7 @@ class Launcher:
             )
         if found is None:
             self._check_epoch(spec, present)
-            with self._volumes.reserved(spec):
+            with self._volumes.reserved(spec), self._checkpoints.reserved(spec):
                 await self._evict(spec, present)
                 found = await self._create(spec, images, term)
         if found.state == "created":
@@ -178,7 +181,7 @@ class Launcher:
             raise AgentError(error.code, name, error.message, error.hint) from error
         if not (spec.command or program.command or program.entrypoint):
             raise AgentError("invalid", name, "neither the rank nor its image has a command")
-        self._inventory.check_free(spec.gpu_uuid, name)
+        self._inventory.check_free(spec.endpoint, spec.gpu_uuid, name)
         if not await self._is_free(spec.nic.name):
             raise AgentError(
                 "not_found", name, f"{self._host.server} has no free NIC {spec.nic.name}"
@@ -187,6 +190,7 @@ class Launcher:
         rdma = self._inventory.rdma(spec.nic.name)
         # A rank with RDMA stays in the initial user namespace.
         volumes = await self._volumes.bind(spec, user, remapped=rdma is None)
+        checkpoint = await self._checkpoints.begin(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
         await asyncio.to_thread(_make_directory, rank_dir, user)
         await asyncio.to_thread(secrets.give, rank_dir, name, spec.secrets)
@@ -198,6 +202,7 @@ class Launcher:
             term=term,
             user=user,
             volumes=volumes,
+            checkpoint=checkpoint,
             gpu=self._inventory.gpu(spec.gpu_uuid),
             rdma=rdma,
         )
@@ -223,6 +228,7 @@ class Launcher:
             share=spec.emulated_share,
             state="created",
             volumes=spec.volumes,
+            folder=spec.checkpoint.folder if spec.checkpoint else "",
         )
 
     async def _is_free(self, nic: str) -> bool:

@@ -55,18 +55,28 @@ class LiveContainer:
             with suppress(OSError, ValueError):
                 self.oom = self.gauge.oom_kills() > 0
 
-    def light_came_back(self, proc: Path = Path("/proc")) -> bool:
-        """Say, once after every change, whether the NIC has got a carrier.
+    def carrier(self, proc: Path = Path("/proc")) -> bool | None:
+        """Say whether the NIC has a carrier; None without a NIC, or when it is set down.
 
         Reads the container's sysfs: a mount of sysfs shows the namespace that it was made in.
         """
-        pid = self.container.pid
         try:
-            light = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier", 1, proc)
-            changes = inside.read(pid, _NET, f"{NIC_IN_CONTAINER}/carrier_changes", 32, proc)
+            light = inside.read(self.container.pid, _NET, f"{NIC_IN_CONTAINER}/carrier", 1, proc)
+        except OSError:
+            return None
+        return {b"1": True, b"0": False}.get(light)
+
+    def light_came_back(self, proc: Path = Path("/proc")) -> bool:
+        """Say, once after every change, whether the NIC has got a carrier."""
+        if not self.carrier(proc):
+            return False
+        try:
+            changes = inside.read(
+                self.container.pid, _NET, f"{NIC_IN_CONTAINER}/carrier_changes", 32, proc
+            )
         except OSError:
             return False
-        if light != b"1" or changes == self.light_seen:
+        if changes == self.light_seen:
             return False
         self.light_seen = changes
         return True

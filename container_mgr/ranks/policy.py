@@ -6,14 +6,22 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 
+from checkpoints.ledger import Key
+from checkpoints.manifest import MAX_LENGTH
+from checkpoints.rules import parse_rule
+from checkpoints.values import MAX_RANKS, MAX_STEP
+from container_mgr.checkpoints.layout import check_folder, check_key
 from container_mgr.ranks import images
 from container_mgr.recordings.shown import OUR_DIR
 from container_mgr.values import (
     AgentError,
+    RankCheckpoint,
+    RankKey,
     RankLimits,
     RankSpec,
     ServedEndpoint,
     ServerFacts,
+    Where,
 )
 
 MAX_COMMAND_WORDS = 256
@@ -41,6 +49,7 @@ MAX_JOB_NAME = 41
 JOB = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME - 2}}}[a-z0-9])?")
 JOB_RULE = f"with a-z, 0-9 and - inside, at most {MAX_JOB_NAME} characters"
 _ENDPOINT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LISTED = "does the agent's endpoint list match the site file?"
 _NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 _ENV_NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
@@ -76,7 +85,7 @@ def check(
     obj = spec.key.container
     check_job(spec.key.job)
     _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch must not be negative")
-    _require(_ENDPOINT.fullmatch(spec.endpoint), obj, f"{spec.endpoint!r} is not an endpoint name")
+    check_endpoint(spec.endpoint, None, obj)
     images.check(spec.image, obj, digest_only=digest_only)
     check_command(obj, spec.command)
     check_env(obj, {**spec.env, **spec.secrets})
@@ -89,6 +98,8 @@ def check(
             0.01 <= spec.emulated_share <= 1024, obj, "emulated_share must be 0.01 to 1024 cores"
         )
     _check_limits(obj, spec.limits, facts, disk)
+    if spec.checkpoint is not None:
+        _check_checkpoint(obj, spec.key, spec.checkpoint, facts)
     if endpoints is not None:
         _check_endpoint(obj, spec, endpoints)
 
@@ -96,6 +107,33 @@ def check(
 def check_job(name: str) -> None:
     """Raise AgentError(invalid) for an invalid job name."""
     _require(JOB.fullmatch(name), name[:80], f"a job is named {JOB_RULE}")
+
+
+def check_endpoint(name: str, endpoints: Mapping[str, ServedEndpoint] | None, obj: str) -> None:
+    """Raise AgentError unless ``name`` is an endpoint of this server; None serves every one."""
+    _require(_ENDPOINT.fullmatch(name), obj, f"{name[:80]!r} is not an endpoint name")
+    if endpoints is not None and name not in endpoints:
+        raise AgentError("not_found", obj, f"endpoint {name} is not on this server", _LISTED)
+
+
+def check_folder_facts(obj: str, key: bytes, size_bytes: int, most: int) -> None:
+    """Raise AgentError(invalid) for a key or a size that no folder of checkpoints has.
+
+    ``most`` is what this server can hold. The key is in no message.
+    """
+    check_key(obj, key)
+    _require(0 < size_bytes <= most, obj, f"checkpoints of {size_bytes} bytes: 1 to {most} fit")
+
+
+def check_step(obj: str, key: Key) -> None:
+    """Raise AgentError(invalid) for a step that no run can have."""
+    _require(0 <= key.step <= MAX_STEP, obj, f"a step is 0 to {MAX_STEP}")
+    _require(0 <= key.epoch <= MAX_STEP, obj, f"an epoch is 0 to {MAX_STEP}")
+
+
+def most_checkpoints(where: Where, facts: ServerFacts) -> int:
+    """Return the most bytes of checkpoints that one rank's folder may have."""
+    return facts.memory_bytes if where is Where.MEMORY else MAX_LENGTH
 
 
 def check_search(obj: str, text: str) -> None:
@@ -208,12 +246,27 @@ def _check_limits(obj: str, limits: RankLimits, facts: ServerFacts, disk: str) -
     _require(disk or not rates, obj, "this server has no disk to which I/O limits could apply")
 
 
+def _check_checkpoint(
+    obj: str, key: RankKey, checkpoint: RankCheckpoint, facts: ServerFacts
+) -> None:
+    check_folder(checkpoint.folder)
+    _require(
+        key.rank < checkpoint.ranks <= MAX_RANKS,
+        obj,
+        f"{checkpoint.ranks} ranks have checkpoints: at most {MAX_RANKS}, and rank {key.rank}",
+    )
+    try:
+        parse_rule(checkpoint.rule)
+    except ValueError as error:
+        raise AgentError("invalid", obj, str(error)) from None
+    most = most_checkpoints(checkpoint.where, facts)
+    check_folder_facts(obj, checkpoint.key, checkpoint.size_bytes, most)
+    if checkpoint.resumed is not None:
+        check_step(obj, checkpoint.resumed)
+
+
 def _check_endpoint(obj: str, spec: RankSpec, endpoints: Mapping[str, ServedEndpoint]) -> None:
-    served = endpoints.get(spec.endpoint)
-    if served is None:
-        raise AgentError(
-            "not_found", obj, f"endpoint {spec.endpoint} is not on this server",
-            "does the agent's endpoint list match the site file?",
-        )  # fmt: skip
+    check_endpoint(spec.endpoint, endpoints, obj)
+    served = endpoints[spec.endpoint]
     _require(served.nic == spec.nic.name, obj, f"endpoint {served.name} has NIC {served.nic}")
     _require(served.gpu_uuid == spec.gpu_uuid, obj, f"endpoint {served.name} has another GPU")

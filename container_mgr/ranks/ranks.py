@@ -20,6 +20,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from container_mgr import atomic_file
+from container_mgr.checkpoints.contract import Transfers
+from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host
 from container_mgr.docker.engine import (
     DockerHost,
@@ -73,13 +75,16 @@ class Ranks:
         host: Host,
         fence: Fence,
         volumes: Volumes,
+        checkpoints: Checkpoints,
         state_dir: Path,
         log_dir: Path | None = None,
+        transfers: Transfers | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
 
         ``log_dir`` keeps the output of removed ranks; ``logs`` below ``state_dir`` if absent.
+        ``transfers`` learn which ranks have checkpoints, and stop before a freeze.
         """
         self._server = host.server
         self._engine = engine
@@ -87,6 +92,7 @@ class Ranks:
         self._inventory = inventory
         self._fence = fence
         self._volumes = volumes
+        self._checkpoints = checkpoints
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(log_dir or state_dir / "logs", host.logs)
@@ -103,6 +109,7 @@ class Ranks:
         self._starting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._background: set[asyncio.Task[None]] = set()
         self._freezing = Freezing(engine)
+        self._transfers = transfers
         self._execs = Execs(
             engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
         )
@@ -115,6 +122,7 @@ class Ranks:
             inventory,
             host,
             volumes,
+            checkpoints=checkpoints,
             dirs=self._dirs,
             locks=self._locks,
             attach=self._attach_nic,
@@ -161,7 +169,10 @@ class Ranks:
                     await self._attach_nic(container)
                 except AgentError as error:
                     _log.error("container without its NIC", reason=str(error))
+                    self._checkpoints.watch(container)
                     self._living.add(container)
+                if self._transfers is not None and self._current(container).state == "paused":
+                    await self._transfers.pause(container.key.job)
             else:
                 secrets.take_back(self._dir(container))
                 if (reason := await asyncio.to_thread(self._read_end, container)) is not None:
@@ -241,13 +252,19 @@ class Ranks:
         """Freeze the job's containers; see :meth:`Freezing.freeze`."""
         self._recordings.disturb(job)
         async with self._job_lock(job):
+            if self._transfers is not None:
+                await self._transfers.pause(job)
             return await self._freezing.freeze(self._of(job), settle_s)
 
     async def thaw(self, job: str) -> Outcome:
         """Thaw the job's containers, also those that another program froze."""
         self._recordings.disturb(job)
         async with self._job_lock(job):
-            return await self._freezing.thaw(self._of(job))
+            try:
+                return await self._freezing.thaw(self._of(job))
+            finally:
+                if self._transfers is not None:
+                    self._transfers.resume(job)
 
     async def observe(self, job: str | None = None) -> list[Container]:
         """Return all containers of this server, or one job's, in their current state."""
@@ -257,7 +274,8 @@ class Ranks:
         """Measure the running containers since the last call, and act on their state.
 
         A container that became ready gets its CPU share. One whose light returned announces its
-        address. Secrets that a container has read are taken back.
+        address. Secrets that a container has read are taken back. One whose checkpoints fill the
+        disk is ended.
         """
         for live in self._living:
             share = live.container.share
@@ -273,7 +291,16 @@ class Ranks:
                 secrets.take_back(given)
             if live.light_came_back(self._proc):
                 self._run_in_background(self._announce(live.container))
+        for name, why in self._checkpoints.excesses().items():
+            exceeding = self._living.get(name)
+            if exceeding is not None:
+                self._run_in_background(self.end(exceeding.container, why))
         return self._living.sample(self._inventory.reading)
+
+    def carriers(self) -> dict[str, bool]:
+        """Return whether the NICs of running ranks have a carrier, by endpoint, where known."""
+        found = {live.container.endpoint: live.carrier(self._proc) for live in self._living}
+        return {endpoint: up for endpoint, up in found.items() if up is not None}
 
     async def volumes(self) -> list[VolumeFacts]:
         """Report the volumes of this server and the data of jobs in them."""
@@ -308,7 +335,7 @@ class Ranks:
         A container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
-            reason = self._inventory.why_unfit(container.gpu_uuid)
+            reason = self._inventory.why_unfit(container.endpoint)
             live = self._living.get(container.key.container)
             if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
@@ -334,8 +361,9 @@ class Ranks:
                 "failed", name, f"the file about its NIC cannot be written: {error}"
             ) from error
         self._recordings.begin(container)
+        self._checkpoints.watch(container)
         self._living.add(container)
-        self._map_jobs()
+        self._tell_of_ranks()
 
     def _bind(self, container: Container) -> NicReport:
         # Another process with its number can be in any namespace, even in the machine's own.
@@ -358,11 +386,19 @@ class Ranks:
     async def _announce(self, container: Container) -> None:
         await asyncio.to_thread(self._nics.announce, container.nic, container.key.namespace)
 
-    def _map_jobs(self) -> None:
+    def _tell_of_ranks(self) -> None:
+        """Tell those who follow which ranks run."""
+        if self._transfers is not None:
+            self._transfers.ranks_changed(self._with_checkpoints)
         try:
             self._inventory.map_jobs([live.container for live in self._living])
         except OSError as error:
             _log.warning("job map not written", reason=str(error))
+
+    def _with_checkpoints(self) -> list[tuple[str, int, str, str]]:
+        """Return folder, rank, endpoint and network namespace of ranks with checkpoints."""
+        found = [live.container for live in self._living if live.container.folder]
+        return [(c.folder, c.key.rank, c.endpoint, c.key.namespace) for c in found]
 
     async def _stop(self, container: Container, grace_s: float) -> Container:
         name = container.key.container
@@ -416,11 +452,12 @@ class Ranks:
 
     async def _clear_away(self, container: Container) -> None:
         self._recordings.end(container.key.container)
+        self._checkpoints.ended(container.key.container)
         self._living.forget(container.key.container)
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
         self._ends.pop(container.id, None)
-        self._map_jobs()
+        self._tell_of_ranks()
         await asyncio.to_thread(self._nics.release, container.key.namespace)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
@@ -428,6 +465,7 @@ class Ranks:
         if oom:
             self._oom.add(container.id)
         self._recordings.end(container.key.container)
+        self._checkpoints.ended(container.key.container)
         self._run_in_background(self._after_end(container))
 
     async def _after_end(self, container: Container) -> None:
@@ -437,7 +475,7 @@ class Ranks:
                 return  # removed and started again meanwhile: the new rank has the NIC
             secrets.take_back(self._dir(container))
             await asyncio.to_thread(self._nics.release, container.key.namespace)
-        self._map_jobs()
+        self._tell_of_ranks()
         _log.info("rank ended, NIC given back", container=name)
 
     async def _apply_share(self, live: LiveContainer, share: float) -> None:

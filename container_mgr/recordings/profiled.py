@@ -30,6 +30,7 @@ MOST_PAUSE = 16
 """Windows that are left out at most after further failures."""
 _FAR_S = 60.0
 """The worker runs on this machine, so its clock is this one."""
+_STARTING = "its NIC has shown no steps yet: its profiler is not asked before"
 _TEXTS: Mapping[Failure, str] = {
     "busy": "the program profiles itself, and a process has one profiler: not asked again",
     "none": "what listens on its port is no TensorFlow server with a profiler",
@@ -61,6 +62,8 @@ class Profiled:
     """A window of ours may still run: it was broken off, or its end was not seen."""
     never: bool = False
     """It is not asked any more."""
+    starting: bool = False
+    """It was not asked when its turn came: it had made no steps yet."""
     step_s: float | None = None
     """Of the latest window; None where it saw no steps."""
     most_s: float = LONGEST_WINDOW_S
@@ -77,7 +80,7 @@ def asked_now(known: Profiled) -> tuple[bool, Profiled]:
         return False, known
     if known.pause > 0:
         return False, replace(known, pause=known.pause - 1)
-    return True, known
+    return True, replace(known, starting=False)
 
 
 def window_s(known: Profiled, period_s: float | None) -> float:
@@ -102,6 +105,11 @@ def failed(known: Profiled, failure: Failure) -> Profiled:
         most_s=known.most_s / 2 if failure in ("silent", "invalid") else known.most_s,
         never=failure in ("busy", "none"),
     )
+
+
+def starting(known: Profiled) -> Profiled:
+    """Return what is known of a rank that is not asked before it makes steps."""
+    return replace(known, starting=True)
 
 
 def refused(known: Profiled) -> Profiled:
@@ -208,11 +216,14 @@ def _count(rows: dict[str, layout.Operation], op: str, seconds: float) -> None:
 
 def shown(read: Read, known: Profiled | None) -> Read:
     """Return what recorders' files say together with what windows say."""
-    if known is None or (known.latest is None and known.failure is None):
+    silent = known is None or (known.latest is None and known.failure is None)
+    if known is None or (silent and not known.starting):
         return read
     if read.operations:
         return read  # PyTorch's or NCCL's recorder knows more
     texts = [_TEXTS[known.failure]] if known.failure is not None else []
+    if known.starting:
+        texts = [_STARTING]
     state: State = "recording" if known.latest is not None else "absent"
     if known.failure == "busy":
         state = "refused"

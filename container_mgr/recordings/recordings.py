@@ -208,6 +208,10 @@ class Recordings:
         for watched in self._watched.values():
             if watched.profiled is None or not self._can_ask(watched):
                 continue
+            if not _steps(watched):
+                # TensorFlow 2.21 corrupts its heap when it is profiled while it starts.
+                watched.profiled = profiled.starting(watched.profiled)
+                continue
             now, watched.profiled = profiled.asked_now(watched.profiled)
             if now:
                 due.append((watched.profiled.length_s, watched, watched.profiled))
@@ -360,6 +364,13 @@ class Recordings:
         jobs = {w.container.key.job for w in self._watched.values()}
         for job in self._disturbed.keys() - jobs:
             del self._disturbed[job]
+
+
+def _steps(watched: _Watched) -> bool:
+    """Whether a rank is past its start: its NIC has shown steps, or it was asked before."""
+    known, wire = watched.profiled, watched.wire
+    asked = known is not None and known.latest is not None
+    return asked or (wire is not None and wire.period_s is not None)
 
 
 def next_window(found: Bursts) -> float:

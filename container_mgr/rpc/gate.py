@@ -18,6 +18,7 @@ from pki import CONTROLLER
 
 READING = frozenset(
     {"Describe", "ImageStatus", "Images", "Observe", "Telemetry", "Logs", "Volumes", "Recordings"}
+    | {"Holdings", "VerifySteps", "Scopes"}
 )
 
 _log = structlog.get_logger("container_mgr.rpc.gate")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from checkpoints.ledger import Key
 from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import PullState
 from container_mgr.hardware.nvml import Reading
@@ -18,6 +19,7 @@ from container_mgr.values import (
     Health,
     NicReport,
     NicSpec,
+    RankCheckpoint,
     RankKey,
     RankLimits,
     RankSpec,
@@ -25,6 +27,7 @@ from container_mgr.values import (
     RegistryLogin,
     Scope,
     VolumeMount,
+    Where,
 )
 from container_mgr.volumes.volumes import DataFacts, DataKey, VolumeFacts
 from protos import agent_pb2 as pb
@@ -64,12 +67,46 @@ def spec_of(rank: pb.Rank) -> RankSpec:
         gpu_uuid=rank.gpu_uuid,
         emulated_share=rank.emulated_share if emulated else None,
         limits=_limits_of(rank.limits),
-        volumes=tuple(_mount_of(mount) for mount in rank.volumes),
+        volumes=tuple(mount_of(mount) for mount in rank.volumes),
         uid=rank.uid if rank.HasField("uid") else None,
         gid=rank.gid if rank.HasField("gid") else None,
         record=_record_of(rank),
         probe=rank.probe,
+        checkpoint=_checkpoint_of(rank) if rank.HasField("checkpoint") else None,
     )
+
+
+def _checkpoint_of(rank: pb.Rank) -> RankCheckpoint:
+    """Read what a rank's checkpoints need; the policy checks it."""
+    message = rank.checkpoint
+    return RankCheckpoint(
+        folder=message.folder,
+        ranks=message.ranks,
+        rule=message.rule,
+        where=where_of(message.where, rank.job[:80]),
+        size_bytes=message.size_bytes,
+        key=message.key,
+        resumed=_resumed_of(message),
+    )
+
+
+def _resumed_of(message: pb.RankCheckpoint) -> Key | None:
+    if not message.HasField("resumed"):
+        return None
+    return Key(message.resumed.step, message.resumed.epoch)
+
+
+def where_of(value: str, obj: str) -> Where:
+    """Read where checkpoints are kept. Raises AgentError(invalid) for an unknown place."""
+    try:
+        return Where(value)
+    except ValueError:
+        raise AgentError(
+            "invalid",
+            obj,
+            f"checkpoints are kept in memory or on disk, not in {value[:40]!r}",
+            "is the controller newer than the agent?",
+        ) from None
 
 
 def _record_of(rank: pb.Rank) -> Record:
@@ -106,7 +143,8 @@ def data_key_of(request: pb.RemoveDataRequest) -> DataKey:
     return DataKey(request.volume, scope_of(request.scope, request.volume[:80]), request.owner)
 
 
-def _mount_of(mount: pb.VolumeMount) -> VolumeMount:
+def mount_of(mount: pb.VolumeMount) -> VolumeMount:
+    """Read a volume of a rank or a store. Raises AgentError(invalid) for an unknown scope."""
     return VolumeMount(
         volume=mount.volume,
         path=mount.path,
@@ -200,7 +238,9 @@ def _data_message(data: DataFacts) -> pb.VolumeData:
 
 def health_message(health: Health) -> pb.Health:
     """Convert the health of an endpoint."""
-    return pb.Health(endpoint=health.endpoint, ok=health.ok, reason=health.reason)
+    return pb.Health(
+        endpoint=health.endpoint, ok=health.ok, reason=health.reason, carrier=health.carrier
+    )
 
 
 def fault_message(error: AgentError) -> pb.Fault:

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import structlog
 
+from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
     DockerHost,
@@ -27,9 +28,12 @@ from container_mgr.ranks import images, logs, policy
 from container_mgr.ranks.batch import Outcome
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc import messages
+from container_mgr.rpc.calls import CODES, hinted, refuse
+from container_mgr.rpc.checkpoints import CheckpointCalls
+from container_mgr.rpc.scopes import ScopeCalls
+from container_mgr.scopes.scopes import Scopes
 from container_mgr.values import AgentError, Container, ServedEndpoint
 from protos import agent_pb2 as pb
-from protos import agent_pb2_grpc
 
 SAMPLE_INTERVAL_S = 1.0
 PULL_REPORT_S = 1.0
@@ -45,15 +49,6 @@ MAX_LISTENERS = 16
 
 _QUEUE_BATCHES = 4
 _FIRST_INPUT_S = 10.0
-_CODES = {
-    "invalid": grpc.StatusCode.INVALID_ARGUMENT,
-    "not_found": grpc.StatusCode.NOT_FOUND,
-    "conflict": grpc.StatusCode.ABORTED,
-    "timeout": grpc.StatusCode.DEADLINE_EXCEEDED,
-    "unavailable": grpc.StatusCode.UNAVAILABLE,
-    "failed": grpc.StatusCode.INTERNAL,
-}
-"""The status for each code of an AgentError."""
 _OF_THE_REQUEST = frozenset({"invalid", "not_found", "conflict"})
 """Codes of a refused request; the others would say something about the agent itself."""
 
@@ -62,8 +57,12 @@ _T = TypeVar("_T")
 _log = structlog.get_logger("container_mgr.rpc.service")
 
 
-class AgentService(agent_pb2_grpc.AgentServicer):
-    """Answers the controller. A change completes even when its caller disconnects."""
+class AgentService(CheckpointCalls, ScopeCalls):
+    """Answers the controller. A change completes even when its caller disconnects.
+
+    Without ``checkpoints`` and ``transfers`` the agent keeps no checkpoints, without ``scopes`` it
+    touches no process of another scheduler, and says so.
+    """
 
     def __init__(
         self,
@@ -74,15 +73,18 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         *,
         pulls: Pulls,
         kept: KeptImages,
+        checkpoints: Holder | None = None,
+        transfers: Transfers | None = None,
+        scopes: Scopes | None = None,
     ) -> None:
+        CheckpointCalls.__init__(self, inventory, checkpoints=checkpoints, transfers=transfers)
+        ScopeCalls.__init__(self, scopes, self._changes)
         self._server = server
         self._engine = engine
         self._ranks = ranks
-        self._inventory = inventory
         self._pulls = pulls
         self._images = kept
         self._listeners: set[asyncio.Queue[pb.TelemetryBatch]] = set()
-        self._running: set[asyncio.Future[Any]] = set()
         self._readers = 0
 
     async def sample_forever(self) -> None:
@@ -200,7 +202,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
             try:
                 images.check_pull(request.image, request.image, self._inventory.registries)
             except AgentError as error:
-                reply.refusal = _hinted(error.message, error.hint)
+                reply.refusal = hinted(error.message, error.hint)
         return reply
 
     async def _not_pulled(
@@ -224,7 +226,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             check()
         except AgentError as error:
-            text = _hinted(error.message, error.hint)
+            text = hinted(error.message, error.hint)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
     async def Start(  # noqa: N802
@@ -266,8 +268,12 @@ class AgentService(agent_pb2_grpc.AgentServicer):
     ) -> pb.RanksReply:
         """Report all ranks, or those of one job."""
         containers = await self._or_abort(context, self._ranks.observe(request.job or None))
+        await self._inventory.look_after(
+            {c.endpoint: c.id for c in containers if c.state == "exited"}
+        )
         reply = self._reply(Outcome(tuple(containers)))
-        reply.health.extend(messages.health_message(health) for health in self._inventory.health())
+        health = self._inventory.health(self._ranks.carriers())
+        reply.health.extend(map(messages.health_message, health))
         return reply
 
     async def Telemetry(  # noqa: N802
@@ -367,11 +373,13 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         """Remove the data of one owner."""
         try:
             key = messages.data_key_of(request)
-            removed = await self._or_abort(context, self._kept(self._ranks.remove_data(key)))
+            removed = await self._or_abort(
+                context, self._changes.kept(self._ranks.remove_data(key))
+            )
         except AgentError as error:
             known = error.code in _OF_THE_REQUEST
-            code = _CODES[error.code] if known else grpc.StatusCode.UNKNOWN
-            await context.abort(code, _hinted(str(error), error.hint))
+            code = CODES[error.code] if known else grpc.StatusCode.UNKNOWN
+            await context.abort(code, hinted(str(error), error.hint))
             raise  # abort() never returns
         return pb.RemoveDataReply(removed=removed)
 
@@ -407,22 +415,15 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         try:
             ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
         except AgentError as error:
-            await context.abort(_CODES[error.code], _hinted(str(error), error.hint))
+            await refuse(context, error)
             return
         await context.write(messages.end_message(ending))
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
-        outcome = await self._kept(work())
+        outcome = await self._changes.kept(work())
         for fault in outcome.faults:
             _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
         return self._reply(outcome)
-
-    async def _kept(self, work: Awaitable[_T]) -> _T:
-        # A caller's deadline cancels its call but not the change: half a start is of no use.
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return await asyncio.shield(task)
 
     def _reply(self, outcome: Outcome) -> pb.RanksReply:
         ranks = self._ranks
@@ -436,7 +437,7 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         )
 
     def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
-        reason = self._inventory.why_unfit(endpoint.gpu_uuid)
+        reason = self._inventory.why_unfit(endpoint.name)
         nic = self._inventory.nic(endpoint.nic)
         return pb.Endpoint(
             name=endpoint.name,
@@ -465,10 +466,6 @@ class AgentService(agent_pb2_grpc.AgentServicer):
         late = isinstance(error, EngineTimeoutError)
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.UNAVAILABLE
         await context.abort(code, str(error))
-
-
-def _hinted(text: str, hint: str) -> str:
-    return f"{text} ({hint})" if hint else text
 
 
 def _version() -> str:

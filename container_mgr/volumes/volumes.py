@@ -138,6 +138,19 @@ class Volumes:
                 )  # fmt: skip
         return tuple(bound)
 
+    async def directory(self, mount: VolumeMount, user: User, obj: str) -> str:
+        """Check a volume and return the directory that a mount of it would show. AgentError.
+
+        An owner's directory is made for ``user``, as the volume sees it, unless it is there.
+        """
+        volume = self._allowed(mount, obj)
+        key = mount.scope, mount.owner
+        if mount.scope is not Scope.SITE and key not in volume.known:
+            await volume.load()  # another server may have made it
+        known = volume.known.get(key)
+        owner = user if known is None else User(known.uid, user.gid)
+        return (await volume.bind(mount, owner, obj, self._clock())).source
+
     async def facts(self, containers: Sequence[Container]) -> list[VolumeFacts]:
         """Report all volumes and their data; ``containers`` are those of this server."""
         used = in_use(containers)

@@ -11,9 +11,10 @@ from controller.advice.homes import compact_homes
 from controller.advice.whatif import range_view
 from controller.base.errors import ServiceError
 from controller.base.slices import in_slices
-from controller.schema.advice import AdviceView, FindingView, Limit
-from controller.schema.comms import CommsView
+from controller.schema.insight.advice import AdviceView, FindingView, Limit
+from controller.schema.insight.comms import CommsView
 from controller.state.records import JobRecord
+from controller.state.scheduling import spread_of
 from controller.state.state import State
 from controller.telemetry.steps import FactsOf, StepMeter
 from measure.loading.floor import Floor, floor_of
@@ -110,7 +111,8 @@ class Advisor:
         members = [moment.endpoints[e] for e in endpoints]
         view = self._comms(job.name)
         here = span(endpoints, homes)
-        least = moment.bound.least(members) if members else here
+        spread = spread_of(job.request)
+        least = moment.bound.least(members, spread, homes) if members else here
         facts = self._facts(job.name)
         compact, reasons = None, tuple[str, ...]()
         if here > least:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.advice.advisor import Advisor, CommsOf, ResultOf, WaitOf
 from controller.advice.predictions import PredictionKeeper
 from controller.advice.whatif import WhatIf
-from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.insight.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.records import JobRecord
 from controller.state.state import State

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.schema.advice import Limit
+from controller.schema.insight.advice import Limit
 from measure.loading.floor import Floor
 from scheduler.steptime.calibrate import Interval
 from scheduler.steptime.facts import StepFacts

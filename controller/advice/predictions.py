@@ -9,7 +9,7 @@ from dataclasses import replace
 from controller.advice.compared import predictions_of, spec_of
 from controller.advice.outcome import met
 from controller.base.errors import ServiceError
-from controller.schema.advice import PredictionView, RangeView
+from controller.schema.insight.advice import PredictionView, RangeView
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import Cause, PredictionRecord
 from controller.state.records import JobRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.advice.homes import dark_members, ports_suffice, supposed
 from controller.advice.predictions import PredictionKeeper
 from controller.base.errors import ServiceError
-from controller.schema.advice import RangeView, WhatIfRequest, WhatIfView
+from controller.schema.insight.advice import RangeView, WhatIfRequest, WhatIfView
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.telemetry.steps import Outlook, StepMeter

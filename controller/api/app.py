@@ -18,18 +18,19 @@ from controller.api.openapi import published_schema
 from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
+    checkpoints,
     console,
+    engine,
     fabric,
     files,
     images,
     jobs,
     live,
-    optics,
     people,
     plans,
-    repairs,
     session,
 )
+from controller.api.routes.hardware import drains, optics, repairs
 from controller.api.routes.insight import advice, comms, measurements
 from controller.api.routes.metrics import site as metrics
 from controller.api.routes.streams import events, execs
@@ -43,10 +44,13 @@ PARTS = (
     optics,
     jobs,
     comms,
+    checkpoints,
     execs,
     images,
     plans,
     repairs,
+    drains,
+    engine,
     measurements,
     live,
     advice,

@@ -11,8 +11,18 @@ from typing import Protocol
 from controller.comms.ledger import Bucket, BucketSums
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned
-from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
-from controller.schema.comms import CommsView
+from controller.schema.checkpoints import (
+    CheckpointSumsView,
+    CheckpointsView,
+    DrainKind,
+    DrainView,
+    IntervalView,
+    RecoveriesView,
+    RecoverySumsView,
+    SiteRecoveriesView,
+    VerificationView,
+)
+from controller.schema.engine import AllocationAnswerView, EngineChecksView, EngineView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
@@ -25,6 +35,13 @@ from controller.schema.fabric import (
     SwitchView,
 )
 from controller.schema.images import ImageView, PreparationView, PrepareRequest
+from controller.schema.insight.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.insight.comms import CommsView
+from controller.schema.insight.measurements import (
+    MeasurementImport,
+    MeasurementRequest,
+    MeasurementView,
+)
 from controller.schema.jobs import ContainerView, JobRequest, JobView, SecretView
 from controller.schema.live import (
     HealthView,
@@ -34,11 +51,6 @@ from controller.schema.live import (
     SeriesView,
     TopView,
     TraceView,
-)
-from controller.schema.measurements import (
-    MeasurementImport,
-    MeasurementRequest,
-    MeasurementView,
 )
 from controller.schema.plans import (
     Allocation,
@@ -228,6 +240,38 @@ class Queries(Protocol):
         """Return one measurement with its result."""
         ...
 
+    async def checkpoints(self, name: str) -> CheckpointsView:
+        """Return a job's checkpoints, the newest first; ``conflict`` for a job without any."""
+        ...
+
+    async def checkpoint_advice(self, name: str) -> IntervalView:
+        """Say how often a job should write checkpoints."""
+        ...
+
+    async def recoveries(self, name: str) -> RecoveriesView:
+        """Return what became of a job that lost ranks, oldest first."""
+        ...
+
+    async def site_recoveries(self, since: float) -> SiteRecoveriesView:
+        """Return what failures since ``since`` (seconds since 1970) cost the site."""
+        ...
+
+    def survival(self) -> tuple[Mapping[str, CheckpointSumsView], RecoverySumsView]:
+        """Return sums of checkpoints by job that has not ended, and of recoveries."""
+        ...
+
+    async def engine(self) -> EngineView:
+        """Return how it stands with the other engine; ``not_found`` on a site without one."""
+        ...
+
+    async def engine_check(self) -> EngineChecksView:
+        """Examine the other engine's set-up."""
+        ...
+
+    async def drains(self) -> list[DrainView]:
+        """Return what is drained or being drained."""
+        ...
+
 
 class Commands(Protocol):
     """Changes."""
@@ -314,4 +358,24 @@ class Commands(Protocol):
 
     async def repair(self, switch: str) -> SwitchView:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""
+        ...
+
+    async def verify_checkpoints(self, name: str, step: int | None) -> VerificationView:
+        """Compare all parts of a job's checkpoints with their sums; of one step, or of all."""
+        ...
+
+    async def drop_checkpoint(self, name: str, step: int, *, force: bool) -> CheckpointsView:
+        """Remove a step, the newest complete one only with ``force``; return what is left."""
+        ...
+
+    async def allocated(self, number: str) -> AllocationAnswerView:
+        """Arrange the light of a job that another engine has just given endpoints."""
+        ...
+
+    async def drain(self, kind: DrainKind, name: str, *, now: bool) -> DrainView:
+        """Take an object out of use; with ``now`` without waiting for a protected checkpoint."""
+        ...
+
+    async def undrain(self, kind: DrainKind, name: str) -> DrainView:
+        """Put an object back into use; return the drain that ended."""
         ...

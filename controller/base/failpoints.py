@@ -17,7 +17,7 @@ either, because they change nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -52,9 +52,30 @@ CALLS = (
 """Calls that change a device or make it send; ``flows`` are those outside transactions."""
 NOTICES = ("notice", "save-notice")
 """A notice's delivery, and the write that it was delivered; passed at sites with receivers."""
-POINTS = tuple(f"{name}.{side}" for name in (*WRITES, *CALLS) for side in ("before", "after"))
+CHECKPOINTS = ("fetch", "save-run")
+"""The fetch of what a run resumes from, and its write; passed by jobs with checkpoints."""
+SWAPS = (
+    "swap-decide",
+    "swap-fence",
+    "swap-stop",
+    "swap-light",
+    "swap-fetch",
+    "swap-epoch",
+    "swap-first",
+)
+"""The steps of a recovery from lost hardware, in order; passed where hardware is lost."""
+
+
+def points(names: Iterable[str]) -> tuple[str, ...]:
+    """Return both points of each name."""
+    return tuple(f"{name}.{side}" for name in names for side in ("before", "after"))
+
+
+POINTS = points((*WRITES, *CALLS))
 """What every site passes."""
-_ALL = (*POINTS, *(f"{name}.{side}" for name in NOTICES for side in ("before", "after")))
+SWAP_POINTS = points(SWAPS)
+"""What a recovery from lost hardware passes."""
+_ALL = (*POINTS, *points((*NOTICES, *CHECKPOINTS)), *SWAP_POINTS)
 
 Hook = Callable[[str], Awaitable[None]]
 

@@ -11,7 +11,7 @@ from controller.comms.kept import kept_view
 from controller.comms.ledger import Bucket, BucketSums
 from controller.comms.measured import Measured
 from controller.comms.views import view_of
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 from controller.state.records import JobRecord
 from controller.state.state import State
 

@@ -18,7 +18,7 @@ from controller.comms.kept import kept_view, record_of
 from controller.comms.ledger import Bucket, BucketSums, JobComms, advance
 from controller.comms.views import view_of
 from controller.devices.engine import ExecutionEngine, Recording
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 from controller.state.kept.comms import CommsRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
@@ -56,6 +56,13 @@ class CommsKeeper:
         if record is not None and len(known.ranks) < record.ranks:
             return None  # after a restart; some agents have forgotten their ranks by now
         return known
+
+    def communicates(self, job: JobRecord) -> bool:
+        """Whether a rank of the job's present run has finished an operation."""
+        known = self._jobs.get(job.name)
+        if known is None or known.epoch != job.epoch:
+            return False
+        return any(rank.recording.operations for rank in known.ranks.values())
 
     def record(self, job: JobRecord) -> CommsRecord | None:
         """Return what is kept of a job that has ended."""

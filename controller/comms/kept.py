@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controller.comms.ledger import JobComms
 from controller.comms.views import view_of
-from controller.schema.comms import CommsRowView, CommsView
+from controller.schema.insight.comms import CommsRowView, CommsView
 from controller.state.kept.comms import CommsRecord
 from controller.state.records import JobRecord
 

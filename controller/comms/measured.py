@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from controller.comms.latest import LatestResults
-from controller.schema.comms import CommsRowView, CommsView
+from controller.schema.insight.comms import CommsRowView, CommsView
 from controller.state.records import JobRecord
 from controller.state.state import State
 from measure.collectives.matching import LEAST_BYTES, matching

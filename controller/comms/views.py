@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from controller.base.texts import shown
 from controller.comms.ledger import JobComms, RankComms, Table
 from controller.devices.engine import Record, Recording
-from controller.schema.comms import CommsRowView, CommsView, OverlapView, RankCommsView
+from controller.schema.insight.comms import CommsRowView, CommsView, OverlapView, RankCommsView
 from controller.state.records import JobRecord
 from measure.comms.facts import TEXTS, Overlap, slowest
 from measure.comms.rows import Row, job_rows, rank_rows

@@ -26,6 +26,7 @@ from controller.daemon.pulse import READY, Pulse, beat, tell_moving
 from controller.daemon.trust import read_trust
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.aggregators import AggregatorEvent, Aggregators
+from controller.devices.observed import ObservedEngine
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.session.listen import Listener
@@ -35,7 +36,7 @@ from controller.reconcile.drift_policy import DriftPolicy
 from controller.service.service import Service
 from controller.store.store import Store
 from ocs_driver.ledger import given_folder, user_folder
-from sitefile import CabledSite
+from sitefile import CabledSite, EnginePolicy
 from sitefile.model import SwitchCable
 
 if TYPE_CHECKING:
@@ -119,6 +120,9 @@ async def _serve(
             return made[0]
 
         projects = SharedProjects(site)
+        observed: ObservedEngine | None = None
+        if site.engine is not None:
+            observed = await asyncio.to_thread(_observed, site, site.engine)
         service = Service(
             site,
             store,
@@ -130,6 +134,7 @@ async def _serve(
             history=state_dir / "telemetry",
             take_command=take_command,
             projects=projects,
+            observed=observed,
         )
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
@@ -154,6 +159,13 @@ async def _serve(
         tally = serving.start_followers(service, people, stack)
         server = serving.server_of(service, access, tally, service.journal, people)
         await _serve_api(server, api, json.dumps(ready), pulse)
+
+
+def _observed(site: CabledSite, policy: EnginePolicy) -> ObservedEngine:
+    # Only sites with Slurm pay for its HTTP client at the start.
+    from controller.devices.slurm.engine import slurm_engine  # noqa: PLC0415
+
+    return slurm_engine(site, policy)
 
 
 async def _collect_after(service: Service) -> None:

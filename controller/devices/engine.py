@@ -16,10 +16,13 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+if TYPE_CHECKING:  # start-up time of the command line, which needs the enumerations of this page
+    from checkpoints.ledger import Key
 
 FREEZE_TIMEOUT_S = 10.0
-"""Time limit for all containers of a job to freeze, or to thaw."""
+"""Time limit for all processes of a job to freeze, or to thaw."""
 
 
 LogStream = Literal["stdout", "stderr", "missing"]
@@ -35,6 +38,15 @@ class RankState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     EXITED = "exited"
+
+
+class ScopeState(StrEnum):
+    """Whether the processes of a scope run on a server."""
+
+    RUNNING = "running"
+    FROZEN = "frozen"
+    PARTLY = "partly"
+    """Some of them are frozen."""
 
 
 class Pull(StrEnum):
@@ -127,6 +139,34 @@ class OfferedVolume:
     data: tuple[VolumeData, ...] = ()
 
 
+class Where(StrEnum):
+    """Where a rank's checkpoints are kept on its server."""
+
+    MEMORY = "memory"
+    """They outlive containers and the agent, not the server."""
+    DISK = "disk"
+
+
+@dataclass(slots=True, frozen=True)
+class RankCheckpoint:
+    """What a rank needs for its checkpoints.
+
+    Its folder appears read-write at ``/lightloom/checkpoint`` and outlives the container; the step
+    that it resumes from appears read-only at ``/lightloom/restore``.
+    """
+
+    folder: str
+    """Names the job's folders on every server; never used again by another job."""
+    ranks: int
+    rule: str
+    where: Where
+    size_bytes: int
+    key: bytes = field(repr=False)
+    """Authorises transfers of this job's parts between servers."""
+    resumed: Key | None = None
+    """The step that it resumes from, fetched before; a rank without its part is refused."""
+
+
 @dataclass(slots=True, frozen=True)
 class RankSpec:
     """Everything needed to start one rank. (job, rank, epoch) is the idempotency key.
@@ -163,6 +203,7 @@ class RankSpec:
     record: Record = Record.OFF
     probe: bool = False
     """Show the files of the package ``probe`` at ``/lightloom/probe``."""
+    checkpoint: RankCheckpoint | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -484,8 +525,12 @@ class ExecutionEngine(Protocol):
         """
         ...
 
-    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+    async def stop(
+        self, job: str, grace_s: float, servers: Collection[str] | None = None
+    ) -> list[RankStatus]:
         """End the job's ranks on every server, with ``grace_s`` between request and kill.
+
+        With ``servers`` on those only.
 
         Returns how the ranks that existed ended. Raises EngineError when a server that may hold
         a rank did not confirm.
@@ -502,6 +547,32 @@ class ExecutionEngine(Protocol):
 
     async def thaw(self, job: str) -> None:
         """Let all ranks of the job continue. Raises EngineError."""
+        ...
+
+    async def freeze_scope(
+        self, scope: str, servers: Collection[str], settle_s: float = 0.0
+    ) -> bool | None:
+        """Freeze the processes of a scope, which another scheduler started, on all its servers.
+
+        ``slurm:4711`` are those of a job of Slurm. Steps that begin while it is frozen are frozen
+        as well. On a server without a process of the scope there is nothing to freeze. After a
+        fault some may be frozen: the caller thaws. Returns as :meth:`freeze`. Raises EngineError;
+        each fault names ``scope/slurm:4711`` and its server. ``not_found``: the scheduler keeps
+        no cgroups there, so its jobs can never be frozen; ``forbidden``: the server's operator
+        has not allowed it.
+        """
+        ...
+
+    async def thaw_scope(self, scope: str, servers: Collection[str]) -> None:
+        """Let the processes of a scope continue, whoever froze them. Raises EngineError."""
+        ...
+
+    async def scopes(self, timeout_s: float) -> Mapping[str, Mapping[str, ScopeState]]:
+        """Return the scopes that have processes, by server, as the servers' kernels have them.
+
+        Asks all servers. Those that do not answer within ``timeout_s`` are missing, and those
+        whose operators do not allow to touch scopes.
+        """
         ...
 
     async def observe(self) -> list[RankStatus]:
@@ -552,8 +623,22 @@ class ExecutionEngine(Protocol):
         """Return the endpoints that no job should get, and why: a lost GPU, a lying agent."""
         ...
 
+    def carriers(self) -> Mapping[str, bool]:
+        """Return whether the NICs of running ranks have a carrier, by endpoint.
+
+        Only what agents that answer now have said; an endpoint that is left out is not known.
+        """
+        ...
+
     def placed(self, job: str, servers: Collection[str]) -> None:
         """Learn from a job's allocation where its ranks may be; an observation may miss some."""
+        ...
+
+    def leave(self, job: str, servers: Collection[str]) -> None:
+        """Count these servers no longer among those of a job: its later calls leave them out.
+
+        A rank that may live there is the caller's to stop (``stop`` with ``servers``).
+        """
         ...
 
     def command(self, term: int) -> None:

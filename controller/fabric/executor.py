@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -28,8 +28,9 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.quiet import QuietWatch
-from controller.ranks.ends import JobEnder
+from controller.ranks.calls import freeze_processes, thaw_processes
 from controller.ranks.starter import RankStarter
+from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.transaction.circuits import Link, SwitchChange
 from controller.transaction.instructions import (
@@ -114,15 +115,21 @@ class Executor:
         *,
         intent: FabricIntent,
         starter: RankStarter,
-        ender: JobEnder,
+        unresumed: Callable[[str, str], None],
+        still: Callable[[JobRecord], Awaitable[None]],
     ) -> None:
+        """``unresumed`` takes a job that cannot go on after its regroup, and the reason.
+
+        ``still`` raises ServiceError when another engine's job is not as it was last seen.
+        """
         self._state = state
         self._switches = switches
         self._aggregators = aggregators
         self._engine = engine
         self._intent = intent
         self._starter = starter
-        self._ender = ender
+        self._unresumed = unresumed
+        self._still = still
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
         """Per transaction: the step whose endpoints are held for probing; requested once a step."""
         self._observing: asyncio.Task[None] | None = None
@@ -166,6 +173,7 @@ class Executor:
             case WriteLog():
                 if tx.phase is Phase.ADMIT:
                     await self._light_is_free(tx)
+                    await self._still_there(tx)
                 await self._intent.write_log(tx)
                 event = Written(order.step)
             case AwaitLull():
@@ -193,7 +201,7 @@ class Executor:
             case ResumeJob():
                 event = await self._resume(order)
             case FailJob():
-                self._ender.later(order.job, "failed", order.reason)
+                self._unresumed(order.job, order.reason)
             case SetDeadline():
                 await asyncio.sleep(order.after_s)
                 event = DeadlinePassed(order.step)
@@ -214,7 +222,7 @@ class Executor:
                 return JobNotQuiesced(order.step, order.job, reason)
             return JobQuiesced(order.step, order.job)
         async with failpoints.around("freeze"), asyncio.timeout(FREEZE_TIMEOUT_S):
-            settled = await self._engine.freeze(order.job, SETTLE_LIMIT_S)
+            settled = await freeze_processes(self._engine, self._state, order.job, SETTLE_LIMIT_S)
         return JobQuiesced(order.step, order.job, bool(settled))
 
     async def _drained(self, tx: Transaction, order: Drain) -> Event:
@@ -228,7 +236,7 @@ class Executor:
             await self._starter.restart(order.job)
         else:
             async with failpoints.around("thaw"), asyncio.timeout(FREEZE_TIMEOUT_S):
-                await self._engine.thaw(order.job)
+                await thaw_processes(self._engine, self._state, order.job)
         return JobResumed(order.step, order.job)
 
     # --- light ----------------------------------------------------------------------------
@@ -258,6 +266,12 @@ class Executor:
         """
         checks = [self._switches.check(change.switch, *_requests(change)) for change in tx.changes]
         await asyncio.gather(*checks)
+
+    async def _still_there(self, tx: Transaction) -> None:
+        """Ask other engines whether their jobs are as they were. ServiceError when one is not."""
+        jobs = [self._state.jobs.get(job.name) for job in tx.jobs]
+        observed = [job for job in jobs if job is not None and job.observed is not None]
+        await asyncio.gather(*(self._still(job) for job in observed))
 
     async def _switch(self, order: Switch, clock: SteadyClock) -> Event:
         return await self._forbidden(order) or await self._change(order, clock)
@@ -357,6 +371,10 @@ class Executor:
             answer = await self._aggregators.probe(
                 point.aggregator, point.port, cable.ip, cable.mac, deadline_s=wait_s
             )
+        if answer is None and endpoint in self._state.theirs and wait_s >= PROBE_TIMEOUT_S:
+            # Another engine's node may not use the address of the site file; its job still needs
+            # the light.
+            return self._intent.port_up(point)
         return answer is not None
 
 

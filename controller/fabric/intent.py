@@ -92,7 +92,7 @@ class FabricIntent:
         involved |= {point.aggregator for point in target.values() if point}
         state.light.held.update({e: target[e] for e in endpoints})
         self._unheld.update(endpoints)
-        await self.converge(involved)
+        await self.converge(involved - state.light.lost)
         self._unheld.difference_update(endpoints)
         self._aggregators.foresee(state.forwarding_at(target))
 
@@ -110,14 +110,22 @@ class FabricIntent:
             self._unheld.discard(endpoint)
         if changed or (tx.quarantine and tx.attempt == 0):
             state.next_epoch()
-        await self.converge(involved | state.light.aggregators_of(tx.endpoints))
+        involved |= state.light.aggregators_of(tx.endpoints)
+        await self.converge(involved - state.light.lost)
+
+    async def let_go(self, endpoints: Sequence[str]) -> None:
+        """End the hold on endpoints that no job has any more. ServiceError."""
+        for endpoint in endpoints:
+            self._state.light.held.pop(endpoint, None)
+            self._unheld.discard(endpoint)
+        await self.converge()
 
     async def observe(self) -> None:
         """Observe the containers again."""
         await observe_containers(self._state, self._engine)
 
     def answers(self, endpoint: str) -> bool:
-        """Whether a container holds the endpoint's NIC."""
+        """Whether a container holds the endpoint's NIC, or a node of another engine in use."""
         state = self._state
         if self._observed is not state.jobs.statuses:
             self._observed = state.jobs.statuses
@@ -125,6 +133,8 @@ class FabricIntent:
             self._occupied = {
                 s.endpoint: (s.job, s.epoch) for s in self._observed if s.state in live
             }
+        if endpoint in state.theirs:  # the node itself has the NIC, whatever runs there
+            return any(endpoint in job.endpoints for job in state.jobs.values() if job.holding)
         name, epoch = self._occupied.get(endpoint, ("", 0))
         job = state.jobs.get(name)
         if job is None or not job.holding or job.epoch != epoch or endpoint not in job.endpoints:

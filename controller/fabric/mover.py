@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -61,13 +61,23 @@ class Mover:
         intent: FabricIntent,
         starter: RankStarter,
         ender: JobEnder,
+        unresumed: Callable[[str, str], None],
+        still: Callable[[JobRecord], Awaitable[None]],
     ) -> None:
+        """``unresumed`` and ``still`` are those of the executor."""
         self._state = state
         self._switches = switches
         self._intent = intent
         self._ender = ender
         self._executor = Executor(
-            state, switches, aggregators, engine, intent=intent, starter=starter, ender=ender
+            state,
+            switches,
+            aggregators,
+            engine,
+            intent=intent,
+            starter=starter,
+            unresumed=unresumed,
+            still=still,
         )
 
     def begin(
@@ -76,26 +86,30 @@ class Mover:
         moves: Mapping[str, str | None],
         plan_id: str | None = None,
         rewiring: Rewiring | None = None,
+        stopped: str = "",
     ) -> Running:
         """Lock the moving endpoints and return the transaction, not yet carried out.
 
-        ``rewiring`` is that of the moves, when the caller has just computed it.
+        ``rewiring`` is that of the moves, when the caller has just computed it. ``stopped`` names
+        the job for which the caller moves light while nothing of it runs: it has stopped it
+        (``Cause.SPARE``), or its engine has not started it yet (``Cause.PLACEMENT``).
         ServiceError ``conflict`` when another transaction or a starting job is in the way, or
         no port is free; ``unavailable`` when a device does not answer.
         """
         state = self._state
         state.require_command()
-        self._check_free(cause, moves)
+        self._check_free(cause, moves, stopped)
         if rewiring is None:
             rewiring = self.rewired(moves)
         for change in rewiring.changes:
             self._require(change.switch, state.connections.switches(), "switch")
-        for name in sorted({at for at in moves.values() if at} | state.light.aggregators_of(moves)):
+        needed = {at for at in moves.values() if at} | state.light.aggregators_of(moves)
+        for name in sorted(needed - state.light.lost):
             self._require(name, state.connections.aggregators(), "aggregator")
         before, after = state.light.attachments, rewiring.attachments
         touched = [e for e in moves if before.get(e) != after.get(e)]
         checks = self.dark_time_checks(rewiring)
-        if cause is not Cause.HOMES:  # the endpoints are dark already
+        if cause is not Cause.HOMES and not stopped:  # dark already, or nothing runs
             self._require_tolerated(checks)
         state.transactions.number += 1
         tx = Transaction(
@@ -104,7 +118,7 @@ class Mover:
             epoch=state.epoch,
             paths=tuple(Path(e, before.get(e), after.get(e)) for e in touched),
             changes=rewiring.changes,
-            jobs=self._held_jobs(touched, checks),
+            jobs=() if stopped else self._held_jobs(touched, checks),
         )
         running = Running(tx, plan_id, SteadyClock(state.clock))
         state.transactions.running[tx.id] = running
@@ -203,6 +217,7 @@ class Mover:
             job.name: doing
             for job in state.jobs.values()
             if job.holding
+            and job.name not in state.jobs.halted
             and (doing := "is starting" if job.state == "starting" else self.doing(job.name))
         }
         for ident, running in state.transactions.moving().items():
@@ -216,7 +231,7 @@ class Mover:
         handled = self._state.jobs.handled.get(name)
         return "" if handled is None else handled.doing
 
-    def _check_free(self, cause: Cause, moves: Mapping[str, str | None]) -> None:
+    def _check_free(self, cause: Cause, moves: Mapping[str, str | None], stopped: str) -> None:
         state = self._state
         locked, holders, busy = state.transactions.locked(), state.jobs.holders(), self.busy_jobs()
         if cause is not Cause.HOMES:  # a recovery restores them this way
@@ -230,7 +245,7 @@ class Mover:
                     hint="wait for it, then make a new plan",
                 )
             job = holders.get(endpoint)
-            if job is not None and job.name in busy:
+            if job is not None and job.name in busy and job.name != stopped:
                 raise ServiceError(
                     "conflict",
                     f"job {job.name} {busy[job.name]}",
@@ -288,6 +303,8 @@ class Mover:
     def _policy(self, job: JobRecord, check: DarkTimeCheck | None) -> Policy:
         if job.state == "paused":
             return Policy.LIVE  # its owner has frozen it, and it must stay frozen
+        if not self._state.freezes(job):
+            return Policy.LIVE  # the agents of its nodes do not freeze it
         if check is None:
             return Policy(job.request.policy)
         if check.verdict == "downgraded":

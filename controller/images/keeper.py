@@ -147,8 +147,10 @@ class ImageKeeper:
             ) from None
         return RegistryLogin(registry.username, password)
 
-    async def ready(self, name: str) -> None:
+    async def ready(self, name: str, endpoints: Collection[str] | None = None) -> None:
         """Pin a job's image unless it is pinned, and fetch it to the servers of its endpoints.
+
+        Other ``endpoints`` stand for those that it will have.
 
         ServiceError; FetchStoppedError when the job is cancelled meanwhile.
         """
@@ -156,7 +158,7 @@ class ImageKeeper:
         servers = sorted(
             {
                 cable.server
-                for e in job.endpoints
+                for e in (job.endpoints if endpoints is None else endpoints)
                 if (cable := self._state.cables.get(e)) is not None
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from checkpoints.schemes import Scheme
 from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
@@ -12,8 +13,8 @@ from controller.base.texts import clipped
 from controller.devices.engine import Record
 from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
-from controller.schema.jobs import JobRequest
-from controller.state.records import JobRecord, JobSpec
+from controller.schema.jobs import JobRequest, Replicas
+from controller.state.records import CheckpointSpec, JobRecord, JobSpec
 from scheduler.model import TimeLimitAction
 from scheduler.queue.model import Project
 from sitefile import CabledSite
@@ -32,12 +33,32 @@ def spec_of(request: JobRequest) -> JobSpec:
     fields = {
         name: getattr(request, name)
         for name in JobSpec.__slots__
-        if name not in ("volumes", "probe")
+        if name not in ("volumes", "probe", "checkpoint")
     }
     fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
     action = request.time_limit_action or TimeLimitAction.IGNORE
     fields |= {"time_limit_action": action, "record": request.record or Record.COUNTS}
-    return JobSpec(**fields | {"env": dict(request.plain_env)})
+    fields |= {"env": dict(request.plain_env), "checkpoint": _checkpoint(request)}
+    return JobSpec(**fields)
+
+
+def _checkpoint(request: JobRequest) -> CheckpointSpec | None:
+    asked = request.checkpoint
+    if asked is None:
+        return None
+    copies, shared = asked.copies, asked.shared
+    return CheckpointSpec(
+        complete=asked.complete,
+        where=asked.local.where,
+        size_bytes=asked.local.size_bytes,
+        keep=asked.local.keep,
+        scheme=copies.scheme or (Scheme.PARTNER if request.count > 1 else Scheme.SINGLE),
+        apart=copies.apart,
+        set_size=copies.set_size,
+        store=shared.store if shared else "",
+        every=shared.every if shared else 0,
+        identical=asked.replicas is Replicas.IDENTICAL,
+    )
 
 
 def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
@@ -52,21 +73,28 @@ def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
 
 def check_possible(site: CabledSite, request: JobRequest) -> None:
     """Refuse (ServiceError ``invalid``) a job that this site or its agents can never run."""
-    _check_name(request)
+    _check_name(site, request)
     _check_environment(request)
     _check_program(request)
     _check_time_limit(request)
     known = {e.name for e in site.endpoints}
     unknown = next((name for name in request.endpoints if name not in known), None)
+    theirs = site.engine_endpoints
+    other = next((name for name in request.endpoints if name in theirs), None)
     fitting = [
         e
         for e in site.endpoints
-        if request.model in (None, e.model) and e.memory_bytes >= request.min_memory_bytes
+        if e.name not in theirs
+        and request.model in (None, e.model)
+        and e.memory_bytes >= request.min_memory_bytes
     ]
     named = len(request.endpoints)
     if unknown is not None:
         problem = f"site {site.name} has no endpoint {clipped(unknown)}"
         hint = f"it has {_some(e.name for e in site.endpoints)}"
+    elif other is not None and site.engine is not None:
+        problem = f"{other} belongs to {site.engine.kind}, which starts its jobs itself"
+        hint = f"submit the job to {site.engine.kind}, or name other endpoints"
     elif named and (named != request.count or len(set(request.endpoints)) != named):
         different = len(set(request.endpoints))
         problem = f"{request.count} endpoints requested, {different} different ones named"
@@ -122,8 +150,16 @@ def check_queue(site: CabledSite, jobs: Iterable[JobRecord], request: JobRequest
         )
 
 
-def _check_name(request: JobRequest) -> None:
+def _check_name(site: CabledSite, request: JobRequest) -> None:
     name = request.name or ""
+    engine = site.engine.kind if site.engine else None
+    if engine is not None and (name == engine or name.startswith(f"{engine}-")):
+        raise ServiceError(
+            "invalid",
+            f"{name} would be taken for a job of {engine}",
+            object=f"job/{name}",
+            hint=f"choose a name that does not begin with {engine}-",
+        )
     if policy.JOB.fullmatch(name):
         return
     own = name.startswith(f"{request.project}-") and len(request.project) > policy.MAX_JOB_NAME - 2

@@ -137,5 +137,6 @@ def _after(fabric: Fabric, decisions: Decisions) -> FabricIndex:
     """Return the fabric after the starts that were decided on."""
     index = FabricIndex(fabric)
     for start in decisions.starts:
-        index.start(Job(start.job, start.placement.endpoints), start.placement.moves)
+        placed = start.placement
+        index.start(Job(start.job, placed.endpoints, spares=placed.spares), placed.moves)
     return index

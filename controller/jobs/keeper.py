@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from controller.jobs.admission import (
     spec_of,
     with_site_defaults,
 )
+from controller.jobs.checkpoints import check_checkpoints
 from controller.jobs.volumes import check_offered, volumes_of
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
@@ -32,11 +34,12 @@ from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
 from controller.schema.jobs import JobRequest
 from controller.state.jobs import Handled
+from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, Observed
 from controller.state.state import State
 from controller.state.transactions import Running
-from controller.state.writes import PutJob
+from controller.state.writes import PutCheckpoints, PutJob
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -49,7 +52,7 @@ SETTLE_TIMEOUT_S = 120.0
 PLACEMENT_ATTEMPTS = 3
 CANCELLED = "cancelled by the operator"
 
-ContainerCall = Callable[[ExecutionEngine, str], Awaitable[None]]
+ContainerCall = Callable[[ExecutionEngine, JobRecord], Awaitable[None]]
 """Freezes or thaws all containers of a job."""
 
 _REASONS: dict[JobState, str] = {"paused": "paused by the operator", "running": ""}
@@ -70,7 +73,10 @@ class JobKeeper:
         ender: JobEnder,
         images: ImageKeeper,
         default_image: str,
+        lost_at_start: Callable[[str], Awaitable[bool]],
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        """``lost_at_start`` takes over a job that did not start since it lost hardware."""
         self._state = state
         self._mover = mover
         self._intent = intent
@@ -80,6 +86,8 @@ class JobKeeper:
         self._tasks = tasks
         self._images = images
         self._default_image = default_image
+        self._lost_at_start = lost_at_start
+        self._random_bytes = random_bytes
         self._attempts: dict[str, int] = {}
         self._launches: dict[str, asyncio.Task[None]] = {}
 
@@ -118,6 +126,8 @@ class JobKeeper:
         check_queue(state.site, state.jobs.values(), request)
         volumes = volumes_of(state.site, request)
         check_offered(state.site, state.offers, state.connections.servers(), request)
+        check_checkpoints(state.site, request)
+        checkpoints = self._checkpoints(request)
         job = JobRecord(
             name=name,
             request=replace(
@@ -128,10 +138,13 @@ class JobKeeper:
             reason="in the queue",
             image_digest=image_digest,
             user=user,
+            folder=checkpoints[0].folder if checkpoints else "",
         )
         _check_removals(state, job)
         before = state.jobs.remove(name)  # a name can be reused; the new job queues last
         state.jobs.put(job)
+        for record in checkpoints:
+            state.checkpoints.put(record)
         state.events.add(
             "info",
             f"job/{name}",
@@ -141,9 +154,11 @@ class JobKeeper:
         state.jobs.unsaved.add(name)
         try:
             async with failpoints.around("save-job"):
-                await state.commit(PutJob(job))
+                await state.commit(PutJob(job), PutCheckpoints(checkpoints))
         except BaseException:
             state.jobs.remove(name)
+            for record in checkpoints:
+                state.checkpoints.remove(record.folder)
             if before is not None:
                 state.jobs.put_back(before)
             raise
@@ -157,11 +172,15 @@ class JobKeeper:
 
         If the job is ending already, waits for that. ServiceError when the end is not durable yet.
         """
-        job = self.get(name)
+        job = self.ours(name)
         if job.ended:
             raise _ended_already(job)
-        with self._images.stopped(name):
-            await self._settled(name)
+        self._state.jobs.unwanted.add(name)
+        try:
+            with self._images.stopped(name):
+                await self._settled(name)
+        finally:
+            self._state.jobs.unwanted.discard(name)
         now = self._state.jobs.get(name)
         if now is None or now.submitted_at != job.submitted_at:
             raise _ended_already(job, "ended meanwhile")
@@ -184,11 +203,14 @@ class JobKeeper:
 
     async def pause(self, name: str) -> JobRecord:
         """Freeze all containers of a job."""
-        return await self._switch(name, "running", "paused", calls.freeze, undo=calls.thaw)
+        return await self._switch(name, "running", "paused", calls.freeze, undo=self._thaw)
 
     async def resume(self, name: str) -> JobRecord:
         """Thaw a paused job."""
-        return await self._switch(name, "paused", "running", calls.thaw, undo=calls.freeze)
+        return await self._switch(name, "paused", "running", self._thaw, undo=calls.freeze)
+
+    async def _thaw(self, engine: ExecutionEngine, job: JobRecord) -> None:
+        await calls.thaw(engine, self._state, job)
 
     async def _switch(
         self,
@@ -201,13 +223,14 @@ class JobKeeper:
     ) -> JobRecord:
         """Act on a job's containers and save its new state; undo both if it cannot be saved."""
         self._require(name, before)
+        job = self.ours(name)
         with self.alone(name, "is being paused" if after == "paused" else "is being resumed"):
-            await act(self._engine, name)
+            await act(self._engine, job)
             try:
                 return await self._save_switch(name, before, after)
             except ServiceError:
                 if self._revert_switch(name, after, before):
-                    await undo(self._engine, name)
+                    await undo(self._engine, job)
                 raise
 
     def is_busy(self, name: str) -> bool:
@@ -228,6 +251,16 @@ class JobKeeper:
                 hint="see `lightloom get jobs`",
             ) from None
 
+    def ours(self, name: str) -> JobRecord:
+        """Return one job of lightloom's queue.
+
+        ServiceError ``not_found``, and ``conflict`` for a job that another engine owns.
+        """
+        job = self.get(name)
+        if job.observed is not None:
+            raise not_ours(job, job.observed)
+        return job
+
     # --- from the queue to its containers -------------------------------------------------
 
     async def admit(self, job: JobRecord, placement: Placement) -> str:
@@ -246,6 +279,7 @@ class JobKeeper:
                 state="starting",
                 reason="its light is being moved" if moving else "its containers are starting",
                 endpoints=placement.endpoints,
+                spares=placement.spares,
                 epoch=state.epoch,
                 exit_codes=(None,) * len(placement.endpoints),
                 reserved_at=None,
@@ -298,6 +332,7 @@ class JobKeeper:
             state="pending",
             reason=reason,
             endpoints=(),
+            spares=(),
             exit_codes=(),
             started_at=None,
         )
@@ -330,35 +365,60 @@ class JobKeeper:
             await self._ender.end(name, "cancelled", CANCELLED)
             return
         except (ServiceError, *DEVICE_ERRORS) as error:
-            text = str(error) or "time-out"
-            await self._ender.end(name, "failed", f"its containers did not start: {text}")
+            await self._not_started(name, error, "its containers did not start")
             return
         self._attempts.pop(name, None)
 
-    async def _again_or_fail(self, name: str, reason: str) -> None:
+    async def _not_started(self, name: str, error: Exception, what: str) -> str:
+        """Go on with a job whose start failed; return why it is in the queue, if it is.
+
+        Lost hardware is recovered. An agent that only restarted meanwhile answers again: no rank
+        is left once it has confirmed a stop, and the job is placed anew. All else is the job's end.
+        """
+        job = self._state.jobs[name]
+        if await self._lost_at_start(name):
+            return ""
+        text = f"{what}: {str(error) or 'time-out'}"
+        answering = self._state.connections.servers()
+        servers = calls.placed(self._state, job).values()
+        back = calls.unanswered(error) and all(answering.get(server) for server in servers)
+        if not back or await self._ender.stop(job):
+            await self._ender.end(name, "failed", text)
+            return ""
+        now = self._state.jobs.get(name)
+        same = now is not None and now.epoch == job.epoch and now.state == "starting"
+        if same and not self._ender.is_ending(name) and await self._again_or_fail(name, text):
+            return text
+        return ""
+
+    async def _again_or_fail(self, name: str, reason: str) -> bool:
         """Put the job back into the queue; fail it after ``PLACEMENT_ATTEMPTS``."""
         attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
         if attempts >= PLACEMENT_ATTEMPTS:
             del self._attempts[name]
             await self._ender.end(name, "failed", reason)
-            return
+            return False
         await self.back_to_queue(name, reason)
+        return True
 
     # --- a restart after a rank died ------------------------------------------------------
 
-    async def start_again(self, name: str) -> None:
-        """Start a job again whose rank died; a cancel waits until the start is over."""
-        await asyncio.wait({self._launched(name, self._start_again(name))})
+    async def start_again(self, name: str) -> str:
+        """Start a job again whose rank died; a cancel waits until the start is over.
 
-    async def _start_again(self, name: str) -> None:
+        Return why it went back to the queue; nothing when it did not.
+        """
+        queued: list[str] = []
+        await asyncio.wait({self._launched(name, self._start_again(name, queued))})
+        return "".join(queued)
+
+    async def _start_again(self, name: str, queued: list[str]) -> None:
         try:
             await self._starter.restart(name)
         except FetchStoppedError:
             await self._ender.end(name, "cancelled", CANCELLED)
-        except DEVICE_ERRORS as error:
-            await self._ender.end(name, "failed", f"did not start again: {error or 'time-out'}")
-        except ServiceError as error:
-            await self._ender.end(name, "failed", f"did not start again: {error.message}")
+        except (ServiceError, *DEVICE_ERRORS) as error:
+            queued.append(await self._not_started(name, error, "did not start again"))
 
     # --- helpers --------------------------------------------------------------------------
 
@@ -372,6 +432,16 @@ class JobKeeper:
         launch = self._launches[name] = self._tasks.spawn(work, f"launch {name}")
         launch.add_done_callback(over)
         return launch
+
+    def _checkpoints(self, request: JobRequest) -> tuple[CheckpointRecord, ...]:
+        """Return the record of a new job's checkpoints; none without any."""
+        if request.checkpoint is None:
+            return ()
+        name = request.name or ""
+        folder = f"{name}.{self._random_bytes(4).hex()}"
+        while folder in self._state.checkpoints:
+            folder = f"{name}.{self._random_bytes(4).hex()}"
+        return (CheckpointRecord(folder=folder, job=name, key=self._random_bytes(32)),)
 
     def _free_name(self) -> str:
         number = len(self._state.jobs) + 1
@@ -442,6 +512,17 @@ class JobKeeper:
             return False
         self._state.jobs.change(name, state=before, reason=_REASONS[before])
         return True
+
+
+def not_ours(job: JobRecord, told: Observed) -> ServiceError:
+    """Return the refusal of an order that only the job's engine can carry out."""
+    number = told.key.partition(":")[2]
+    return ServiceError(
+        "conflict",
+        f"job {job.name} belongs to {told.engine}: lightloom moves its light and nothing else",
+        object=f"job/{job.name}",
+        hint=f"use {told.engine}'s own commands for its job {number}",
+    )
 
 
 def _ended_already(job: JobRecord, how: str = "") -> ServiceError:

@@ -81,7 +81,7 @@ class QueueKeeper:
             state.jobs.queue = QueueReport()
             return
         now = state.clock()
-        fabric = without(state.fabric(), state.jobs.promised_endpoints())
+        fabric = without(state.fabric(ours=True), state.jobs.promised_endpoints())
         jobs = [job for job in state.jobs.values() if job.name not in state.jobs.unsaved]
         self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
@@ -158,7 +158,8 @@ class QueueKeeper:
     def _holds(self, placement: Placement, fabric: Fabric) -> bool:
         """Whether the placement's assumptions about the fabric still hold."""
         state = self._state
-        touched = {*placement.endpoints, *(move.endpoint for move in placement.moves)}
+        moved = (move.endpoint for move in placement.moves)
+        touched = {*placement.endpoints, *placement.spares, *moved}
         homes, holders, lost = state.light.homes(), state.jobs.holders(), state.unavailable()
         return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
 

@@ -7,6 +7,7 @@ and is repeated. Until an answer arrives the job keeps its endpoints.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -19,6 +20,7 @@ from controller.jobs.keeper import JobKeeper
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
+from controller.state.records import JobRecord
 from controller.state.state import State
 from scheduler.model import Policy
 
@@ -26,8 +28,6 @@ log = structlog.get_logger(__name__)
 
 RETRY_S = 2.0
 """Time between two attempts to stop a half-started job."""
-UNANSWERED = ("unavailable", "timeout")
-"""Error codes of calls without an answer: whether they were carried out is unknown."""
 REASON = "the controller restarted while it was starting"
 
 
@@ -44,7 +44,9 @@ class JobRecovery:
         jobs: JobKeeper,
         ender: JobEnder,
         tasks: Tasks,
+        lost_at_start: Callable[[str], Awaitable[bool]],
     ) -> None:
+        """``lost_at_start`` takes over a job that did not start since it lost hardware."""
         self._state = state
         self._mover = mover
         self._starter = starter
@@ -52,6 +54,7 @@ class JobRecovery:
         self._jobs = jobs
         self._ender = ender
         self._tasks = tasks
+        self._lost_at_start = lost_at_start
         self._reported: set[str] = set()
         """Jobs that wait for agents, and whose event was emitted."""
 
@@ -63,11 +66,20 @@ class JobRecovery:
                     self._state.cables.get(e) for e in job.endpoints
                 ]  # None: left the site file
                 self._engine.placed(job.name, {cable.server for cable in cables if cable})
-            if job.state == "starting":
+            if job.state == "starting" and job.ours and not self._recovered(job):
                 self._tasks.spawn(self._start_over(job.name, job.epoch), f"start over {job.name}")
 
+    def _recovered(self, job: JobRecord) -> bool:
+        """Whether another part goes on with a job that had lost hardware."""
+        row = self._state.recoveries.under_way(job.name, job.submitted_at)
+        return row is not None and row.cause != "program" and row.how != "queue"
+
     async def _start_over(self, name: str, epoch: int) -> None:
-        """Stop the containers of a half-started job, then put it back into the queue."""
+        """Stop the containers of a half-started job, then put it back into the queue.
+
+        One that lost a server meanwhile is recovered as after any loss: the server may never
+        answer again. Agents have the first attempt to connect.
+        """
         tell = True
         while self._still_starting(name, epoch):
             problem = await self._ender.stop(self._state.jobs[name], tell=tell)
@@ -77,6 +89,8 @@ class JobRecovery:
                 await self._jobs.back_to_queue(name, REASON)
                 return
             self._state.jobs.change(name, reason=f"{REASON}; {problem}")
+            if not tell and await self._lost_at_start(name):
+                return
             tell = False
             await asyncio.sleep(RETRY_S)
 
@@ -103,12 +117,14 @@ class JobRecovery:
                     await self._stop(name, job.request.checkpoint_grace_s or RESTART_GRACE_S)
                     await self._starter.restart(name)
                 else:
-                    await calls.thaw(self._engine, name)
+                    await calls.thaw(self._engine, self._state, job)
         except ServiceError as error:
-            if error.code in UNANSWERED and self._state.jobs[name].state == "running":
+            if error.code in calls.UNANSWERED and self._state.jobs[name].state == "running":
                 self._report(name, error.message)
                 return False
-            self._ender.later(name, "failed", f"did not resume after a restart: {error.message}")
+            if not await self._lost_at_start(name):
+                text = f"did not resume after a restart: {error.message}"
+                self._ender.later(name, "failed", text)
         self._reported.discard(name)
         return True
 

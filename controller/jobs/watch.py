@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
@@ -16,6 +16,7 @@ from controller.ranks.strangers import still_spared, strangers
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.state.writes import PutQuarantine
+from controller.swaps.losses import surely_lost
 
 MISSING_ROUNDS = 3
 """A container counts as gone after it was missing in this many rounds in a row while its server
@@ -25,6 +26,13 @@ UNFIT_ROUNDS = 10
 """A GPU that is unfit in this many rounds in a row goes into quarantine, until an operator releases
 it, and its job ends or starts again. Before that it only gets no new job: a driver may hang for
 seconds under load."""
+
+SURE_ROUNDS = 2
+"""The same where the agent is sure: the GPU is gone, and no driver that hangs."""
+
+BACK_ROUNDS = 2 * MISSING_ROUNDS
+"""A server that answers again is believed to have restarted if all ranks of a job there are found
+dead or missing within this many rounds."""
 
 _LIVE = (RankState.CREATED, RankState.RUNNING, RankState.PAUSED)
 
@@ -47,6 +55,8 @@ class JobWatch:
         self._late = late
         self._missing_for: dict[tuple[str, int, int], int] = {}
         """By job, epoch and rank: rounds in a row without the container."""
+        self._back_for: dict[str, int] = {}
+        """By server that was silent: rounds in a row in which it answers; 0 while it is silent."""
         self._unfit_for: dict[str, int] = {}
         """By endpoint: rounds in a row with an unfit GPU."""
         self._sick_for: dict[tuple[str, int, int], int] = {}
@@ -57,18 +67,41 @@ class JobWatch:
         if not await observe_containers(self._state, self._engine):
             return
         await self._note_unfit()
+        self._note_silent()
         by_job: dict[str, list[RankStatus]] = {}
         for status in self._state.jobs.statuses:
             by_job.setdefault(status.job, []).append(status)
         self.note_strangers()
         missed: dict[tuple[str, int, int], int] = {}
         for job in list(self._state.jobs.values()):
-            if job.state in ("running", "paused") and not self._ender.is_ending(job.name):
+            watched = job.ours and job.state in ("running", "paused")
+            if watched and not self._ender.is_ending(job.name):
                 missed.update(self._check(job, by_job.get(job.name, [])))
         self._missing_for = missed
         self._late.look()
         epochs = {(job.name, job.epoch) for job in self._state.jobs.values() if job.holding}
         self._sick_for = {key: n for key, n in self._sick_for.items() if key[:2] in epochs}
+
+    def _note_silent(self) -> None:
+        """Count for how long servers that were silent have answered again."""
+        for server, answers in self._engine.reachable().items():
+            if not answers:
+                self._back_for[server] = 0
+            elif server in self._back_for:
+                self._back_for[server] += 1
+        self._back_for = {s: n for s, n in self._back_for.items() if n <= BACK_ROUNDS}
+
+    def _restarted(self, job: JobRecord, first: str, gone: Collection[str]) -> str:
+        """Return the server of the rank that died first, if it restarted with all of its ranks.
+
+        ``first`` is that rank's endpoint, ``gone`` are all whose ranks are dead or missing. Ranks
+        elsewhere may have ended since: they lost their connections.
+        """
+        cables = self._state.cables
+        server = cables[first].server if first in cables else ""
+        theirs = {e for e in job.endpoints if e in cables and cables[e].server == server}
+        back = self._back_for.get(server, 0) > 0
+        return server if back and theirs <= set(gone) else ""
 
     async def _note_unfit(self) -> None:
         """Give no new job to unfit endpoints; put those that stay unfit into quarantine."""
@@ -107,7 +140,9 @@ class JobWatch:
 
     def _known(self, name: str) -> bool:
         job = self._state.jobs.get(name)
-        return (job is not None and not job.ended) or self._ender.is_ending(name)
+        if (job is not None and not job.ended) or self._ender.is_ending(name):
+            return True
+        return any(entry.job == name for entry in self._state.drains.left)
 
     def _check(
         self, job: JobRecord, statuses: Sequence[RankStatus]
@@ -128,7 +163,8 @@ class JobWatch:
         sick = self._sick_for_long(job, ranks)
         failed = list(ranks.values()) if died else [sick] if sick else []
         if failed and (failure := first_cause(failed)) is not None:
-            self._restarter.rank_died(job, failure)
+            gone = [job.endpoints[r] for r in died]
+            self._restarter.rank_died(job, failure, self._restarted(job, failure.endpoint, gone))
             return {}
         if all(code == 0 for code in codes):
             self._ender.later(job.name, "completed", "")
@@ -144,7 +180,8 @@ class JobWatch:
                 self._sick_for.pop(key, None)
                 continue
             self._sick_for[key] = self._sick_for.get(key, 0) + 1
-            if self._sick_for[key] >= UNFIT_ROUNDS:
+            rounds = SURE_ROUNDS if surely_lost(status.reason) else UNFIT_ROUNDS
+            if self._sick_for[key] >= min(rounds, UNFIT_ROUNDS):
                 first = first or status
         return first
 
@@ -165,6 +202,7 @@ class JobWatch:
                 gone = RankStatus(
                     job.name, rank, job.epoch, endpoint, cable.server, RankState.ABSENT
                 )
-                self._restarter.rank_died(job, blamed(gone))
+                away = [e for r, e in enumerate(job.endpoints) if r not in ranks]
+                self._restarter.rank_died(job, blamed(gone), self._restarted(job, endpoint, away))
                 return {}
         return missed

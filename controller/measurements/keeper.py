@@ -22,7 +22,7 @@ from controller.measurements.places import pick
 from controller.measurements.results import written
 from controller.measurements.runner import MeasurementRunner, Parts
 from controller.measurements.views import job_name, measurement_view
-from controller.schema.measurements import (
+from controller.schema.insight.measurements import (
     MeasurementImport,
     MeasurementRequest,
     MeasurementView,

@@ -79,6 +79,8 @@ def _busy(state: State, claimed: Mapping[str, str]) -> dict[str, str]:
     promised = state.jobs.promised_endpoints() - claimed.keys()
     busy |= dict.fromkeys(promised, "is reserved for a job")
     busy |= {name: f"is {why}" for name, why in state.unavailable().items()}
+    engine = state.site.engine.kind if state.site.engine else ""
+    busy |= dict.fromkeys(state.theirs, f"belongs to {engine}")
     homes = state.light.homes()
     busy |= {name: "is dark" for name in state.cables if homes.get(name) is None}
     busy |= {name: f"carries job {job.name}" for name, job in state.jobs.holders().items()}

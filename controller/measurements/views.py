@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.schema.measurements import MeasurementView, ProgressView, RunView
+from controller.schema.insight.measurements import MeasurementView, ProgressView, RunView
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Progress
 

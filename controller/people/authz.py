@@ -25,12 +25,15 @@ class Role(StrEnum):
     """Jobs of the projects the person belongs to."""
     VIEWER = "viewer"
     """Read access to the projects the person belongs to."""
+    ENGINE = "engine"
+    """The hook of another engine: says that a job has got endpoints, and reads nothing."""
 
 
-_READERS = frozenset(Role)
+_READERS = frozenset({Role.ADMIN, Role.OPERATOR, Role.USER, Role.VIEWER})
 _WORKERS = frozenset({Role.ADMIN, Role.OPERATOR, Role.USER})
 _KEEPERS = frozenset({Role.ADMIN, Role.OPERATOR})
 _ADMINS = frozenset({Role.ADMIN})
+_HOOKS = frozenset({Role.ADMIN, Role.OPERATOR, Role.ENGINE})
 
 VERBS: Mapping[str, frozenset[Role]] = {
     "self:read": _READERS,
@@ -52,9 +55,12 @@ VERBS: Mapping[str, frozenset[Role]] = {
     "transactions:read": _READERS,
     "projects:read": _READERS,
     "metrics:read": _READERS,
+    "recoveries:read": _READERS,
     "plans:make": _KEEPERS,
     "plans:apply": _KEEPERS,
     "fabric:change": _KEEPERS,
+    "engine:read": _KEEPERS,
+    "engine:announce": _HOOKS,
     "images:prepare": _KEEPERS,
     "secrets:list": _KEEPERS,
     "allocation:read": _KEEPERS,
@@ -65,7 +71,7 @@ VERBS: Mapping[str, frozenset[Role]] = {
 }
 """The roles that may do each verb. A verb that is not listed is always refused."""
 
-SITE_WIDE: frozenset[str] = frozenset({"metrics:read"})
+SITE_WIDE: frozenset[str] = frozenset({"metrics:read", "recoveries:read"})
 """Verbs whose answer cannot be limited to some projects: they need access to all."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from controller.base.errors import ServiceError
 from controller.plans.planner import Planner
 from controller.schema.plans import AllocatedJob, Allocation, AllocationDiffView, MoveView
+from controller.state.scheduling import no_longer_apart
 from controller.state.state import State
 
 
@@ -64,6 +65,7 @@ class AllocationFiles:
             moves=moves,
             jobs=sorted({holders[m.endpoint].name for m in moves if m.endpoint in holders}),
             notes=self._notes(wanted),
+            warnings=no_longer_apart(state.jobs.values(), homes, {**homes, **wanted.homes}),
         )
 
     async def bring_back(

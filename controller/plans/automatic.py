@@ -6,6 +6,7 @@ All of it is off unless the site file enables a trigger.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -30,8 +31,16 @@ OBJECT = "controller"
 class Regrouper:
     """Checks the site file's triggers, and carries out the plans that are worth it."""
 
-    def __init__(self, state: State, plans: Planner, meter: StepMeter) -> None:
+    def __init__(
+        self,
+        state: State,
+        plans: Planner,
+        meter: StepMeter,
+        blocked: Callable[[], Blocked | None] = lambda: None,
+    ) -> None:
+        """``blocked`` returns the job in another engine's queue that a regroup would help."""
         self._state = state
+        self._blocked = blocked
         self._plans = plans
         self._meter = meter
         self._policy = state.site.scheduling.regroup
@@ -80,6 +89,8 @@ class Regrouper:
         if first is not None and first.code == "locality" and first.moves_needed:
             # Making room for a later job must not let it overtake the first one.
             blocked = (Blocked(first.job, first.moves_needed),)
+        elif (other := self._blocked()) is not None:
+            blocked = (other,)
         return Moment(
             now=now,
             excess_span=excess,

@@ -29,7 +29,14 @@ from controller.schema.plans import (
     TransactionView,
 )
 from controller.state.records import JobRecord
-from controller.state.scheduling import LeftAlone, left_alone, pinned, scheduler_request, without
+from controller.state.scheduling import (
+    LeftAlone,
+    left_alone,
+    no_longer_apart,
+    pinned,
+    scheduler_request,
+    without,
+)
 from controller.state.state import State
 from controller.state.transactions import Running
 from controller.telemetry.steps import StepMeter
@@ -115,7 +122,8 @@ class Planner:
         waiting = self._check_job(request.job)
         policy, now = state.site.scheduling.regroup, state.clock()
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
-        fabric, holders = pinned(state.fabric(), alone), state.jobs.holders()
+        fabric = state.fabric() if waiting is None else state.fabric_of(waiting)
+        fabric, holders = pinned(fabric, alone), state.jobs.holders()
         plan = await self._computed(fabric, request, waiting)
         rewiring = self._mover.rewired({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
@@ -231,9 +239,9 @@ class Planner:
         """
         state = self._state
         job = state.jobs.get(name)
-        if job is None or job.state != "pending":
+        if job is None or job.state not in ("pending", "waiting"):
             raise self._stale(plan, f"job {name} is no longer waiting")
-        fabric = without(state.fabric(), state.jobs.promised_endpoints())
+        fabric = without(state.fabric_of(job), state.jobs.promised_endpoints())
         after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
         found = place(after, scheduler_request(job))
         if not isinstance(found, Placement):
@@ -286,10 +294,14 @@ class Planner:
         unusable = state.unavailable().get(endpoint)
         if unusable is not None:
             raise ServiceError("conflict", f"{endpoint}: {unusable}", object=what)
-        if state.light.homes()[endpoint] == aggregator:
+        homes = state.light.homes()
+        if homes[endpoint] == aggregator:
             where = f"under {aggregator}" if aggregator else "dark"
             raise ServiceError("invalid", f"{endpoint} is {where} already", object=what)
-        return await self._begun(self._mover.begin(Cause.ATTACH, {endpoint: aggregator}), wait_s)
+        warnings = no_longer_apart(state.jobs.values(), homes, {**homes, endpoint: aggregator})
+        begun = self._mover.begin(Cause.ATTACH, {endpoint: aggregator})
+        view = await self._begun(begun, wait_s)
+        return view.model_copy(update={"warnings": warnings})
 
     async def move(self, moves: Mapping[str, str | None], wait_s: float) -> TransactionView:
         """Move several endpoints' light by hand, in one transaction; None darkens one."""
@@ -408,6 +420,6 @@ def _left_alone_views(
         and (
             all_jobs
             or span(job.endpoints, plan.homes_after)
-            > bound.least([endpoints[n] for n in job.endpoints])
+            > bound.least([endpoints[n] for n in job.endpoints], job.spread, plan.homes_after)
         )
     ]

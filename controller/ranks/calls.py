@@ -34,6 +34,18 @@ _CODES: dict[str, ErrorCode] = {
 }
 
 
+UNANSWERED = ("unavailable", "timeout")
+"""Error codes of calls without an answer: whether they were carried out is unknown."""
+
+
+def unanswered(error: BaseException) -> bool:
+    """Whether a server did not answer: what it did of the call is not known."""
+    told = error.__cause__ if isinstance(error, ServiceError) else error
+    if isinstance(told, EngineError):
+        return any(fault.code in UNANSWERED for fault in told.faults)
+    return isinstance(told, TimeoutError)
+
+
 def placed(state: State, job: JobRecord) -> dict[int, str]:
     """Return the server of each of a job's ranks whose endpoint is still in the site file."""
     cables = (state.cables.get(endpoint) for endpoint in job.endpoints)
@@ -46,16 +58,36 @@ def refusal(job: str, error: EngineError) -> ServiceError:
     return ServiceError(code, str(error), object=f"job/{job}", hint=error.hint)
 
 
-async def freeze(engine: ExecutionEngine, job: str) -> None:
+async def freeze(engine: ExecutionEngine, job: JobRecord) -> None:
     """Freeze all containers of a job. ServiceError."""
     async with failpoints.around("freeze"):
-        await _bounded(job, engine.freeze(job))
+        await _bounded(job.name, engine.freeze(job.name))
 
 
-async def thaw(engine: ExecutionEngine, job: str) -> None:
-    """Thaw all containers of a job. ServiceError."""
+async def thaw(engine: ExecutionEngine, state: State, job: JobRecord) -> None:
+    """Let all processes of a job continue, whoever started them. ServiceError."""
     async with failpoints.around("thaw"):
-        await _bounded(job, engine.thaw(job))
+        await _bounded(job.name, thaw_processes(engine, state, job.name))
+
+
+async def freeze_processes(
+    engine: ExecutionEngine, state: State, name: str, settle_s: float
+) -> bool | None:
+    """Freeze all processes of a job, whoever started them; as :meth:`ExecutionEngine.freeze`."""
+    job = state.jobs.get(name)
+    if job is None or job.observed is None:
+        return await engine.freeze(name, settle_s)
+    servers = set(placed(state, job).values())
+    return await engine.freeze_scope(job.observed.scope, servers, settle_s)
+
+
+async def thaw_processes(engine: ExecutionEngine, state: State, name: str) -> None:
+    """Let all processes of a job continue, whoever started them. Raises EngineError."""
+    job = state.jobs.get(name)
+    if job is None or job.observed is None:
+        await engine.thaw(name)
+    elif job.observed.scope:
+        await engine.thaw_scope(job.observed.scope, set(placed(state, job).values()))
 
 
 async def _bounded(job: str, call: Coroutine[Any, Any, object]) -> None:

@@ -232,5 +232,6 @@ class JobEnder:
             reason=reason,
             finished_at=at,
             final_homes=tuple(homes.get(e) for e in job.endpoints),
+            spares=(),
             failure=(failure or job.failure) if state == "failed" else None,
         )

@@ -26,10 +26,11 @@ def start_of(state: State, job: JobRecord, request: ExecRequest) -> ExecStart:
     """Return the command as its server gets it. ServiceError when it cannot run now."""
     state.require_command()
     name, rank = job.name, request.rank
-    if rank >= job.request.count:
+    size = len(job.endpoints) or job.request.count
+    if rank >= size:
         raise ServiceError(
             "not_found",
-            f"job {name} has ranks 0 to {job.request.count - 1}",
+            f"job {name} has ranks 0 to {size - 1}",
             object=f"job/{name}/rank/{rank}",
             hint="choose one with --rank",
         )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from controller.devices.engine import (
     EngineError,
     EngineFault,
+    RankCheckpoint,
     RankLimits,
     RankSpec,
     Scope,
@@ -27,10 +28,11 @@ def rank_specs(
     cables: Mapping[str, EndpointCable],
     job: JobRecord,
     secrets: Mapping[str, str] = MappingProxyType({}),
+    checkpoints: Mapping[int, RankCheckpoint] = MappingProxyType({}),
 ) -> list[RankSpec]:
     """Return everything the engine needs to start each rank of a placed job.
 
-    ``secrets`` are the values of its secret variables.
+    ``secrets`` are the values of its secret variables, ``checkpoints`` what ranks need for theirs.
 
     EngineError when the site file no longer has one of its endpoints or volumes.
     """
@@ -81,6 +83,7 @@ def rank_specs(
             gid=user.gid,
             record=job.request.record,
             probe=job.request.probe,
+            checkpoint=checkpoints.get(rank),
         )
         for rank, cable in enumerate(placed)
     ]

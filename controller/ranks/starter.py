@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from controller.base import failpoints
 from controller.base.errors import ServiceError
-from controller.devices.engine import EngineError, ExecutionEngine
+from controller.devices.engine import EngineError, ExecutionEngine, RankCheckpoint
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
@@ -25,6 +26,16 @@ class Images(Protocol):
         """Bring a job's image to the servers of its endpoints. ServiceError."""
 
 
+class Checkpoints(Protocol):
+    """The checkpoints of jobs."""
+
+    async def ready(self, name: str) -> Mapping[int, RankCheckpoint]:
+        """Bring what a job resumes from to its ranks, and make its run durable. ServiceError.
+
+        Returns what each rank needs; nothing for a job without checkpoints.
+        """
+
+
 class RankStarter:
     """Starts containers; its callers decide what runs where."""
 
@@ -35,23 +46,26 @@ class RankStarter:
         ender: JobEnder,
         *,
         images: Images,
+        checkpoints: Checkpoints,
         secrets: SecretFolder,
     ) -> None:
         self._state = state
         self._images = images
+        self._checkpoints = checkpoints
         self._engine = engine
         self._ender = ender
         self._secrets = secrets
 
     async def start(self, name: str) -> None:
-        """Start every rank of a job that has its endpoints, once its image is there.
+        """Start every rank of a job that has its endpoints, once all that it needs is there.
 
-        Raises what the engine raises, and ServiceError about the image.
+        Raises what the engine raises, and ServiceError about the image and the checkpoints.
         """
         await self._images.ready(name)
+        kept = await self._checkpoints.ready(name)
         job = self._state.jobs[name]
         values = await self._secrets.values(job.request.project, job.request.secrets)
-        specs = rank_specs(self._state.site, self._state.cables, job, values)
+        specs = rank_specs(self._state.site, self._state.cables, job, values, kept)
         async with failpoints.around("start"):
             statuses = await self._engine.start(specs, START_TIMEOUT_S)
         known = {(s.job, s.rank, s.epoch): s for s in (*self._state.jobs.statuses, *statuses)}

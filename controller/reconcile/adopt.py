@@ -16,7 +16,14 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.state.state import State
-from controller.transaction.circuits import Cabling, Recognised, is_ours, ours, recognise
+from controller.transaction.circuits import (
+    Cabling,
+    Recognised,
+    Rewiring,
+    is_ours,
+    ours,
+    recognise,
+)
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -28,6 +35,8 @@ from sitefile import EndpointCable
 log = structlog.get_logger(__name__)
 
 REPAIR_ATTEMPTS = 3
+TRIED_AT_ONCE = 32
+"""Moves that one repair looks at one by one, where they cannot be made together."""
 SHOWN = 20
 """Most new foreign circuits with an event of their own; a switch may report any number."""
 READINGS = 3
@@ -243,17 +252,42 @@ class Adopter:
                 moves[e] = home
         if not moves:
             return
+        rewiring: Rewiring | None = None
         try:
-            running = self._mover.begin(Cause.HOMES, moves)
+            rewiring = self._mover.rewired(moves)
+        except ServiceError:
+            if not (moves := self._with_ports(moves)):
+                return
+        try:
+            running = self._mover.begin(Cause.HOMES, moves, rewiring=rewiring)
         except ServiceError as error:
             log.warning("endpoints_not_connected_yet", error=error.message)
             return
         tx = await self._mover.carry_out(running)
         for endpoint in moves:
-            done = tx.ending is Outcome.COMMITTED
-            self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
-            if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
-                self._wanted.pop(endpoint, None)
+            self._tried(endpoint, done=tx.ending is Outcome.COMMITTED)
+
+    def _with_ports(self, moves: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the moves for which there are ports: one without does not hold up the others.
+
+        Looks at ``TRIED_AT_ONCE`` moves; the next repair looks at the rest.
+        """
+        kept: dict[str, str | None] = {}
+        for endpoint, home in list(moves.items())[:TRIED_AT_ONCE]:
+            try:
+                self._mover.rewired({**kept, endpoint: home})
+            except ServiceError as error:
+                log.warning("endpoint_stays_dark", endpoint=endpoint, error=error.message)
+                self._tried(endpoint, done=False)
+            else:
+                kept[endpoint] = home
+        return kept
+
+    def _tried(self, endpoint: str, *, done: bool) -> None:
+        """Count an attempt; an endpoint that cannot be connected is given up after some."""
+        self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
+        if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
+            self._wanted.pop(endpoint, None)
 
 
 def _as_foreign(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -53,6 +53,7 @@ class Interrupted:
                 self.dark.update(e for e, at in mine.items() if at is None)
             self._state.jobs.owed.update(set(intent.quiesced_jobs) - touched)
         self._state.light.held.update(dict.fromkeys(self.owed))
+        self._state.transactions.interrupted = bool(self._entries)
 
     def _void(self, record: TransactionRecord, intent: Intent) -> None:
         """End a transaction whose end was never written, and which later ones have overtaken."""
@@ -92,6 +93,7 @@ class Interrupted:
             self._state.events.add("warning", f"transaction/{record.id}", "Recovered", ended.result)
         self.owed.clear()
         self.dark.clear()
+        self._state.transactions.interrupted = False
 
 
 def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[str], set[str]]:

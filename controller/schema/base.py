@@ -11,7 +11,15 @@ from sitefile import names
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 JobState = Literal[
-    "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
+    "pending",
+    "waiting",
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "completed",
+    "failed",
+    "cancelled",
 ]
 Severity = Literal["info", "warning", "error"]
 Item = TypeVar("Item")

@@ -145,6 +145,8 @@ class SiteView(View):
     uplinks: list[UplinkView]
     access_bps: float | None = None
     inter_aggregator_bps: float | None = None
+    engine: str | None = None
+    """The other engine, such as ``slurm``, that owns the jobs of some endpoints."""
 
 
 class OpticalPortView(View):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from controller.devices.engine import Pull, Record
+from checkpoints import rules
+from checkpoints.schemes import Scheme
+from checkpoints.values import Apart
+from controller.devices.engine import Pull, Record, Where
 from controller.schema.base import JobState, Name, Request, View
-from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
+from controller.schema.engine import EngineJobView
+from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 
 RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
@@ -43,6 +48,60 @@ Variable = Annotated[
     Discriminator(lambda value: "text" if isinstance(value, str) else "secret"),
     BeforeValidator(_text_or_secret),
 ]
+
+
+class LocalCheckpoints(Request):
+    """Where a rank's checkpoints are on its server."""
+
+    where: Where = Where.MEMORY
+    size_bytes: int = Field(gt=0, le=2**50)
+    """Of one rank's folder: ``keep`` finished steps and one that is being written, and with
+    partners as much again for the copies of another rank."""
+    keep: int = Field(default=2, ge=1, le=8)
+    """Complete steps that are kept."""
+
+
+class CheckpointCopies(Request):
+    """How a rank's part survives the loss of its server."""
+
+    scheme: Scheme | None = None
+    """By default ``partner``, and ``single`` for a job of one rank."""
+    apart: Apart = Apart.SERVER
+    """What a part and its copy must not share."""
+    set_size: int = Field(default=4, ge=2, le=16)
+    """Of ``xor``: least number of ranks in a set."""
+
+
+class SharedCheckpoints(Request):
+    """A store that gets every n-th complete step."""
+
+    store: Name
+    """A volume of the site file."""
+    every: int = Field(default=10, ge=1, le=100_000)
+
+
+class Replicas(StrEnum):
+    """Whether ranks' parts differ."""
+
+    DISTINCT = "distinct"
+    IDENTICAL = "identical"
+    """Any rank's part is the whole state."""
+
+
+def _rule(text: str) -> str:
+    rules.parse_rule(text)
+    return text
+
+
+class CheckpointRequest(Request):
+    """How the job's checkpoints are found whole, kept and copied."""
+
+    complete: Annotated[str, AfterValidator(_rule)] = Field(default="rename", max_length=80)
+    """What is whole: ``rename``, ``dcp``, ``orbax``, ``keras`` or ``marker: FILE``."""
+    local: LocalCheckpoints
+    copies: CheckpointCopies = CheckpointCopies()
+    shared: SharedCheckpoints | None = None
+    replicas: Replicas = Replicas.DISTINCT
 
 
 class JobRequest(Request):
@@ -99,6 +158,16 @@ class JobRequest(Request):
     """What the job reads, and what survives it: directories of the servers, by name."""
     record: Record | None = None
     """How much of its communication is recorded; by default as the site file's ``recording``."""
+    checkpoint: CheckpointRequest | None = None
+    """Without it nothing is kept of the job when a rank dies."""
+    spares: int = Field(default=0, ge=0, le=64)
+    """Idle endpoints reserved for the job: one takes a dead one's place by moving light."""
+    spares_needed: bool = True
+    """The job waits for its spares; false takes those that there are."""
+    on_loss: OnLoss = OnLoss.WAIT
+    """Without a spare: ``wait`` for as many endpoints as before, or ``shrink``."""
+    at_least: int = Field(default=1, ge=1, le=1_000_000)
+    """Ranks below which the job does not shrink."""
 
     @property
     def plain_env(self) -> Mapping[str, str]:
@@ -268,6 +337,19 @@ class JobView(View):
     pull: Pull = Pull.NEVER
     dark_tolerance_s: float | None = None
     checkpoint_grace_s: float | None = None
+    checkpoint: CheckpointRequest | None = None
+    """How its checkpoints are kept, with every default filled in; null without any."""
+    spares: list[str] = Field(default_factory=list)
+    """Idle endpoints reserved for it now."""
+    spares_asked: int = 0
+    spares_needed: bool = True
+    """It waits for its spares; false takes those that there are."""
+    on_loss: OnLoss = OnLoss.WAIT
+    at_least: int = 1
+    """Ranks below which it does not shrink."""
+    recovery: str | None = None
+    """The phase of the recovery that goes on: ``decide``, ``stop``, ``light``, ``fetch``, ``start``
+    or ``first_step``, or ``queue`` while it waits for other endpoints; null without one."""
     endpoints: list[str]
     homes: list[str | None]
     ranks: list[RankView]
@@ -300,6 +382,8 @@ class JobView(View):
     conditions: list[ConditionView]
     failure: FailureView | None = None
     """Of a job that failed, or that runs again after a failure."""
+    engine: EngineJobView | None = None
+    """Of a job that another engine owns; null for one of lightloom's queue."""
 
 
 class NicView(View):

@@ -194,7 +194,7 @@ class TransactionView(View):
     phase: str
     waiting_for: str = ""
     phases: list[PhaseView]
-    cause: Literal["regroup", "placement", "homes", "attach"]
+    cause: Literal["regroup", "placement", "homes", "attach", "spare"]
     plan_id: str | None = None
     epoch_before: int
     epoch_after: int | None = None
@@ -209,6 +209,9 @@ class TransactionView(View):
     """One sentence on how it ended; empty while it runs."""
     error: str = ""
     quarantined_ports: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+    """What a move by hand makes worse, in the answer to the request only: jobs whose checkpoints'
+    copies are no longer apart."""
     how_to_stop: str = ""
     """How to stop it now, or why that is not possible; empty after its end."""
 
@@ -263,5 +266,7 @@ class AllocationDiffView(View):
     """Running jobs whose endpoints move."""
     notes: list[str] = Field(default_factory=list)
     """Differences that an import does not restore: jobs that are not as in the file."""
+    warnings: list[str] = Field(default_factory=list)
+    """What the moves make worse: jobs whose checkpoints' copies are no longer apart."""
     transaction: TransactionView | None = None
     """The transaction that carries it out; None for a dry run, or if nothing differs."""

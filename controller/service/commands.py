@@ -18,16 +18,23 @@ from controller.ranks import execs
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
-from controller.schema.advice import WhatIfRequest, WhatIfView
+from controller.schema.checkpoints import (
+    CheckpointsView,
+    DrainKind,
+    DrainView,
+    VerificationView,
+)
+from controller.schema.engine import AllocationAnswerView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.images import PreparationView, PrepareRequest
-from controller.schema.jobs import JobRequest, JobView
-from controller.schema.measurements import (
+from controller.schema.insight.advice import WhatIfRequest, WhatIfView
+from controller.schema.insight.measurements import (
     MeasurementImport,
     MeasurementRequest,
     MeasurementView,
 )
+from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -39,6 +46,8 @@ from controller.schema.plans import (
 )
 from controller.schema.volumes import DataRemovalView
 from controller.service.data import DataCommands
+from controller.service.engines import EngineDesk
+from controller.service.survival import CheckpointDesk, DrainDesk
 from controller.state.state import State
 from controller.views.fabric import FabricViews
 from controller.views.jobs import JobViews
@@ -65,6 +74,9 @@ class Commands:
         secrets: SecretFolder,
         measurements: MeasurementKeeper,
         advice: AdviceDesk,
+        checkpoints: CheckpointDesk,
+        drains: DrainDesk,
+        engines: EngineDesk,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -81,6 +93,9 @@ class Commands:
         self._secrets = secrets
         self._measurements = measurements
         self._advice = advice
+        self._checkpoints = checkpoints
+        self._drains = drains
+        self._engines = engines
 
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of ``user``."""
@@ -149,6 +164,27 @@ class Commands:
     ) -> DataRemovalView:
         """Remove what ``PROJECT`` or ``PROJECT.JOB`` left in a volume."""
         return await self._data.remove(volume, owner, server=server, dry_run=dry_run)
+
+    async def verify_checkpoints(self, name: str, step: int | None) -> VerificationView:
+        """Compare all parts of a job's checkpoints with their sums; of one step, or of all."""
+        return await self._checkpoints.verify_checkpoints(name, step)
+
+    async def drop_checkpoint(self, name: str, step: int, *, force: bool) -> CheckpointsView:
+        """Remove a step, the newest complete one only with ``force``; return what is left."""
+        await self._checkpoints.drop_checkpoint(name, step, force)
+        return await self._checkpoints.checkpoints(name)
+
+    async def allocated(self, number: str) -> AllocationAnswerView:
+        """Arrange the light of a job that another engine has just given endpoints."""
+        return await self._engines.allocated(number)
+
+    async def drain(self, kind: DrainKind, name: str, *, now: bool) -> DrainView:
+        """Take an object out of use; with ``now`` without waiting for a protected checkpoint."""
+        return await self._drains.drain(kind, name, now=now)
+
+    async def undrain(self, kind: DrainKind, name: str) -> DrainView:
+        """Put an object back into use; return the drain that ended. ServiceError ``not_found``."""
+        return await self._drains.undrain(kind, name)
 
     async def measure(self, request: MeasurementRequest, user: str = "") -> MeasurementView:
         """Begin a measurement of ``user``, or show what it would run."""

@@ -19,8 +19,16 @@ from controller.plans.planner import Planner
 from controller.ranks.calls import placed
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
-from controller.schema.advice import AdviceView, PredictionView
-from controller.schema.comms import CommsView
+from controller.schema.checkpoints import (
+    CheckpointSumsView,
+    CheckpointsView,
+    DrainView,
+    IntervalView,
+    RecoveriesView,
+    RecoverySumsView,
+    SiteRecoveriesView,
+)
+from controller.schema.engine import EngineChecksView, EngineView
 from controller.schema.fabric import (
     AggregatorView,
     CircuitView,
@@ -32,6 +40,9 @@ from controller.schema.fabric import (
     SwitchView,
 )
 from controller.schema.images import ImageView, PreparationView
+from controller.schema.insight.advice import AdviceView, PredictionView
+from controller.schema.insight.comms import CommsView
+from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import ContainerView, JobView, SecretView
 from controller.schema.live import (
     HealthView,
@@ -42,10 +53,11 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.measurements import MeasurementView
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.schema.usage import By, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeView
+from controller.service.engines import EngineDesk
+from controller.service.survival import CheckpointDesk, DrainDesk, RecoveryDesk
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.stream.feed import Cut, Feed, Reader
@@ -88,6 +100,10 @@ class Queries:
         measurements: MeasurementKeeper,
         advice: AdviceDesk,
         comms: CommsDesk,
+        checkpoints: CheckpointDesk,
+        recoveries: RecoveryDesk,
+        drains: DrainDesk,
+        engines: EngineDesk,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -109,6 +125,10 @@ class Queries:
         self._measurements = measurements
         self._advice = advice
         self._comms = comms
+        self._checkpoints = checkpoints
+        self._recoveries = recoveries
+        self._drains = drains
+        self._engines = engines
         self._owned: dict[str, tuple[JobRecord, Owned]] = {}
         self._owners: Mapping[str, Owned] = {}
 
@@ -330,6 +350,38 @@ class Queries:
     async def advice(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
         """Say what limits one job, or all that hold endpoints; of ``jobs`` only (None is all)."""
         return await self._advice.advise(job, jobs)
+
+    async def checkpoints(self, name: str) -> CheckpointsView:
+        """Return a job's checkpoints, the newest first; ``conflict`` for a job without any."""
+        return await self._checkpoints.checkpoints(name)
+
+    async def checkpoint_advice(self, name: str) -> IntervalView:
+        """Say how often a job should write checkpoints."""
+        return await self._checkpoints.checkpoint_advice(name)
+
+    async def recoveries(self, name: str) -> RecoveriesView:
+        """Return what became of a job that lost ranks, oldest first."""
+        return self._recoveries.of_job(name)
+
+    async def site_recoveries(self, since: float) -> SiteRecoveriesView:
+        """Return what failures since ``since`` (seconds since 1970) cost the site."""
+        return await self._recoveries.of_site(since)
+
+    def survival(self) -> tuple[Mapping[str, CheckpointSumsView], RecoverySumsView]:
+        """Return sums of checkpoints by job that has not ended, and of recoveries; cheap."""
+        return self._checkpoints.sums(), self._recoveries.sums()
+
+    async def engine(self) -> EngineView:
+        """Return how it stands with the other engine. ServiceError ``not_found``."""
+        return self._engines.status()
+
+    async def engine_check(self) -> EngineChecksView:
+        """Examine the other engine's set-up. ServiceError ``not_found``."""
+        return await self._engines.check()
+
+    async def drains(self) -> list[DrainView]:
+        """Return what is drained or being drained."""
+        return self._drains.views()
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return the ports and endpoints that are out of use."""

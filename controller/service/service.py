@@ -11,19 +11,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
+from checkpoints.interval import Exposure
 from controller.advice.desk import AdviceDesk
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
+from controller.checkpoints.desk import CheckpointDesk
+from controller.checkpoints.keeper import CheckpointKeeper
 from controller.comms.desk import CommsDesk
 from controller.comms.keeper import CommsKeeper
 from controller.comms.latest import LatestResults
 from controller.comms.measured import Measured
 from controller.devices.aggregators import AggregatorConnected, AggregatorEvent, Aggregators
+from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import ExecutionEngine
+from controller.devices.observed import ObservedEngine
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
@@ -40,6 +45,8 @@ from controller.measurements.keeper import MeasurementKeeper
 from controller.measurements.light import levels
 from controller.measurements.runner import Parts
 from controller.notices.courier import Courier
+from controller.observed.desk import ObservedDesk
+from controller.observed.fold import Rules
 from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
@@ -56,14 +63,19 @@ from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.service.commands import Commands
 from controller.service.data import DataCommands
+from controller.service.engines import EngineDesk
 from controller.service.queries import Queries
 from controller.state.journal import Journal
+from controller.state.kept.failures import exposures, exposures_of
+from controller.state.records import JobRecord
 from controller.state.state import Connections, State
 from controller.state.writes import PutFacts, TrimUsage
 from controller.store.store import Store
 from controller.stream.changes import Changes
 from controller.stream.feed import Feed
 from controller.stream.publisher import Publisher
+from controller.swaps.desk import Parts as SwapParts
+from controller.swaps.desk import SwapDesk
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.stalls import StallWatch
 from controller.telemetry.steps import FactsOf, Links, StepMeter
@@ -72,6 +84,7 @@ from controller.views.fabric import FabricViews
 from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 from controller.views.optics import Optics
+from controller.views.recoveries import RecoveryViews
 from controller.views.usage import UsageViews
 from controller.views.volumes import VolumeViews
 from controller.volumes.removal import DataRemover
@@ -97,20 +110,24 @@ SWITCHES_KNOWN_S = 5.0
 """Longest time that jobs wait at the start for switches that do not answer."""
 
 
+class Engine(ExecutionEngine, CheckpointEngine, Protocol):
+    """What the agents can do: ranks, and their checkpoints."""
+
+
 class Service:
     """The controller's life: start, the loops, events of devices, stop.
 
     ``queries`` and ``commands`` are what the API asks of it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one statement for each part
         self,
         site: CabledSite,
         store: Store,
         *,
         switches: Callable[[Callable[[str, bool], None]], Switches],
         aggregators: Callable[[Callable[[AggregatorEvent], None]], Aggregators],
-        engine: ExecutionEngine,
+        engine: Engine,
         default_image: str,
         drift: DriftPolicy = DriftPolicy.REPAIR,
         history: Path | None = None,
@@ -119,6 +136,7 @@ class Service:
         kinds: Mapping[str, Kind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,
+        observed: ObservedEngine | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Make ``switches`` and ``aggregators`` with the methods that receive their events.
@@ -127,22 +145,34 @@ class Service:
         ``history`` is the folder of the telemetry's history; None keeps it in memory. ``projects``
         gives quotas and fair shares; None takes them from the site file. ``kinds`` are the types of
         measurement. ``facts`` tell of a job's steps, None what was recorded; ``links`` of measured
-        links, None the latest measurement of them.
+        links, None the latest measurement of them. ``observed`` is the engine that owns the jobs
+        of some endpoints.
         """
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
         self._engine = engine
         self._take = take_command
-        connections = Connections(
-            self._aggregators.connected, self._switches.connected, engine.reachable
+        self._state = State(
+            site,
+            store,
+            clock,
+            Connections(self._aggregators.connected, self._switches.connected, engine.reachable),
+            projects or SharedProjects(site),
         )
-        self._state = State(site, store, clock, connections, projects or SharedProjects(site))
         self._links = LinkWatch(self._state)
         self._tasks = Tasks()
         ender = JobEnder(self._state, self._aggregators, engine, self._tasks)
         images = ImageKeeper(self._state, engine, default_image)
         secrets = SecretFolder(site.secrets)
-        starter = RankStarter(self._state, engine, ender, images=images, secrets=secrets)
+        self._checkpoints = CheckpointKeeper(self._state, engine, self._tasks)
+        starter = RankStarter(
+            self._state,
+            engine,
+            ender,
+            images=images,
+            checkpoints=self._checkpoints,
+            secrets=secrets,
+        )
         self._intent = FabricIntent(self._state, self._aggregators, engine)
         mover = Mover(
             self._state,
@@ -152,7 +182,25 @@ class Service:
             intent=self._intent,
             starter=starter,
             ender=ender,
+            unresumed=self._unresumed,
+            still=self._still,
         )
+        self._other = (
+            None
+            if observed is None or site.engine is None
+            else ObservedDesk(
+                self._state,
+                observed,
+                engine,
+                Rules(engine=observed.kind, endpoints=site.engine_endpoints),
+                mover=mover,
+                intent=self._intent,
+                tasks=self._tasks,
+                publishes=site.engine.publish,
+                single=all(len(held) == 1 for held in site.engine.nodes.values()),
+            )
+        )
+        engines = EngineDesk(self._other, "open" if site.engine is None else site.engine.isolation)
         self._jobs = JobKeeper(
             self._state,
             engine,
@@ -163,6 +211,7 @@ class Service:
             ender=ender,
             images=images,
             default_image=default_image,
+            lost_at_start=lambda name: self._restarter.lost_at_start(name),  # noqa: PLW0108 - as below
         )
         self._recovery = JobRecovery(
             self._state,
@@ -172,14 +221,32 @@ class Service:
             jobs=self._jobs,
             ender=ender,
             tasks=self._tasks,
+            lost_at_start=lambda name: self._restarter.lost_at_start(name),  # noqa: PLW0108 - as below
         )
         self._queue = QueueKeeper(self._state, self._jobs)
-        restarter = JobRestarter(self._state, ender, self._tasks, self._jobs)
+        self._swaps = SwapDesk(
+            SwapParts(
+                state=self._state,
+                engine=engine,
+                aggregators=self._aggregators,
+                tasks=self._tasks,
+                mover=mover,
+                intent=self._intent,
+                starter=starter,
+                ender=ender,
+                images=images,
+                checkpoints=self._checkpoints,
+                queue=self._jobs,
+                sent_bps=lambda endpoint: self._telemetry.rates(endpoint).tx_bps,
+                communicates=lambda job: self._comms.communicates(job),  # noqa: PLW0108 - as below
+            )
+        )
+        self._restarter = JobRestarter(self._state, ender, self._tasks, self._jobs, self._swaps)
         self._watch = JobWatch(
             self._state,
             engine,
             ender,
-            restarter,
+            self._restarter,
             LateLines(self._state, engine, ender, self._tasks),
         )
         remover = DataRemover(self._state, engine)
@@ -213,7 +280,8 @@ class Service:
                 self._aggregators,
                 self._switches,
                 self._power.latest,
-                lambda: self._measurements.snapshots(),  # noqa: PLW0108 - it is made below
+                protected=self._checkpoints.protected,
+                measurements=lambda: self._measurements.snapshots(),  # noqa: PLW0108 - it is made below
             ),
             self._feed,
         )
@@ -251,7 +319,21 @@ class Service:
             meter=self._meter,
             applied=self._advice.planned,
         )
-        self._regrouper = Regrouper(self._state, self._plans, self._meter)
+        recoveries = RecoveryViews(self._state)
+        checkpoints = CheckpointDesk(
+            self._state,
+            engine,
+            self._checkpoints,
+            step_s=self._step_s,
+            restart_s=recoveries.restart_s,
+            exposures=self._exposures,
+        )
+        self._regrouper = Regrouper(
+            self._state,
+            self._plans,
+            self._meter,
+            blocked=lambda: self._other.blocked() if self._other else None,
+        )
         self._stalls = StallWatch(self._state, self._telemetry.rates)
         self._measurements = MeasurementKeeper(
             Parts(
@@ -271,7 +353,9 @@ class Service:
             kinds,
         )
         fabric = FabricViews(self._state, self._aggregators, self._switches, self._telemetry)
-        jobs = JobViews(self._state, self._telemetry, fabric, self._meter)
+        jobs = JobViews(
+            self._state, self._telemetry, fabric, self._meter, protection=self._checkpoints
+        )
         allocation = AllocationFiles(self._state, self._plans)
         quarantine = QuarantineKeeper(self._state, self._adopter)
         preparations = Preparations(self._state, images, self._tasks, lambda: token_hex(6))
@@ -300,6 +384,10 @@ class Service:
                 self._comms,
                 Measured(self._state, self._latest, self._meter.measured_bytes_s),
             ),
+            checkpoints=checkpoints,
+            recoveries=recoveries,
+            drains=self._swaps.drains,
+            engines=engines,
         )
         self.commands = Commands(
             self._state,
@@ -317,11 +405,34 @@ class Service:
             secrets=secrets,
             measurements=self._measurements,
             advice=self._advice,
+            checkpoints=checkpoints,
+            drains=self._swaps.drains,
+            engines=engines,
         )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""
         self.recovered = asyncio.Event()
         """Set when no transaction of an earlier controller is open."""
+
+    def _exposures(self, job: JobRecord) -> list[tuple[int, Exposure]]:
+        state = self._state
+        rates = exposures(state.site, state.recoveries, state.clock())
+        return exposures_of(job, state.light.homes(), state.cables, rates)
+
+    def _step_s(self, job: JobRecord) -> float | None:
+        facts = self._meter.current(job, self._state.light.homes())
+        return None if facts is None else facts.step_s
+
+    def _unresumed(self, name: str, why: str) -> None:
+        job = self._state.jobs.get(name)
+        if self._other is not None and job is not None and not job.ours:
+            self._other.unresumed(name, why)
+        else:
+            self._restarter.unresumed(name, why)
+
+    async def _still(self, job: JobRecord) -> None:
+        if self._other is not None:
+            await self._other.still(job)
 
     async def _result(self, ident: str) -> Mapping[str, Any] | None:
         return await self._measurements.result(ident)
@@ -350,6 +461,7 @@ class Service:
         self._switches.start()
         await self._intent.converge()
         self._tasks.keep("take over", self._take_over)
+        self._tasks.keep("holdings", self._checkpoints.hearing.run)
         self._publisher.begin()
         self._tasks.keep("feed", self._publish)
         self._tasks.spawn(self._recover(), "recover")
@@ -379,6 +491,8 @@ class Service:
         if running:
             await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
         await self._tasks.stop()
+        if self._other is not None:
+            await self._other.close()
         await self._switches.stop()
         self._telemetry.flush()
         self._power.flush()
@@ -390,14 +504,19 @@ class Service:
         await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
         self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
+        self._swaps.resume()
         self._limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
+        if self._other is not None:
+            self._other.start()
         self._measurements.begin()
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("volumes", self._volumes.run)
         self._tasks.keep("comms", self._comms.run)
         self._tasks.keep("measured results", self._latest.run)
         self._tasks.keep("removals", self._volumes.run_removals)
+        self._tasks.keep("checkpoints", self._checkpoints.run)
+        self._tasks.keep("removals of checkpoints", self._checkpoints.run_removals)
         self._tasks.keep("schedule", self._queue.run)
         self._tasks.keep("flush", self._flush)
         self._tasks.keep("usage", self._trim_usage)
@@ -425,6 +544,7 @@ class Service:
         while True:
             await self._watch.observe()
             self._stalls.check()
+            await self._swaps.look()
             spared = self._state.light.spared
             if spared is not settled:  # no container needs their flows any more
                 await self._intent.converge()

@@ -44,6 +44,10 @@ class Jobs(Mapping[str, JobRecord]):
         """Jobs on which an operator's order is being carried out."""
         self.owed: set[str] = set()
         """Jobs that an interrupted transaction may have left frozen or stopped, until they run."""
+        self.halted: set[str] = set()
+        """Stopped jobs whose recovery goes on once interrupted transactions have ended."""
+        self.unwanted: set[str] = set()
+        """Jobs that are being cancelled: what is under way with them stops soon."""
         self.stalled: dict[str, tuple[float, str]] = {}
         """Jobs that have stopped communicating: since when that is known, and what was seen."""
         self.statuses: list[RankStatus] = []
@@ -123,6 +127,10 @@ class Jobs(Mapping[str, JobRecord]):
     def holders(self) -> dict[str, JobRecord]:
         """Return the job of every endpoint that has one."""
         return {e: job for job in self._records.values() if job.holding for e in job.endpoints}
+
+    def spares(self) -> dict[str, str]:
+        """Return the name of the job of every endpoint that is reserved as a spare."""
+        return {e: job.name for job in self._records.values() if job.holding for e in job.spares}
 
     def _replace(self, job: JobRecord) -> None:
         before = self._records.get(job.name)

@@ -30,16 +30,19 @@ from controller.state.events import EventLog
 from controller.state.records import Event
 from controller.state.writes import (
     DropAnswer,
+    DropCheckpoints,
     DropComms,
     DropJobs,
     DropMeasurements,
     DropNotices,
     DropPredictions,
     DropQuarantine,
+    DropRecoveries,
     KeptAnswer,
     Loaded,
     PutAnswer,
     PutAttachments,
+    PutCheckpoints,
     PutComms,
     PutEvents,
     PutFacts,
@@ -48,6 +51,7 @@ from controller.state.writes import (
     PutNotices,
     PutPredictions,
     PutQuarantine,
+    PutRecoveries,
     PutTransaction,
     PutUsage,
     Write,
@@ -231,7 +235,7 @@ class Journal:
                     self._owed[key] = _Row(None)
 
 
-def keys(write: Write) -> list[Key]:
+def keys(write: Write) -> list[Key]:  # noqa: PLR0912 - one case for each kind of row
     """Return the rows that ``write`` sets; events and usage have ids of their own."""
     found: list[Key] = []
     match write:
@@ -245,10 +249,8 @@ def keys(write: Write) -> list[Key]:
             found = [("job", name) for name in names]
         case PutTransaction(record=record):
             found = [("transaction", record.id)]
-        case PutQuarantine(entries=entries):
-            found = [("quarantine", entry.object) for entry in entries]
-        case DropQuarantine(object=name):
-            found = [("quarantine", name)]
+        case PutQuarantine() | DropQuarantine():
+            found = [("quarantine", name) for name in _out_of_use(write)]
         case PutAnswer(answer=answer):
             found = [("answer", answer.id)]
         case DropAnswer(id=ident):
@@ -259,6 +261,10 @@ def keys(write: Write) -> list[Key]:
             found = [("comms", job) for job in _communicating(write)]
         case PutPredictions() | DropPredictions():
             found = [("prediction", ident) for ident in _predictions(write)]
+        case PutCheckpoints() | DropCheckpoints():
+            found = [("checkpoints", folder) for folder in _folders(write)]
+        case PutRecoveries() | DropRecoveries():
+            found = [("recovery", ident) for ident in _recoveries(write)]
     return found
 
 
@@ -276,16 +282,34 @@ def _several(
             return [("measurement", ident) for ident in idents]
 
 
+def _out_of_use(write: PutQuarantine | DropQuarantine) -> list[str]:
+    if isinstance(write, DropQuarantine):
+        return [write.object]
+    return [entry.object for entry in write.entries]
+
+
 def _predictions(write: PutPredictions | DropPredictions) -> list[str]:
     if isinstance(write, DropPredictions):
         return list(write.ids)
     return [prediction.id for prediction in write.predictions]
 
 
+def _recoveries(write: PutRecoveries | DropRecoveries) -> list[str]:
+    if isinstance(write, DropRecoveries):
+        return list(write.ids)
+    return [record.id for record in write.records]
+
+
 def _communicating(write: PutComms | DropComms) -> list[str]:
     if isinstance(write, DropComms):
         return list(write.jobs)
     return [record.job for record in write.records]
+
+
+def _folders(write: PutCheckpoints | DropCheckpoints) -> list[str]:
+    if isinstance(write, DropCheckpoints):
+        return list(write.folders)
+    return [record.folder for record in write.records]
 
 
 def _is_end(write: PutAnswer | DropAnswer) -> bool:

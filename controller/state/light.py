@@ -35,6 +35,8 @@ class Light:
         self.spared: frozenset[str] = frozenset()
         """Endpoints that such a container may hold, as far as observed since the start: their
         flows stay."""
+        self.lost: frozenset[str] = frozenset()
+        """Aggregators that count as lost: they forward nothing, and nothing waits for them."""
         self.unfit: Mapping[str, str] = {}
         """Endpoints whose GPU or agent is unfit now, and why."""
 

@@ -6,12 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.devices.engine import Pull, Record
-from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
+from checkpoints.schemes import Scheme
+from checkpoints.values import Apart
+from controller.devices.engine import Pull, Record, Where
+from controller.devices.observed import Turn
+from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
 JobState = Literal[
-    "pending", "starting", "running", "pausing", "paused", "completed", "failed", "cancelled"
+    "pending",
+    "waiting",
+    "starting",
+    "running",
+    "pausing",
+    "paused",
+    "completed",
+    "failed",
+    "cancelled",
 ]
+"""``pending`` in lightloom's queue, ``waiting`` in that of another engine."""
 Severity = Literal["info", "warning", "error"]
 TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
 
@@ -32,6 +44,24 @@ class JobVolume:
     volume: str
     path: str
     read_only: bool
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class CheckpointSpec:
+    """How a job's checkpoints are kept; ``controller.schema.jobs`` explains the fields."""
+
+    complete: str = "rename"
+    where: Where = Where.MEMORY
+    size_bytes: int
+    keep: int = 2
+    scheme: Scheme = Scheme.SINGLE
+    apart: Apart = Apart.SERVER
+    set_size: int = 4
+    store: str = ""
+    """A volume of the site file; empty without a store."""
+    every: int = 0
+    """Complete steps from one that goes to the store to the next; 0 without a store."""
+    identical: bool = False
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -69,6 +99,11 @@ class JobSpec:
     """How much of its communication is recorded."""
     probe: bool = False
     """It is a job of a measurement: its containers see the package ``probe``."""
+    checkpoint: CheckpointSpec | None = None
+    spares: int = 0
+    spares_needed: bool = True
+    on_loss: OnLoss = OnLoss.WAIT
+    at_least: int = 1
 
     @property
     def limit_grace_s(self) -> float:
@@ -106,6 +141,34 @@ class Failure:
     """Why its output could not be read; empty if it was."""
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Observed:
+    """What another engine says of a job that it owns; texts are clipped."""
+
+    engine: str
+    key: str
+    """``slurm:4711``."""
+    attempt: int = 0
+    revision: str
+    turn: Turn
+    title: str = ""
+    """What its owner calls it."""
+    scope: str = ""
+    """Names its processes to the agents; empty when they cannot be frozen."""
+    servers: int = 0
+    """Nodes that it asks for."""
+    leaves: int = 0
+    """Most aggregators that it accepts; 0 says nothing."""
+    curable: bool = False
+    """It waits for something that light may change."""
+    ahead: int = 0
+    """Its position in the engine's queue."""
+    problems: tuple[str, ...] = ()
+    """What of it is not understood: wishes, nodes that the site file does not map."""
+    answered: str = ""
+    """What was done for its light when it got its endpoints, as its owner was told."""
+
+
 @dataclass(slots=True, frozen=True)
 class JobRecord:
     """One job; ``endpoints`` in rank order, empty while it is pending."""
@@ -140,6 +203,17 @@ class JobRecord:
     runs it. Empty until a server has answered."""
     user: str = ""
     """Name of the token that submitted it; empty for a job from before names were kept."""
+    spares: tuple[str, ...] = ()
+    """Idle endpoints reserved for it while it holds its own."""
+    folder: str = ""
+    """Names its checkpoints' folders on every server; never used twice. Empty without any."""
+    observed: Observed | None = None
+    """Of a job that another engine owns: lightloom never starts, stops or judges it."""
+
+    @property
+    def ours(self) -> bool:
+        """True when lightloom's queue owns the job."""
+        return self.observed is None
 
     @property
     def holding(self) -> bool:
@@ -213,7 +287,7 @@ class TransactionRecord:
     state: TransactionState
     phase: str
     phases: tuple[PhaseRecord, ...]
-    cause: Literal["regroup", "placement", "homes", "attach"]
+    cause: Literal["regroup", "placement", "homes", "attach", "spare"]
     plan_id: str | None = None
     epoch_before: int
     epoch_after: int | None = None

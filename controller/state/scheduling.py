@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.state.records import JobRecord
-from scheduler.model import Fabric, Request
+from checkpoints.schemes import Scheme
+from controller.state.records import JobRecord, JobSpec
+from scheduler.model import Fabric, Request, Spread, SpreadBy
 from scheduler.policy.budgets import PauseBudget, free_at, refusal_reason
 
 KEPT_PAUSES = 100
@@ -67,7 +69,53 @@ def scheduler_request(job: JobRecord) -> Request:
         min_memory_bytes=request.min_memory_bytes,
         endpoints=tuple(request.endpoints),
         volumes=frozenset(volume.volume for volume in request.volumes),
+        spread=spread_of(request),
+        spares=request.spares,
+        spares_needed=request.spares_needed,
     )
+
+
+def spread_of(request: JobSpec) -> Spread | None:
+    """Return how far a job's endpoints must be apart for its checkpoints' copies, None if not.
+
+    Partners are two halves; of each XOR set one rank is in a group.
+    """
+    checkpoint = request.checkpoint
+    if checkpoint is None or request.count < 2:
+        return None
+    if checkpoint.scheme is Scheme.PARTNER:
+        most = request.count // 2
+    elif checkpoint.scheme is Scheme.XOR:
+        most = request.count // checkpoint.set_size
+    else:
+        return None
+    return Spread(SpreadBy(checkpoint.apart.value), max(most, 1))
+
+
+def no_longer_apart(
+    jobs: Iterable[JobRecord],
+    before: Mapping[str, str | None],
+    after: Mapping[str, str | None],
+) -> list[str]:
+    """Return, in words, which jobs' copies of checkpoints a move of light brings together.
+
+    ``before`` and ``after`` are endpoints' homes. Light changes no server: only jobs that keep
+    copies under other aggregators can be affected.
+    """
+    found = []
+    for job in jobs:
+        spread = spread_of(job.request) if job.holding else None
+        if spread is None or spread.by is not SpreadBy.AGGREGATOR:
+            continue
+        crowds = Counter(home for e in job.endpoints if (home := after.get(e)) is not None)
+        then = Counter(before.get(e) for e in job.endpoints)
+        for home, count in sorted(crowds.items()):
+            if count > spread.most and count > then[home]:
+                found.append(
+                    f"{count} endpoints of job {job.name} will be under {home}: with more than "
+                    f"{spread.most}, not all of its checkpoints have copies elsewhere"
+                )
+    return found
 
 
 def without(fabric: Fabric, promised: Iterable[str]) -> Fabric:

@@ -15,24 +15,31 @@ from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.state.events import EventLog
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Key
+from controller.state.kept.checkpoints import Checkpoints
 from controller.state.kept.comms import KeptComms
+from controller.state.kept.drains import Drains
 from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import Predictions
+from controller.state.kept.recoveries import Recoveries
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord
+from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
 from controller.state.writes import (
+    DropCheckpoints,
     DropComms,
     DropJobs,
     DropMeasurements,
     DropNotices,
     DropPredictions,
     DropQuarantine,
+    DropRecoveries,
     Loaded,
     PutAttachments,
+    PutCheckpoints,
     PutComms,
     PutFacts,
     PutJob,
@@ -40,6 +47,7 @@ from controller.state.writes import (
     PutNotices,
     PutPredictions,
     PutQuarantine,
+    PutRecoveries,
     Write,
 )
 from scheduler.model import Aggregator, Fabric, Job, Policy, Site
@@ -82,6 +90,11 @@ class State:
         """Every endpoint of the site by name."""
         self.optical = frozenset(switch.name for switch in site.switches)
         """The optical switches' names."""
+        self.theirs = site.engine_endpoints
+        """Endpoints of another engine: lightloom's own jobs never get them."""
+        self._tenant = tuple(sorted(self.theirs))
+        self.freezers: frozenset[str] = frozenset()
+        """Servers whose agents freeze the processes of another engine's jobs."""
         self.epoch = 0
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
@@ -91,6 +104,9 @@ class State:
         self.predictions = Predictions()
         self.measurements = Measurements()
         self.comms = KeptComms()
+        self.checkpoints = Checkpoints()
+        self.recoveries = Recoveries()
+        self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
@@ -122,6 +138,16 @@ class State:
         number = int(facts.get("measurements", "0"))
         self.measurements.restore(loaded.measurements, number)
         self.comms.restore(loaded.comms)
+        self.checkpoints.restore(loaded.checkpoints)
+        self.recoveries.restore(
+            loaded.recoveries,
+            int(facts.get("recoveries", "0")),
+            json.loads(facts.get("recoveries_forgotten", "{}")),
+            _time(facts.get("recoveries_since")) or self.clock(),
+        )
+        self.drains.restore(
+            facts.get("drains", "[]"), facts.get("left_runs", "[]"), facts.get("unlit", "[]")
+        )
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
@@ -175,9 +201,15 @@ class State:
             case ("prediction", ident):
                 made = self.predictions.get(ident)
                 found = DropPredictions((ident,)) if made is None else PutPredictions((made,))
+            case ("recovery", ident):
+                recovery = self.recoveries.get(ident)
+                found = DropRecoveries((ident,)) if recovery is None else PutRecoveries((recovery,))
             case ("comms", name):
                 kept = self.comms.get(name)
                 found = DropComms((name,)) if kept is None else PutComms((kept,))
+            case ("checkpoints", folder):
+                job = self.checkpoints.get(folder)
+                found = DropCheckpoints((folder,)) if job is None else PutCheckpoints((job,))
             case ("attachments", _):
                 found = self.placed()
             case ("facts", _):
@@ -198,8 +230,21 @@ class State:
                 "detached": json.dumps(sorted(self.light.detached)),
                 "regroup_looked_at": json.dumps(self.looked_at),
                 "regroup_scheduled_at": json.dumps(self.scheduled_at),
+                "recoveries": str(self.recoveries.number),
+                "recoveries_forgotten": json.dumps(
+                    {c: [t.failures, t.gpu_hours] for c, t in self.recoveries.forgotten.items()}
+                ),
+                "recoveries_since": json.dumps(self.recoveries.since),
+                **self.drains.facts(),
             }
         )
+
+    def freezes(self, job: JobRecord) -> bool:
+        """Whether a job's processes can be frozen; for another engine's, by all of its servers."""
+        if job.observed is None:
+            return True
+        servers = {self.cables[e].server for e in self.cabled(job)}
+        return bool(job.observed.scope) and servers <= self.freezers
 
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
         """Return a job's endpoints without those that have left the site file since it started."""
@@ -244,6 +289,8 @@ class State:
         servers = self.connections.servers()
         light, locked = self.light, self.transactions.locked()
         reasons: dict[str, str] = {}
+        aside = dict.fromkeys(light.squatted, "held by a container of an unknown job")
+        aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
         for endpoint in self.site.endpoints:
             at = light.attachments.get(endpoint.name)
             device = endpoint.fiber.device
@@ -263,23 +310,37 @@ class State:
                 reason = f"the session of aggregator {at.aggregator} is flapping"
             elif endpoint.name in light.unfit:
                 reason = light.unfit[endpoint.name]
-            elif endpoint.name in light.squatted:
-                reason = "held by a container of an unknown job"
             elif device in self.optical and device not in light.foreign_points:
                 reason = f"the circuits of {device} have not been read yet"
+            elif endpoint.name in aside:
+                reason = aside[endpoint.name]
             else:
                 continue
             reasons[endpoint.name] = reason
         return reasons
 
-    def fabric(self) -> Fabric:
-        """Return the fabric as the scheduler sees it now."""
+    def spares(self) -> dict[str, str]:
+        """Return the endpoints that stand by for lost ones, and for whom."""
+        holders = self.jobs.holders()
+        kept = dict.fromkeys(self.site.recovery.spares, "kept as a spare of the site")
+        kept |= {e: _spare_of(job) for e, job in self.jobs.spares().items()}
+        return {e: why for e, why in kept.items() if e not in holders}
+
+    def fabric(self, *, ours: bool = False) -> Fabric:
+        """Return the fabric as the scheduler sees it now; with ``ours`` for lightloom's own jobs.
+
+        Those get no endpoint of another engine. A job has those of its spares that are fit: they
+        are idle when it ends.
+        """
+        unavailable = self.unavailable()
         jobs = tuple(
             Job(
                 job.name,
                 self.cabled(job),
                 policy=Policy(job.request.policy),
                 pinned=job.request.pinned,
+                spread=spread_of(job.request),
+                spares=tuple(e for e in job.spares if unavailable.get(e) == _spare_of(job.name)),
             )
             for job in self.jobs.values()
             if job.holding
@@ -288,16 +349,31 @@ class State:
             self._usable_site(),
             self.light.homes(),
             jobs,
-            unavailable=frozenset(self.unavailable()),
+            unavailable=frozenset(unavailable) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
         )
+
+    def fabric_of(self, job: JobRecord) -> Fabric:
+        """Return the fabric as one job may use it: only the endpoints of its own engine."""
+        fabric = self.fabric(ours=job.ours)
+        if job.ours or not self.theirs:
+            return fabric
+        return replace(fabric, unavailable=fabric.unavailable | self.cables.keys() - self.theirs)
 
     def forwarding(self) -> Forwarding:
         """Return what the aggregators are to forward now."""
         light = self.light
         attachments = {e: at for e, at in light.attachments.items() if e not in light.held}
         attachments.update({e: at for e, at in light.held.items() if at is not None})
-        jobs = {job.name: self.cabled(job) for job in self.jobs.values() if job.holding}
+        engine = self.site.engine
+        together = engine is not None and engine.isolation == "open"
+        jobs = {
+            job.name: self.cabled(job)
+            for job in self.jobs.values()
+            if job.holding and (job.ours or not together)
+        }
+        if engine is not None and together:
+            jobs[engine.kind] = self._tenant
         return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
@@ -331,3 +407,7 @@ class State:
 def _time(text: str | None) -> float | None:
     value = None if text is None else json.loads(text)
     return None if value is None else float(value)
+
+
+def _spare_of(job: str) -> str:
+    return f"spare of job {job}"

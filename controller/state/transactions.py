@@ -76,6 +76,8 @@ class Transactions:
         """Number of the last transaction."""
         self.running: dict[str, Running] = {}
         """Transactions whose end is not announced yet; see ``moving``."""
+        self.interrupted = False
+        """Whether some of an earlier controller are not ended yet."""
         self.finished: dict[str, TransactionRecord] = {}
         """The latest transactions that ended, by id, oldest first; see ``finish``."""
         self.moved: dict[str, tuple[SwitchChange, ...]] = {}

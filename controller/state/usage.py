@@ -12,6 +12,7 @@ from controller.base.clock import SteadyClock
 from controller.state.jobs import Jobs
 from controller.state.light import Light
 from controller.state.records import JobRecord
+from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.usage.interval import Account, Interval, Level
 from controller.usage.ledger import Ledger
@@ -112,11 +113,12 @@ class Usage:
     def _level(self, job: JobRecord, *, frozen: bool) -> Level:
         places = self._light.attachments
         cabled = [e for e in job.endpoints if e in self._endpoints]
+        held = len(job.endpoints) + len(job.spares)
         if not cabled:
-            return Level(len(job.endpoints), frozen)
+            return Level(held, frozen)
         homes = {e: places[e].aggregator for e in cabled if e in places}
-        least = self._bound.least([self._endpoints[e] for e in cabled])
-        return Level(len(job.endpoints), frozen, span(cabled, homes) / max(1, least))
+        least = self._bound.least([self._endpoints[e] for e in cabled], spread_of(job.request))
+        return Level(held, frozen, span(cabled, homes) / max(1, least))
 
 
 def _account(job: JobRecord) -> Account:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
+from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.kept.comms import CommsRecord
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import PredictionRecord
+from controller.state.kept.recoveries import RecoveryRecord
 from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
 from controller.usage.interval import Interval
 
@@ -192,6 +194,34 @@ class DropComms:
     jobs: Sequence[str]
 
 
+@dataclass(slots=True, frozen=True)
+class PutCheckpoints:
+    """Insert or replace what must be known of jobs' checkpoints."""
+
+    records: Sequence[CheckpointRecord]
+
+
+@dataclass(slots=True, frozen=True)
+class DropCheckpoints:
+    """Forget jobs' checkpoints: no server holds them any more."""
+
+    folders: Sequence[str]
+
+
+@dataclass(slots=True, frozen=True)
+class PutRecoveries:
+    """Insert or replace recoveries of jobs."""
+
+    records: Sequence[RecoveryRecord]
+
+
+@dataclass(slots=True, frozen=True)
+class DropRecoveries:
+    """Forget recoveries."""
+
+    ids: Sequence[str]
+
+
 Write = (
     PutFacts
     | PutJob
@@ -213,6 +243,10 @@ Write = (
     | DropPredictions
     | PutComms
     | DropComms
+    | PutCheckpoints
+    | DropCheckpoints
+    | PutRecoveries
+    | DropRecoveries
 )
 
 
@@ -238,3 +272,5 @@ class Loaded:
     """Oldest first."""
     measurements: tuple[MeasurementRecord, ...] = ()
     comms: tuple[CommsRecord, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+    recoveries: tuple[RecoveryRecord, ...] = ()

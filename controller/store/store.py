@@ -25,7 +25,7 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
-from controller.store import comms, measurements, predictions, usage
+from controller.store import checkpoints, comms, measurements, predictions, recoveries, usage
 from controller.store.ackfile import AckFile
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
@@ -186,6 +186,8 @@ class Store:
             going_on, last = usage.read_open(db)
             predicted = predictions.read(db)
             communicated = comms.read(db)
+            checkpointed = checkpoints.read(db)
+            recovered = recoveries.read(db)
         return Loaded(
             facts,
             tuple(jobs),
@@ -199,6 +201,8 @@ class Store:
             predicted,
             measured,
             communicated,
+            checkpointed,
+            recovered,
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:

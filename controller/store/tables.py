@@ -13,31 +13,39 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from checkpoints.schemes import Scheme
+from checkpoints.values import Apart
 from controller.devices.aggregators import AttachPoint
-from controller.devices.engine import Pull, Record
+from controller.devices.engine import Pull, Record, Where
+from controller.devices.observed import Turn
 from controller.state.records import (
+    CheckpointSpec,
     Event,
     Failure,
     JobRecord,
     JobSpec,
     JobVolume,
     MoveRecord,
+    Observed,
     PhaseRecord,
     TransactionRecord,
 )
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     DropAnswer,
+    DropCheckpoints,
     DropComms,
     DropJobs,
     DropMeasurements,
     DropNotices,
     DropPredictions,
     DropQuarantine,
+    DropRecoveries,
     Intent,
     KeptAnswer,
     PutAnswer,
     PutAttachments,
+    PutCheckpoints,
     PutComms,
     PutEvents,
     PutFacts,
@@ -46,14 +54,15 @@ from controller.state.writes import (
     PutNotices,
     PutPredictions,
     PutQuarantine,
+    PutRecoveries,
     PutTransaction,
     PutUsage,
     TrimUsage,
     Write,
 )
-from controller.store import comms, measurements, predictions, usage
+from controller.store import checkpoints, comms, measurements, predictions, recoveries, usage
 from controller.store.meta import META, upsert
-from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
+from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
 FACTS = sa.Table(
     "facts",
@@ -151,7 +160,16 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
 def apply(db: sa.Connection, write: Write) -> None:
     """Carry out one write inside the caller's database transaction."""
     match write:
-        case PutPredictions() | DropPredictions() | PutComms() | DropComms():
+        case (
+            PutPredictions()
+            | DropPredictions()
+            | PutComms()
+            | DropComms()
+            | PutCheckpoints()
+            | DropCheckpoints()
+            | PutRecoveries()
+            | DropRecoveries()
+        ):
             _told(db, write)
         case PutFacts(facts=facts):
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
@@ -182,10 +200,22 @@ def apply(db: sa.Connection, write: Write) -> None:
 
 
 def _told(
-    db: sa.Connection, write: PutPredictions | DropPredictions | PutComms | DropComms
+    db: sa.Connection,
+    write: PutPredictions
+    | DropPredictions
+    | PutComms
+    | DropComms
+    | PutCheckpoints
+    | DropCheckpoints
+    | PutRecoveries
+    | DropRecoveries,
 ) -> None:
     if isinstance(write, PutComms | DropComms):
         comms.apply(db, write)
+    elif isinstance(write, PutCheckpoints | DropCheckpoints):
+        checkpoints.apply(db, write)
+    elif isinstance(write, PutRecoveries | DropRecoveries):
+        recoveries.apply(db, write)
     else:
         predictions.apply(db, write)
 
@@ -296,11 +326,14 @@ def _write_job(job: JobRecord) -> str:
         "env": dict(job.request.env),
         "secrets": dict(job.request.secrets),
         "volumes": [asdict(volume) for volume in job.request.volumes],
+        "checkpoint": job.request.checkpoint and asdict(job.request.checkpoint),
     }
     body["dark_time_s"] = dict(job.dark_time_s)
     body["pauses"] = dict(job.pauses)
     if job.failure is not None:
         body["failure"] = asdict(job.failure)
+    if job.observed is not None:
+        body["observed"] = asdict(job.observed)
     return json.dumps(body)
 
 
@@ -329,8 +362,12 @@ def read_job(text: str) -> JobRecord:
     spec |= {name: kind(spec[name]) for name, kind in _SPEC_KINDS.items() if name in spec}
     body["request"] = JobSpec(**spec)
     body |= {name: tuple(body[name]) for name in ("endpoints", "exit_codes", "final_homes")}
+    body["spares"] = tuple(body.get("spares", ()))
     if (failure := body.get("failure")) is not None:
         body["failure"] = Failure(**{**failure, "lines": tuple(failure["lines"])})
+    if (seen := body.get("observed")) is not None:
+        seen |= {"turn": Turn(seen["turn"]), "problems": tuple(seen["problems"])}
+        body["observed"] = Observed(**seen)
     return JobRecord(**body)
 
 
@@ -344,7 +381,14 @@ _SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
     "command": tuple,
     "endpoints": tuple,
     "volumes": lambda rows: tuple(JobVolume(**row) for row in rows),
+    "on_loss": OnLoss,
+    "checkpoint": lambda row: row and _read_checkpoint(row),
 }
+
+
+def _read_checkpoint(row: dict[str, Any]) -> CheckpointSpec:
+    row |= {"where": Where(row["where"]), "scheme": Scheme(row["scheme"])}
+    return CheckpointSpec(**row | {"apart": Apart(row["apart"])})
 
 
 def read_transaction(text: str) -> TransactionRecord:

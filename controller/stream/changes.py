@@ -14,6 +14,7 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import RankStatus
 from controller.devices.switches import Switches
 from controller.schema.stream import ChangedKind
+from controller.state.kept.phases import phase_of
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from ocs_driver.base import PortPower
@@ -74,9 +75,12 @@ class Changes:
         aggregators: Aggregators,
         switches: Switches,
         power: Callable[[str], Mapping[str, PortPower]],
+        *,
+        protected: Callable[[str], object],
         measurements: Callable[[], Shown] = dict,
     ) -> None:
-        """``power`` returns the latest light levels at a switch's ports.
+        """``power`` returns the latest light levels at a switch's ports, ``protected`` whether a
+        job's checkpoints have copies.
 
         ``measurements`` returns snapshots of the measurements by id.
         """
@@ -84,6 +88,7 @@ class Changes:
         self._aggregators = aggregators
         self._switches = switches
         self._power = power
+        self._protected = protected
         self._measurements = measurements
         self._sources: _Sources | None = None
         self._version = 0
@@ -222,9 +227,12 @@ class Changes:
                 if hold is None
                 else (hold, queue.positions[job.name], len(queue.holds), queue.hints.get(job.name))
             )
+        recovery = state.recoveries.under_way(job.name, job.submitted_at)
         return (
             job,
             containers,
+            None if recovery is None else phase_of(recovery),
+            self._protected(job.name) if job.request.checkpoint and not job.ended else None,
             moving,
             waits,
             state.jobs.stalled.get(job.name),

@@ -47,26 +47,31 @@ def judge(
 ) -> tuple[History | None, Stall | None]:
     """Judge the ranks' present throughput, both directions together, None if unknown.
 
-    A job that never communicated, or of one rank, cannot stall. An unknown rate resets the
-    history.
+    A job that never communicated, or of one rank, cannot stall. Of ranks whose aggregator does not
+    tell, nothing is concluded; the history begins again when no rank's rate is known.
     """
-    if len(rates_bps) < 2 or any(rate is None for rate in rates_bps):
+    known = [rate for rate in rates_bps if rate is not None]
+    if len(rates_bps) < 2 or not known:
         return None, None
-    rates = [rate or 0.0 for rate in rates_bps]
-    if history is None or len(history.last) != len(rates):
-        history = History(last=(now,) * len(rates))
-    peak = max(history.peak_bps, *rates)
+    if history is None or len(history.last) != len(rates_bps):
+        if len(known) < len(rates_bps):
+            return None, None
+        history = History(last=(now,) * len(rates_bps))
+    peak = max(history.peak_bps, *known)
     noise = max(NOISE_BPS, NOISE_SHARE * peak)
     last = tuple(
-        now if rate > noise else before for rate, before in zip(rates, history.last, strict=True)
+        now if rate is not None and rate > noise else before
+        for rate, before in zip(rates_bps, history.last, strict=True)
     )
     silent_s = now - max(history.last)
-    if any(rate > noise for rate in rates):
+    if any(rate > noise for rate in known):
         longest = max(history.longest_s, silent_s) if history.sent else history.longest_s
         return History(last, sent=True, peak_bps=peak, longest_s=longest), None
     kept = replace(history, last=last, peak_bps=peak)
     if not history.sent or silent_s < max(LEAST_S, 2 * history.longest_s):
         return kept, None
+    if len(known) < len(rates_bps):
+        return kept, Stall(None, silent_s)
     first = min(last)
     rank = last.index(first) if last.count(first) == 1 else None
     return kept, Stall(rank, silent_s)

@@ -36,6 +36,8 @@ class Cause(StrEnum):
     PLACEMENT = "placement"
     HOMES = "homes"
     ATTACH = "attach"
+    SPARE = "spare"
+    """A stopped job's dead endpoints go dark and spares take their ports."""
 
 
 class Outcome(StrEnum):
@@ -138,6 +140,16 @@ class Transaction:
             p.endpoint: None if p.endpoint in lost else (p.before if self.back else p.after)
             for p in self.paths
         }
+
+    @property
+    def proving(self) -> Mapping[str, AttachPoint]:
+        """Endpoints whose path must be proven where they belong now.
+
+        One that a job lost is not: nothing would answer at its old place either.
+        """
+        gone = {p.endpoint for p in self.paths if p.after is None}
+        left = gone if self.back and self.cause is Cause.SPARE else set()
+        return {e: point for e, point in self.target.items() if point and e not in left}
 
     @property
     def quarantine(self) -> tuple[AttachPoint, ...]:

@@ -338,9 +338,9 @@ def _after_switch(tx: Transaction, now: float) -> Result:
 
 def _qualify(tx: Transaction) -> Entry:
     orders: list[Instruction] = [
-        Qualify(tx.step, endpoint, point) for endpoint, point in tx.target.items() if point
+        Qualify(tx.step, endpoint, point) for endpoint, point in tx.proving.items()
     ]
-    waiting = {endpoint for endpoint, point in tx.target.items() if point}
+    waiting = set(tx.proving)
     return waiting, replace(tx, whole_at={}, unclear=frozenset()), orders
 
 

@@ -22,6 +22,7 @@ class Level:
     """What a job holds at one moment."""
 
     endpoints: int
+    """Its spares included."""
     frozen: bool = False
     """Its containers are frozen, or a regroup has stopped them."""
     weight: float = 1.0

@@ -253,6 +253,7 @@ class FabricViews:
             ],
             access_bps=rates.access_bps if rates else None,
             inter_aggregator_bps=between,
+            engine=site.engine.kind if site.engine else None,
         )
 
     def events(self, since: int, limit: int) -> list[EventView]:

@@ -5,31 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from controller.base.slices import in_slices
 from controller.base.texts import shown
 from controller.devices.engine import RankSample, RankStatus
 from controller.schema.base import JobState
+from controller.schema.engine import EngineJobView
 from controller.schema.fabric import EndpointView
 from controller.schema.jobs import (
+    CheckpointCopies,
+    CheckpointRequest,
     ConditionView,
     ContainerView,
     FailureView,
     GpuFiguresView,
     JobView,
     JobVolumeView,
+    LocalCheckpoints,
     NicView,
     PlacementView,
     PlanHintView,
     RankView,
+    Replicas,
+    SharedCheckpoints,
     StepsView,
     WaitView,
 )
 from controller.schema.live import TopRowView, TopView
+from controller.state.kept.phases import phase_of
 from controller.state.light import spread
 from controller.state.queue import QueueReport
-from controller.state.records import Failure, JobRecord, JobSpec
+from controller.state.records import CheckpointSpec, Failure, JobRecord, JobSpec, Observed
 from controller.state.state import State
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
@@ -48,8 +55,22 @@ _ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
     "env",
     "endpoints",
     "volumes",
+    "checkpoint",
+    "spares",
 }
 """Fields of the request that are shown unchanged."""
+
+
+class Protection(Protocol):
+    """Knows how safe jobs' checkpoints are."""
+
+    def protected(self, job: str) -> tuple[float | None, str] | None:
+        """Return since when the newest written step is protected, or is not, and why not.
+
+        The reason is empty while it is protected; None before a step is written. A time is None
+        when it was before the controller started.
+        """
+        ...
 
 
 class _Moment:
@@ -80,12 +101,19 @@ class JobViews:
     """
 
     def __init__(
-        self, state: State, telemetry: Telemetry, fabric: FabricViews, meter: StepMeter
+        self,
+        state: State,
+        telemetry: Telemetry,
+        fabric: FabricViews,
+        meter: StepMeter,
+        *,
+        protection: Protection,
     ) -> None:
         self._state = state
         self._meter = meter
         self._telemetry = telemetry
         self._fabric = fabric
+        self._protection = protection
         self._ended: dict[str, tuple[JobRecord, JobView]] = {}
         self._seen: list[RankStatus] = []
         self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
@@ -132,11 +160,16 @@ class JobViews:
         cabled = all(e in self._state.cables for e in job.endpoints)
         excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
         now = self._job_state(job)
+        recovery = self._state.recoveries.under_way(job.name, job.submitted_at)
         return JobView(
             name=job.name,
             state=now,
             reason=shown(job.reason),
             **{name: getattr(job.request, name) for name in _ASKED},
+            checkpoint=_checkpoint(job.request.checkpoint),
+            spares=list(job.spares),
+            spares_asked=job.request.spares,
+            recovery=None if recovery is None or job.ended else phase_of(recovery),
             user=job.user,
             image=shown(job.image),
             image_digest=shown(job.image_digest),
@@ -165,8 +198,30 @@ class JobViews:
             placement=placement_view(job, moment.scorer) if job.holding and cabled else None,
             steps=steps_view(job, self._meter, moment.rates) if job.state == "running" else None,
             failure=failure_view(job.failure) if job.failure else None,
-            conditions=_conditions(job, excess, self._state.jobs.stalled.get(job.name)),
+            engine=_engine_view(job.observed, freezes=self._state.freezes(job))
+            if job.observed
+            else None,
+            conditions=[
+                *_conditions(job, excess, self._state.jobs.stalled.get(job.name)),
+                *self._protected(job),
+            ],
         )
+
+    def _protected(self, job: JobRecord) -> list[ConditionView]:
+        """Return the condition of a job whose checkpoints could be lost with a server."""
+        if job.request.checkpoint is None or job.ended:
+            return []
+        known = self._protection.protected(job.name)
+        since, why = known or (None, "no step is written yet")
+        return [
+            ConditionView(
+                type="Protected",
+                status=not why,
+                reason="Unprotected" if why else "Apart",
+                message=shown(why),
+                since=since or job.started_at or job.submitted_at,
+            )
+        ]
 
     def _job_state(self, job: JobRecord) -> JobState:
         """Return the state that is shown: a regroup that freezes a job shows as pausing, paused."""
@@ -194,7 +249,7 @@ class JobViews:
                     endpoint=endpoint,
                     home=homes.get(endpoint),
                     server=cable.server if cable else "",
-                    state=status.state.value if status else "absent",
+                    state=status.state.value if status else _unseen(job),
                     exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
                     rx_bps=rates.rx_bps if rates else None,
                     tx_bps=rates.tx_bps if rates else None,
@@ -305,6 +360,18 @@ def _listed(view: JobView) -> JobView:
     if view.failure is None:
         return view
     return view.model_copy(update={"failure": view.failure.model_copy(update={"lines": None})})
+
+
+def _checkpoint(spec: CheckpointSpec | None) -> CheckpointRequest | None:
+    if spec is None:
+        return None
+    return CheckpointRequest(
+        complete=spec.complete,
+        local=LocalCheckpoints(where=spec.where, size_bytes=spec.size_bytes, keep=spec.keep),
+        copies=CheckpointCopies(scheme=spec.scheme, apart=spec.apart, set_size=spec.set_size),
+        shared=SharedCheckpoints(store=spec.store, every=spec.every) if spec.store else None,
+        replicas=Replicas.IDENTICAL if spec.identical else Replicas.DISTINCT,
+    )
 
 
 def _endpoint_row(e: EndpointView) -> TopRowView:
@@ -452,4 +519,24 @@ def placement_view(job: JobRecord, scorer: Scorer) -> PlacementView | None:
         largest_compact=left.largest,
         fragmentation=left.external,
         stranded=dict(left.stranded),
+    )
+
+
+def _unseen(job: JobRecord) -> str:
+    """Return the state of a rank whose server reports no container."""
+    return "running" if not job.ours and job.state in ("running", "paused") else "absent"
+
+
+def _engine_view(told: Observed, *, freezes: bool) -> EngineJobView:
+    return EngineJobView(
+        engine=told.engine,
+        id=told.key.partition(":")[2],
+        attempt=told.attempt,
+        title=shown(told.title),
+        nodes=told.servers,
+        leaves=told.leaves,
+        curable=told.curable,
+        freezes=freezes,
+        problems=[shown(text) for text in told.problems],
+        answered=shown(told.answered),
     )

@@ -20,6 +20,8 @@ PAYLOAD = 1448 / 1514
 """Share of TCP's payload in what a NIC counts, with 1,500 bytes of MTU and time stamps."""
 MOST_RANKS = 16
 """Ranks of a job whose calls are looked at."""
+_SAME_STEP = 2**0.5
+"""Steps of ranks that differ by more, as a factor, are not the same steps: 2 is the least."""
 TEXTS: dict[Definition, str] = {
     "timeline": "HTA: the share of the time in collectives during which the rank computes",
     "wire": "an estimate: a burst on the wire counts as communication that nothing covers",
@@ -49,7 +51,23 @@ def overlaps(recordings: Sequence[Recording], ranks: int) -> list[Overlap]:
     chosen = sorted(recordings, key=lambda r: r.rank)
     every = -(-len(chosen) // MOST_RANKS) or 1
     found = [_overlap(recording, ranks) for recording in chosen[::every]]
-    return [one for one in found if one is not None]
+    return _agreed([one for one in found if one is not None])
+
+
+def _agreed(found: list[Overlap]) -> list[Overlap]:
+    """Leave out the ranks whose bursts on the wire are not the steps of most others.
+
+    All ranks of a job make the same steps. A rank that waits for its peer within each step shows
+    two bursts where the peer shows one; of two ranks that disagree, the longer step holds.
+    """
+    if not found:
+        return found
+    usual_s = sorted(one.step_s for one in found)[len(found) // 2]
+    return [
+        one
+        for one in found
+        if one.source != "wire" or usual_s / _SAME_STEP < one.step_s < usual_s * _SAME_STEP
+    ]
 
 
 def slowest(found: Sequence[Overlap]) -> Overlap | None:

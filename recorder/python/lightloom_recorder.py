@@ -10,7 +10,7 @@ are. Durations:
 * of calls from C++ before torch 2.2, whose results are opaque: to the end of the backward pass,
   which waits for them: ``timing`` issue, an upper bound;
 * of other devices (NCCL), and of sends and receives, which have no future: none, ``timing`` issue.
-  NCCL's plug-in has NCCL's.
+  Where NCCL loads its plug-in, it records the calls of GPUs, and this module lets them pass.
 
 Calls are timed one in k, a power of two, where timing them all costs more than 1 % of the time. An
 error of the recorder is counted and never reaches the program.
@@ -376,6 +376,9 @@ class _Taps:
         """While one of it lives, calls pass by the kernels."""
         self._library: Any = None
         self._recorder = recorder()
+        self._plugin = _plugin_records(torch)
+        self._loaded = False
+        """Whether NCCL has loaded the plug-in: it has made its file."""
 
     def install(self) -> None:
         """Wrap the process group's methods and register the kernels."""
@@ -383,7 +386,7 @@ class _Taps:
             if name in vars(self._kind):
                 setattr(self._kind, name, self._method(rule, getattr(self._kind, name)))
         keys = ["AutogradCPU"]
-        if not _plugin_records(self._torch):
+        if not self._plugin:
             keys.append("AutogradCUDA")
         has_kernel = self._torch._C._dispatch_has_kernel_for_dispatch_key
         self._library = self._torch.library.Library("c10d", "IMPL")
@@ -400,6 +403,9 @@ class _Taps:
     def _method(self, rule: _Rule, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(group: Any, *arguments: Any, **options: Any) -> Any:
+            if self._plugin and self._by_nccl(rule, arguments):
+                return original(group, *arguments, **options)
+
             def issue() -> Any:
                 guard = self._below()
                 try:
@@ -435,6 +441,18 @@ class _Taps:
             return self._recorder.call(rule, ours, arguments, issue, future)
 
         return call
+
+    def _by_nccl(self, rule: _Rule, arguments: tuple[Any, ...]) -> bool:
+        """Whether NCCL's plug-in records this call: one of a GPU's tensors."""
+        if rule.part is None:
+            return False
+        try:
+            if _tensors(arguments[rule.part])[0].device.type != "cuda":
+                return False
+        except Exception:  # no tensor, or not where it is expected
+            return False
+        self._loaded = self._loaded or os.access(f"{FOLDER}/nccl-{os.getpid()}.rec", os.F_OK)
+        return self._loaded
 
     def _group(self, group: Any) -> _Group:
         name = getattr(group, "group_name", None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from scheduler.metrics import SpanBound
-from scheduler.model import Fabric, Job, Move, Request
+from scheduler.model import Fabric, Job, Move, Request, Spread
 from scheduler.occupancy import home_of
 from scheduler.placement.buckets import Buckets
 from scheduler.placement.pool import Ints, Pool
@@ -37,6 +37,8 @@ class FabricIndex:
         self.switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
         self.fixed_slot = len(self.switches)
         self.unavailable: set[int] = set()
+        self.reserved: set[int] = set()
+        """Spares of running jobs: their owner holds them, and no plan moves them."""
         self.jobs: dict[str, Job] = {}
         self.free = 0
         """Idle endpoints that are available, of any kind."""
@@ -44,10 +46,11 @@ class FabricIndex:
         """Sum of the running jobs' excess spans."""
         self.bound = SpanBound(site)
         at_k = {ocs: k for k, ocs in enumerate(self.switches)}
-        self._at_a = {a.name: i for i, a in enumerate(site.aggregators)}
+        self.at = {a.name: i for i, a in enumerate(site.aggregators)}
+        """Numbers of the aggregators by name."""
         self.slot = [self.fixed_slot if e.ocs is None else at_k[e.ocs] for e in site.endpoints]
         homes = (home_of(fabric.homes, e) for e in site.endpoints)
-        self.home = [DARK if home is None else self._at_a[home] for home in homes]
+        self.home = [DARK if home is None else self.at[home] for home in homes]
         kinds: dict[tuple[str, str, int, frozenset[str]], int] = {}
         self.kind = [
             kinds.setdefault((e.kind, e.model, e.memory_bytes, e.volumes), len(kinds))
@@ -87,7 +90,8 @@ class FabricIndex:
             self.on_server[self.server[e]].append(e)
             self._count_lit(e, 1)
         self.free = self.size
-        self.withhold(sorted(fabric.unavailable & self.number.keys()))
+        reserved = {name for job in fabric.jobs for name in job.spares}
+        self.withhold(sorted((fabric.unavailable - reserved) & self.number.keys()))
         for job in fabric.jobs:
             self._assign(job)
 
@@ -98,7 +102,7 @@ class FabricIndex:
         if job.name in self.jobs:
             raise ValueError(f"job {job.name} is running already")
         number, owner, lost = self.number, self.owner, self.unavailable
-        for name in job.endpoints:
+        for name in (*job.endpoints, *job.spares):
             e = number[name]
             if owner[e] is not None or e in lost:
                 raise ValueError(f"{name} is not idle, job {job.name} cannot have it")
@@ -115,12 +119,33 @@ class FabricIndex:
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
         self._remove_idle(idle)
         self._count_held(idle, 1, stuck=job.pinned)
-        excess = self.excess_of(members)
+        if job.spares:
+            self._reserve(job)
+        excess = self.excess_of(members, job.spread)
         self._excess[job.name] = excess
         self.total_excess += excess
 
+    def _reserve(self, job: Job) -> None:
+        """Give a job its spares."""
+        spares = [self.number[name] for name in job.spares]
+        for e in spares:
+            self.owner[e] = job.name
+        self.reserved.update(spares)
+        self._remove_idle(spares)
+        self._count_held(spares, 1, stuck=True)
+
+    def _release(self, job: Job) -> None:
+        """Make a job's spares idle again, unless they are lost."""
+        spares = [self.number[name] for name in job.spares]
+        for e in spares:
+            self.owner[e] = None
+        self.reserved.difference_update(spares)
+        idle = [e for e in spares if e not in self.unavailable]
+        self._count_held(idle, -1, stuck=True)
+        self._add_idle(idle)
+
     def finish(self, name: str) -> Job:
-        """End a job: its endpoints are idle again. Returns the job."""
+        """End a job: its endpoints and spares are idle again. Returns the job."""
         job = self.jobs.pop(name)
         number, owner = self.number, self.owner
         members = [number[n] for n in job.endpoints]
@@ -129,6 +154,8 @@ class FabricIndex:
         idle = [e for e in members if e not in self.unavailable] if self.unavailable else members
         self._count_held(idle, -1, stuck=job.pinned)
         self._add_idle(idle)
+        if job.spares:
+            self._release(job)
         self.total_excess -= self._excess.pop(name)
         return job
 
@@ -137,10 +164,11 @@ class FabricIndex:
         touched: dict[str, None] = {}
         for move in moves:
             e = self.number[move.endpoint]
-            target = DARK if move.target is None else self._at_a[move.target]
+            target = DARK if move.target is None else self.at[move.target]
             owner = self.owner[e]
             lost = e in self.unavailable
-            stuck = lost or (owner is not None and self.jobs[owner].pinned)
+            kept = lost or e in self.reserved
+            stuck = kept or (owner is not None and self.jobs[owner].pinned)
             idle = owner is None and not lost
             if idle:
                 self._remove_idle([e])
@@ -156,7 +184,8 @@ class FabricIndex:
             if owner is not None:
                 touched[owner] = None
         for name in touched:
-            excess = self.excess_of([self.number[n] for n in self.jobs[name].endpoints])
+            job = self.jobs[name]
+            excess = self.excess_of([self.number[n] for n in job.endpoints], job.spread)
             self.total_excess += excess - self._excess[name]
             self._excess[name] = excess
 
@@ -176,7 +205,7 @@ class FabricIndex:
         """Count an endpoint as lost; a member of a movable job becomes stuck."""
         for pool in self._pools_of[self.kind[e]]:
             pool.lost += 1
-        owner = self.owner[e]
+        owner = None if e in self.reserved else self.owner[e]
         a, s = self.home[e], self.slot[e]
         if owner is not None and not self.jobs[owner].pinned and a != DARK and s != self.fixed_slot:
             self.stuck[a, s] += 1
@@ -334,14 +363,23 @@ class FabricIndex:
         dark = homes.count(DARK)
         return len(set(homes)) - (dark > 0) + dark
 
-    def excess_of(self, members: Sequence[int]) -> int:
+    def excess_of(self, members: Sequence[int], spread: Spread | None = None) -> int:
         """Return the excess span of these endpoints."""
         if len(members) == 1:
             return 0
         span = self.span_of(members)
         if span <= 1:
             return 0
-        return span - self.bound.least([self.site.endpoints[e] for e in members])
+        return span - self.least_of(members, spread)
+
+    def least_of(self, members: Sequence[int], spread: Spread | None = None) -> int:
+        """Return the least span of these endpoints with their present homes (``SpanBound``)."""
+        ends = [self.site.endpoints[e] for e in members]
+        if spread is None:
+            return self.bound.least(ends)
+        names = (*(a.name for a in self.site.aggregators), None)  # the last is number DARK
+        homes = {self.names[e]: names[self.home[e]] for e in members}
+        return self.bound.least(ends, spread, homes)
 
     def excess(self, name: str) -> int:
         """Return the excess span of a running job."""
@@ -354,5 +392,5 @@ class FabricIndex:
 
     def snapshot(self) -> Fabric:
         """Return the fabric as an immutable value."""
-        lost = frozenset(self.names[e] for e in self.unavailable)
+        lost = frozenset(self.names[e] for e in self.unavailable | self.reserved)
         return Fabric(self.site, self.homes(), tuple(self.jobs.values()), lost, self.epoch)

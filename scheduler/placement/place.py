@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,9 +15,12 @@ from scheduler.model import (
     Placement,
     RankOrder,
     Request,
+    Spread,
+    SpreadBy,
     Wait,
 )
-from scheduler.placement.index import FabricIndex
+from scheduler.placement import apart
+from scheduler.placement.index import DARK, FabricIndex
 from scheduler.placement.pool import Pool
 from scheduler.placement.selection import (
     Capacity,
@@ -26,8 +29,9 @@ from scheduler.placement.selection import (
     best_fit_one,
     homes_under,
     nearest,
-    spread,
+    spread_blindly,
 )
+from scheduler.placement.spares import pick
 
 _NO_MOVES: dict[int, int] = {}
 
@@ -39,7 +43,9 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
 
     Wait codes: ``no_match`` (no endpoint matches), ``not_enough_endpoints`` (more than the
     site has), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
-    ``locality`` (strict only: the present homes do not allow the least span).
+    ``locality`` (strict only: the present homes do not allow the least span), ``spread`` (the
+    idle ones are not on enough servers or aggregators for its spread), ``never_spread`` (the
+    site, or the named endpoints, are not), ``spares`` (too few idle ones are left beside it).
     Raises ValueError when ``request.count`` is below 1.
     """
     if request.count < 1:
@@ -49,15 +55,44 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
     alone = request.count == 1 and pool.lit and not request.endpoints
     if alone and request.locality is not Locality.ANY:
         # The common case: one endpoint always has the least span.
-        return Placement(request.job, (index.names[best_fit_one(index, pool)],))
+        placed: Placement | Wait = Placement(request.job, (index.names[best_fit_one(index, pool)],))
+    else:
+        placed = _placed(index, request, pool)
+    return with_spares(index, request, placed) if request.spares else placed
+
+
+def with_spares(index: FabricIndex, request: Request, placed: Placement | Wait) -> Placement | Wait:
+    """Add the spares that are reserved beside a placement; a job that needs more of them waits."""
+    if isinstance(placed, Wait):
+        return placed
+    after = {
+        index.number[move.endpoint]: DARK if move.target is None else index.at[move.target]
+        for move in placed.moves
+    }
+    found = pick(index, request, [index.number[n] for n in placed.endpoints], after)
+    if request.spares_needed and len(found) < request.spares:
+        return Wait(
+            request.job,
+            "spares",
+            f"needs {_endpoints(request.spares, 'idle ')} as spares beside its"
+            f" {_endpoints(request.count)}, there are {len(found)}",
+        )
+    return replace(placed, spares=tuple(index.names[e] for e in found))
+
+
+def _placed(index: FabricIndex, request: Request, pool: Pool) -> Placement | Wait:
+    """Place a request without regard to its spares."""
     attempt = _Attempt(index, request, pool)
     refusal = attempt.refusal()
     if refusal is not None:
         return refusal
+    apart_by = apart.binding(request)
+    if apart_by is not None:
+        return attempt.spread_out(apart_by)
     if request.locality is Locality.REGROUP:
         return attempt.by_rehoming()
     if request.locality is Locality.ANY and not request.endpoints:
-        return attempt.placement(spread(index, attempt.pool, request.count))
+        return attempt.placement(spread_blindly(index, attempt.pool, request.count))
     chosen = attempt.in_place()
     if request.locality is Locality.STRICT:
         return attempt.with_least_span(chosen)
@@ -166,7 +201,7 @@ class _Attempt:
             endpoints=names,
             moves=self._moves(after),
             span=places,
-            span_possible=index.bound.least(members),
+            span_possible=index.bound.least(members, self.request.spread),
         )
 
     def _moves(self, after: dict[int, int]) -> tuple[Move, ...]:
@@ -176,6 +211,91 @@ class _Attempt:
         names = (*(a.name for a in index.site.aggregators), None)  # the last is number DARK
         return tuple(
             Move(index.names[e], names[index.home[e]], names[a]) for e, a in sorted(after.items())
+        )
+
+    def spread_out(self, spread: Spread) -> Placement | Wait:
+        """Place a request whose endpoints must be spread."""
+        index, pool, count = self.index, self.pool, self.request.count
+        locality = self.request.locality
+        if self._most(spread, idle=True) < count:
+            return self.crowded(spread)
+        found = self._apart_in_place(spread)
+        if locality not in {Locality.REGROUP, Locality.STRICT}:
+            return self.crowded(spread) if found is None else self._selected(found)
+        least = pool.least.get((count, spread))
+        if least is None:
+            known = apart.least(index, pool, count, spread)
+            least = pool.least[count, spread] = 0 if known is None else known
+        if least == 0:
+            return self.crowded(spread)
+        if found is not None and found.span <= least:
+            return self._selected(found)
+        reached = apart.rehomed(index, pool, count, spread)
+        if locality is Locality.STRICT:
+            return self._scattered(spread, least, found, reached)
+        best = found
+        if reached is not None and (found is None or reached.span < found.span):
+            best = reached
+        return self.crowded(spread) if best is None else self._selected(best)
+
+    def _scattered(
+        self,
+        spread: Spread,
+        least: int,
+        found: apart.Selection | None,
+        reached: apart.Selection | None,
+    ) -> Wait:
+        """Return why a strict job that must be spread waits."""
+        if reached is not None and reached.span <= least:
+            needed: int | None = 0
+        else:
+            index, pool, count = self.index, self.pool, self.request.count
+            needed = apart.moves_needed(index, pool, count, spread, least)
+        now = "none fits now" if found is None else f"the best now is {found.span}"
+        return self.wait(
+            "locality",
+            f"needs {self.wanted} under {_aggregators(least)}, {_in_words(spread)};"
+            f" {now}; {_advice(needed)}",
+            needed,
+        )
+
+    def _apart_in_place(self, spread: Spread) -> apart.Selection | None:
+        """Select lit idle endpoints without moves: as for other jobs, if that is spread enough."""
+        index, pool, count = self.index, self.pool, self.request.count
+        if pool.lit < count:
+            return None
+        blind = self.request.locality is Locality.ANY and not self.request.endpoints
+        usual = spread_blindly(index, pool, count) if blind else self.in_place()
+        if apart.keeps(index, spread, usual):
+            return apart.Selection(usual, {}, index.span_of(usual))
+        if self.request.endpoints:
+            return None  # the selection is all there is
+        return apart.in_place(index, pool, count, spread)
+
+    def _selected(self, found: apart.Selection) -> Placement:
+        chosen = found.chosen
+        if self.request.endpoints:
+            chosen = [self.index.number[n] for n in self.request.endpoints]
+        return self.placement(chosen, found.after)
+
+    def _most(self, spread: Spread, *, idle: bool) -> int:
+        return apart.most_by_server(self.index, self.pool, spread, idle=idle)
+
+    def crowded(self, spread: Spread) -> Wait:
+        """Return why the idle endpoints, or any, cannot be spread enough."""
+        index, pool, count = self.index, self.pool, self.request.count
+        words = _in_words(spread)
+        most = self._most(spread, idle=False)
+        if self.request.endpoints and most < count:
+            return self.wait("never_spread", f"the named endpoints are not spread: {words}")
+        if most < count or apart.least(index, pool, count, spread) is None:
+            return self.wait(
+                "never_spread",
+                f"needs {self.wanted}, {words}; the site's servers and aggregators never allow it",
+            )
+        on = "aggregators" if spread.by is SpreadBy.AGGREGATOR else "servers"
+        return self.wait(
+            "spread", f"needs {self.wanted}, {words}; the idle ones are on too few {on}"
         )
 
     def by_rehoming(self) -> Placement | Wait:
@@ -212,13 +332,10 @@ class _Attempt:
         needed = (
             0 if isinstance(reach, Placement) and reach.span <= least else self._moves_needed(least)
         )
-        advice = {
-            None: "no regroup helps",
-            0: "re-homing idle endpoints would make it fit",
-        }.get(needed, f"moving {_endpoints(needed or 0, 'running ')} would make it fit")
         return self.wait(
             "locality",
-            f"needs {self.wanted} under {_aggregators(least)}, the best now is {best}; {advice}",
+            f"needs {self.wanted} under {_aggregators(least)}, the best now is {best};"
+            f" {_advice(needed)}",
             needed,
         )
 
@@ -227,10 +344,10 @@ class _Attempt:
         index, count = self.index, self.request.count
         if self.request.endpoints:
             return index.bound.least([index.site.endpoints[e] for e in chosen])
-        least = self.pool.least.get(count)
+        least = self.pool.least.get((count, None))
         if least is None:
             fewest = Capacity.empty(index, self.pool).fewest(count)
-            least = self.pool.least[count] = (
+            least = self.pool.least[count, None] = (
                 index.span_of(chosen) if fewest is None else len(fewest)
             )
         return least
@@ -259,6 +376,19 @@ class _Attempt:
 
 def _endpoints(count: int, which: str = "") -> str:
     return f"{count} {which}endpoint" if count == 1 else f"{count} {which}endpoints"
+
+
+def _advice(needed: int | None) -> str:
+    if needed is None:
+        return "no regroup helps"
+    if needed == 0:
+        return "re-homing idle endpoints would make it fit"
+    return f"moving {_endpoints(needed, 'running ')} would make it fit"
+
+
+def _in_words(spread: Spread) -> str:
+    under = "" if spread.by is SpreadBy.SERVER else " and under one aggregator"
+    return f"at most {spread.most} in one server{under}"
 
 
 def _aggregators(count: int) -> str:

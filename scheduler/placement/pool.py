@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model import Spread
 from scheduler.placement.buckets import Buckets
 
 Ints = NDArray[np.int64]
@@ -51,8 +52,8 @@ class Pool:
         """Aggregators by their number of lit idle ones."""
         self.servers: Buckets | None = None
         """Servers by their number of lit idle ones; None until needed."""
-        self.least: dict[int, int] = {}
-        """Least span on an empty site per job size; placement fills it on demand."""
+        self.least: dict[tuple[int, Spread | None], int] = {}
+        """Least span on an empty site per job size and spread; placement fills it on demand."""
 
     def of(self, members: Sequence[int]) -> Sequence[int]:
         """Return the matching ones among the endpoints."""

@@ -19,7 +19,7 @@ _TIES_UP_TO = 64
 """Equally tight aggregators of which the one with most candidates is selected."""
 
 
-def spread(index: FabricIndex, pool: Pool, count: int) -> list[int]:
+def spread_blindly(index: FabricIndex, pool: Pool, count: int) -> list[int]:
     """Select as a scheduler without a model of the fabric: one at a time, emptiest server first.
 
     Each pick goes to the server with the most free endpoints, ties in site order: the

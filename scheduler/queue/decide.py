@@ -104,7 +104,15 @@ class Queue:
         new = Began(job.name, job.submitted_at, now, job.project, job.priority)
         self._began.setdefault(job.project, []).append(new)
         self.index.start(
-            Job(job.name, placement.endpoints, job.policy, job.pinned, job.weight),
+            Job(
+                job.name,
+                placement.endpoints,
+                job.policy,
+                job.pinned,
+                job.weight,
+                job.request.spread,
+                placement.spares,
+            ),
             placement.moves,
         )
         end = None if job.run_time_s is None else now + job.run_time_s
@@ -115,13 +123,13 @@ class Queue:
         known = self.running.pop(name)
         if known.expected_end is not None:
             del self._ends[bisect_left(self._ends, (known.expected_end, name))]
-        self.account(known.project).held -= len(self.index.finish(name).endpoints)
+        self.account(known.project).held -= _held(self.index.finish(name))
 
     def _run(self, running: Running) -> None:
         self.running[running.job] = running
         if running.expected_end is not None:
             insort(self._ends, (running.expected_end, running.job))
-        self.account(running.project).held += len(self.index.jobs[running.job].endpoints)
+        self.account(running.project).held += _held(self.index.jobs[running.job])
 
     # --- look-ups -------------------------------------------------------------------------
 
@@ -146,7 +154,8 @@ class Queue:
         key = replace(request, job=""), frozenset(index.unavailable)
         known = self._possible.get(key)
         if known is None:
-            empty = FabricIndex(replace(index.snapshot(), jobs=()))
+            lost = frozenset(index.names[e] for e in index.unavailable)
+            empty = FabricIndex(replace(index.snapshot(), jobs=(), unavailable=lost))
             known = self._possible[key] = isinstance(fit(empty, request), Placement)
         return known
 
@@ -193,11 +202,11 @@ class Queue:
         oldest: dict[str, tuple[Key, Pending]] = {}
         for lane in self._lanes.values():
             at = lane.first(Precedence.FAIR_SHARE)
-            admitted = self.account(lane.project).admits(lane.shape.count)
+            admitted = self.account(lane.project).admits(lane.shape.needed)
             if (
                 at < len(lane.keys)
                 and admitted
-                and lane.pool.total - lane.pool.lost >= lane.shape.count
+                and lane.pool.total - lane.pool.lost >= lane.shape.pooled
             ):
                 key, known = lane.keys[at], oldest.get(lane.project)
                 if known is None or key < known[0]:
@@ -219,7 +228,12 @@ class Queue:
     def _nothing_fits(self) -> bool:
         if self.policy.preemption is not Preemption.OFF:
             return False
-        return all(lane.shape.count > lane.pool.idle for lane in self._lanes.values())
+        return all(lane.shape.pooled > lane.pool.idle for lane in self._lanes.values())
+
+
+def _held(job: Job) -> int:
+    """Return the endpoints that a job holds, its spares included."""
+    return len(job.endpoints) + len(job.spares)
 
 
 def decide(

@@ -10,6 +10,16 @@ from scheduler.queue.lanes import Account, Lane
 from scheduler.queue.model import Hold, Pending, QueuePolicy
 from scheduler.queue.reservation import Head, Reservation
 
+_OTHER_REQUEST = "submit it with a request that the site can meet"
+_REMEDIES = {
+    "no_match": _OTHER_REQUEST,
+    "not_enough_endpoints": _OTHER_REQUEST,
+    "never_spread": _OTHER_REQUEST,
+    "spread": "endpoints on other servers or aggregators become idle",
+    "spares": "endpoints for its spares become idle, or it is submitted with fewer spares",
+}
+"""By code of a wait."""
+
 
 @dataclass(slots=True, frozen=True)
 class Reasons:
@@ -74,9 +84,9 @@ class Reasons:
         )
 
     def _remedy(self, lane: Lane, wait: Wait) -> str:
-        pool, count = lane.pool, lane.shape.count
-        if wait.code in {"no_match", "not_enough_endpoints"}:
-            return "submit it with a request that the site can meet"
+        pool, count = lane.pool, lane.shape.pooled
+        if wait.code in _REMEDIES:
+            return _REMEDIES[wait.code]
         if pool.total - pool.lost < count:
             return f"{_endpoints(count - pool.total + pool.lost)} must become available again"
         if pool.idle < count:
@@ -87,7 +97,7 @@ class Reasons:
 
     def _quota_hold(self, job: Pending) -> Hold:
         account = self.account(job.project)
-        quota, count = account.project.quota or 0, job.request.count
+        quota, count = account.project.quota or 0, job.request.needed
         over = account.held + count - quota
         remedy = (
             f"its quota is raised to {count}"

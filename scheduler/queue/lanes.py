@@ -47,6 +47,9 @@ def shape_of(job: Pending) -> Shape:
         r.min_memory_bytes,
         r.endpoints,
         r.volumes,
+        r.spread,
+        r.spares,
+        r.spares_needed,
     )
 
 
@@ -82,7 +85,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Account:
-    """A project's limits and the endpoints it holds."""
+    """A project's limits and the endpoints it holds, spares included."""
 
     project: Project
     held: int = 0

@@ -33,7 +33,7 @@ class Project:
     weight: float = 1.0
     """Share of the site relative to other projects; above 0."""
     quota: int | None = None
-    """Endpoints it may hold at once; None is no limit."""
+    """Endpoints it may hold at once, spares included; None is no limit."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.model import Locality, Request, Wait
+from scheduler.placement.apart import binding
 from scheduler.placement.index import DARK, FabricIndex
 from scheduler.placement.pool import Pool
 from scheduler.queue.model import Pending
@@ -87,20 +88,21 @@ def reserve(
     the start if the caller knows it.
     """
     pool, count = index.pool(request), request.count
-    least = pool.least.get(count, 0)
+    least = pool.least.get((count, binding(request)), 0)
     alone = request.locality is Locality.STRICT and least == 1
     room = (index.ports - index.held).sum(axis=1) + pool.fixed if alone else None
     idle = pool.idle
     where: int | None = None
     for end, name in ends:
-        members = pool.of([index.number[n] for n in index.jobs[name].endpoints])
+        job = index.jobs[name]
+        members = pool.of([index.number[n] for n in (*job.endpoints, *job.spares)])
         freed = [e for e in members if e not in index.unavailable]
         idle += len(freed)
         if room is not None:
             for e in freed:
                 if index.home[e] != DARK:
                     room[index.home[e]] += 1
-        if idle >= count and (room is None or int(room.max()) >= count):
+        if idle >= request.pooled and (room is None or int(room.max()) >= count):
             start = max(end, now)
             break
     if start is not None and room is not None and int(room.max()) >= count:
@@ -109,7 +111,7 @@ def reserve(
         job=request.job,
         pool=pool,
         start=start,
-        spare=idle - count,
+        spare=idle - request.pooled,
         aggregator=where,
         spare_there=0 if where is None or room is None else int(room[where]) - count,
         closed=closed,

@@ -26,6 +26,9 @@ from scheduler.queue.model import (
 )
 from scheduler.queue.reservation import Head, Reservation, reserve
 
+_STOPS_HELP = frozenset({"busy", "spread", "spares"})
+"""Why a job waits that can start if others are stopped."""
+
 
 class QueueState(Protocol):
     """The part of the queue that a round uses."""
@@ -58,11 +61,20 @@ def fit(index: FabricIndex, request: Request) -> Placement | Wait:
     if isinstance(placed, Placement):
         return placed
     dark = placed.code == "unavailable" and index.pool(request).idle >= request.count
-    if placed.moves_needed == 0 or (dark and request.locality is not Locality.REGROUP):
+    lights = dark or placed.code == "spread"
+    if placed.moves_needed == 0 or (lights and request.locality is not Locality.REGROUP):
         reached = place(index, replace(request, locality=Locality.REGROUP))
         if isinstance(reached, Placement):
             return reached
     return placed
+
+
+def _within_quota(account: Account, placed: Placement | Wait) -> Placement | Wait:
+    """Leave out the spares that a job does not need and its project's quota does not allow."""
+    if isinstance(placed, Wait) or not placed.spares or account.project.quota is None:
+        return placed
+    room = account.project.quota - account.held - len(placed.endpoints)
+    return replace(placed, spares=placed.spares[:room])
 
 
 class Round:
@@ -155,10 +167,11 @@ class Round:
     def _start_next(self, lane: Lane) -> None:
         """Start the next job of a lane, or make it the first waiting job."""
         job = lane.jobs[self._at[lane]]
-        if not self._queue.account(lane.project).admits(lane.shape.count):
+        account = self._queue.account(lane.project)
+        if not account.admits(lane.shape.needed):
             self._closed[lane] = "quota"
             return
-        placed = fit(self._queue.index, job.request)
+        placed = _within_quota(account, fit(self._queue.index, job.request))
         if isinstance(placed, Wait):
             self._closed[lane] = placed
             self._set_head(job, placed)
@@ -168,8 +181,8 @@ class Round:
 
     def _backfill(self, lane: Lane, head: Head) -> None:
         """Start the next job of a lane that may pass the first waiting job."""
-        queue, count, now = self._queue, lane.shape.count, self._now
-        if not queue.account(lane.project).admits(count):
+        queue, count, now = self._queue, lane.shape.pooled, self._now
+        if not queue.account(lane.project).admits(lane.shape.needed):
             self._closed[lane] = "quota"
             return
         if lane.pool.idle < count:
@@ -197,11 +210,11 @@ class Round:
         self, lane: Lane, job: Pending, end: float | None, reservation: Reservation
     ) -> None:
         queue = self._queue
-        placed = fit(queue.index, job.request)
+        placed = _within_quota(queue.account(lane.project), fit(queue.index, job.request))
         if isinstance(placed, Wait):
             self._closed[lane] = placed
             return
-        chosen = [queue.index.number[name] for name in placed.endpoints]
+        chosen = [queue.index.number[name] for name in (*placed.endpoints, *placed.spares)]
         if reservation.admits(queue.index, chosen, end):
             queue.start(job, placed, self._now)
             self._starts.append(Start(job.name, placed, backfilled=True))
@@ -212,7 +225,7 @@ class Round:
         """Make a job the first waiting job, unless it would not fit even if all others ended."""
         queue, policy = self._queue, self._queue.policy
         pool = queue.index.pool(job.request)
-        if pool.total - pool.lost < job.request.count:
+        if wait.code == "never_spread" or pool.total - pool.lost < job.request.pooled:
             return
         since = queue.reserved_at.setdefault(job.name, self._now)
         if self._now - since >= policy.patience_s and not queue.possible(job.request):
@@ -224,7 +237,7 @@ class Round:
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
-        elif policy.preemption is Preemption.PRIORITY and wait.code == "busy":
+        elif policy.preemption is Preemption.PRIORITY and wait.code in _STOPS_HELP:
             self._preempt(job, promise)
 
     def _preempt(self, job: Pending, promise: Promise | None) -> None:
@@ -243,11 +256,15 @@ class Round:
         Empty unless the job fits once they are stopped.
         """
         queue, index = self._queue, self._queue.index
-        pool, needed = index.pool(job.request), job.request.count
+        request = job.request
+        # The spares of a job with named endpoints are any others.
+        pool = index.pool(replace(request, endpoints=()) if request.spares else request)
+        needed = request.needed
         gains: list[tuple[Running, int]] = []
         for running in queue.running.values():
             if running.preemptible and running.priority < job.priority:
-                members = pool.of([index.number[n] for n in index.jobs[running.job].endpoints])
+                held = index.jobs[running.job]
+                members = pool.of([index.number[n] for n in (*held.endpoints, *held.spares)])
                 gain = sum(e not in index.unavailable for e in members)
                 if gain and running.job not in spared:
                     gains.append((running, gain))
@@ -267,7 +284,8 @@ class Round:
         chosen: list[str] = []
         for victim in reversed(victims):
             idle = tuple(n for n in victim.endpoints if index.number[n] not in index.unavailable)
-            trial.start(replace(victim, endpoints=idle))
+            spares = tuple(n for n in victim.spares if index.number[n] not in index.unavailable)
+            trial.start(replace(victim, endpoints=idle, spares=spares))
             if isinstance(fit(trial, job.request), Wait):
                 trial.finish(victim.name)
                 chosen.append(victim.name)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scheduler.metrics import SpanBound
-from scheduler.model import Endpoint, Fabric, Job, Limits
+from scheduler.model import Endpoint, Fabric, Job, Limits, SpreadBy
 from scheduler.occupancy import all_homes, capacities, displace_idle, occupied
 from scheduler.regroup.counts import Counts, Layout, Problem, Unit, moved_members
 
@@ -40,7 +40,7 @@ class _MemberCount:
     def __init__(self) -> None:
         self.lit: dict[int, int] = {}
         self.dark: dict[int, int] = {}
-        self.held: set[int] = set()
+        self.held: dict[int, int] = {}
         self.held_dark = 0
 
 
@@ -109,7 +109,8 @@ class _EndpointCount:
         if stays and home is None:
             own.held_dark += 1
         elif stays:
-            own.held.add(self._at_a[home or ""])
+            a = self._at_a[home or ""]
+            own.held[a] = own.held.get(a, 0) + 1
         elif endpoint.ocs is not None:
             k = self._at_k[endpoint.ocs]
             where, at = (own.dark, k)
@@ -128,6 +129,7 @@ def _units(
     most = max((job.weight for job in fabric.jobs), default=0.0)
     scale = 1.0 / most if most > 0 else 0.0
     width = len(fabric.site.aggregators)
+    homes = all_homes(fabric) if any(job.spread is not None for job in fabric.jobs) else None
     units, constant = [], 0.0
     for j, (job, own) in enumerate(zip(fabric.jobs, by_job, strict=True)):
         if len(job.endpoints) < 2:
@@ -139,10 +141,11 @@ def _units(
         members = Counter(own.dark)
         for slot, n in own.lit.items():
             members[slot // width] += n
+        apart, exceptions = _caps(job, own, width, bound.widest)
         unit = Unit(
             job=j,
             size=len(job.endpoints),
-            least=bound.least([by_name[n] for n in job.endpoints]),
+            least=bound.least([by_name[n] for n in job.endpoints], job.spread, homes),
             weight=weight,
             all_weight=job.weight * scale,
             members=dict(members),
@@ -150,12 +153,33 @@ def _units(
             dark=own.dark,
             held=frozenset(own.held),
             held_dark=own.held_dark,
+            most=apart,
+            exceptions=exceptions,
         )
         if members:
             units.append(unit)
         else:
             constant += weight * (unit.base_span - unit.least)
     return tuple(units), constant
+
+
+def _caps(
+    job: Job, own: _MemberCount, width: int, widest: int
+) -> tuple[int | None, dict[int, int]]:
+    """Return how many movable members may be under an aggregator, and where it is another number.
+
+    Where a job has more than its spread allows, a plan may keep or lessen them.
+    """
+    spread = job.spread
+    if spread is None or spread.by is not SpreadBy.AGGREGATOR:
+        return None, {}
+    if spread.most >= min(len(job.endpoints), widest):
+        return None, {}
+    there = Counter(own.held)
+    for slot, n in own.lit.items():
+        there[slot % width] += n
+    caps = {a: max(n, spread.most) - own.held.get(a, 0) for a, n in there.items()}
+    return spread.most, {a: n for a, n in caps.items() if n != spread.most}
 
 
 def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ move (pinned, unavailable, hard-wired) are folded into constants.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scheduler.model import Limits, Objective
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -50,6 +49,10 @@ class Unit:
     """Aggregators with a lit member that may not move."""
     held_dark: int = 0
     """Members that are dark and may not move."""
+    most: int | None = None
+    """Movable members that may be under one aggregator; None if ports are the only limit."""
+    exceptions: Counts = field(default_factory=dict)
+    """By aggregator: how many instead, where members are held or too many are already."""
 
     @property
     def base_span(self) -> int:
@@ -176,7 +179,7 @@ class Problem:
                 per_switch[k] = per_switch.get(k, 0) + n
                 if n <= 0:
                     return False
-            if per_switch != unit.members:
+            if per_switch != unit.members or not self.keeps_apart(unit, lit):
                 return False
             for k, n in dark.items():
                 if not 0 < n <= unit.dark.get(k, 0):
@@ -191,6 +194,16 @@ class Problem:
             and (limits.max_jobs_paused is None or cost.jobs <= limits.max_jobs_paused)
             and cost.total_excess <= self.excess_limit + 1e-6
         )
+
+    def keeps_apart(self, unit: Unit, lit: Counts) -> bool:
+        """Return whether no aggregator has more of a unit than its spread allows."""
+        if unit.most is None:
+            return True
+        there: dict[int, int] = {}
+        for slot, n in lit.items():
+            a = slot % self.aggregators
+            there[a] = there.get(a, 0) + n
+        return all(n <= unit.exceptions.get(a, unit.most) for a, n in there.items())
 
     def by_switch(self, values: NDArray[Number]) -> NDArray[Number]:
         """Return a slot array as [switch, aggregator]."""

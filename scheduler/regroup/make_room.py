@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from scheduler import metrics
 from scheduler.model import Bound, Fabric, Job, Limits, Locality, Plan, Request, Wait
+from scheduler.placement import apart
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.placement.selection import Capacity, balanced, best_fit, nearest
@@ -29,6 +30,10 @@ def candidates(index: FabricIndex, request: Request) -> list[tuple[str, ...]]:
     if request.endpoints:
         return [request.endpoints]
     found: list[Sequence[int]] = []
+    spread = apart.binding(request)
+    if spread is not None:
+        tried = (f(index, pool, count, spread) for f in (apart.hoped, apart.in_place))
+        return list(dict.fromkeys(tuple(index.names[e] for e in s.chosen) for s in tried if s))
     if pool.lit >= count:
         found.append(best_fit(index, pool, count))
     widest = Capacity.empty(index, pool).fewest(count)
@@ -49,7 +54,7 @@ def estimate(
     """
     best: Consolidation | None = None
     for chosen in candidates(index, request):
-        index.start(Job(_CANDIDATE, chosen))
+        index.start(Job(_CANDIDATE, chosen, spread=request.spread))
         found = consolidate(index, _CANDIDATE, movable)
         index.finish(_CANDIDATE)
         if found is not None and (best is None or found.others_gpus < best.others_gpus):
@@ -79,7 +84,7 @@ def make_room(
     found: list[Plan] = []
     tries = candidates(index, request)
     for chosen in tries:
-        job = Job(_CANDIDATE, chosen)
+        job = Job(_CANDIDATE, chosen, spread=request.spread)
         with_it = replace(fabric, jobs=(*fabric.jobs, job))
         share = replace(limits, only_job=_CANDIDATE, time_limit_s=limits.time_limit_s / len(tries))
         made = plan_regroup(with_it, _with_candidate(share), clock=clock, pause_s=pause_s)
@@ -118,7 +123,7 @@ def _without_candidate(fabric: Fabric, made: Plan, least: int, pause_s: float) -
     return replace(
         made,
         excess_span_before=metrics.total_excess_span(fabric.site, fabric.jobs, before),
-        excess_span_after=metrics.total_excess_span(fabric.site, fabric.jobs, after),
+        excess_span_after=metrics.total_excess_span(fabric.site, fabric.jobs, after, before),
         running_moves=moves,
         jobs_paused=paused,
         paused_gpus=gpus,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from scheduler.model import Move
+from scheduler.model import Move, SpreadBy
 from scheduler.placement.index import DARK, FabricIndex
 
 Vector = list[int]
@@ -33,6 +33,14 @@ class _Victim:
     members: list[int]
     elsewhere: frozenset[int]
     """Other aggregators with members of the job."""
+    most: int | None = None
+    """Members that its spread allows under one aggregator."""
+
+    def may_go(self, aggregator: int) -> bool:
+        """Return whether its spread allows all of its members here under another aggregator."""
+        if self.most is None:
+            return True
+        return len(self.members) <= self.most and aggregator not in self.elsewhere
 
     @property
     def slot(self) -> int:
@@ -89,6 +97,7 @@ def consolidate(
         return None
     switches, size = index.fixed_slot, len(index.site.aggregators)
     own = [[0] * switches for _ in range(size)]
+    least = index.least_of(members, job.spread)
     for e in members:
         if index.home[e] != DARK:
             own[index.home[e]][index.slot[e]] += 1
@@ -97,8 +106,10 @@ def consolidate(
     total = [0] * switches
     for e in members:
         total[index.slot[e]] += 1
+    spread = job.spread
+    if spread is not None and spread.by is SpreadBy.AGGREGATOR and spread.most < len(members):
+        return _consolidate_apart(around, total, least, spread.most)
     best: tuple[tuple[int, int], tuple[int, ...], list[Relocation]] | None = None
-    least = index.bound.least([index.site.endpoints[e] for e in members])
     for missing, stays, targets in _target_sets(around, total, least):
         if best is not None and missing >= best[0][0]:
             break  # at least as many endpoints pause as must leave
@@ -113,6 +124,42 @@ def consolidate(
         return None
     (cost, _), targets, victims = best
     return Consolidation(_moves(around, targets, victims), tuple(v.name for v, _ in victims), cost)
+
+
+def _consolidate_apart(
+    around: _Surroundings, total: Vector, least: int, most: int
+) -> Consolidation | None:
+    """Bring a job to its least span with at most ``most`` members under an aggregator.
+
+    It displaces idle endpoints only.
+    """
+    best: tuple[int, tuple[int, ...], list[Vector]] | None = None
+    for missing, stays, targets in _target_sets(around, total, least):
+        quotas = None if missing else _quotas(around, targets, total, most)
+        if quotas is not None and (best is None or stays > best[0]):
+            best = stays, targets, quotas
+    if best is None:
+        return None
+    _, targets, quotas = best
+    return Consolidation(_moves(around, targets, (), quotas), (), 0)
+
+
+def _quotas(
+    around: _Surroundings, targets: Sequence[int], total: Vector, most: int
+) -> list[Vector] | None:
+    """Return how many members come to each target per switch, None if they do not fit."""
+    left = [total[k] - sum(around.own[a][k] for a in targets) for k in around.switches]
+    quotas = []
+    for a in targets:
+        open_ = max(most - sum(around.own[a]), 0)
+        quota = []
+        for k in around.switches:
+            n = max(min(left[k], around.room[a][k], open_), 0)
+            left[k] -= n
+            open_ -= n
+            quota.append(n)
+        quotas.append(quota)
+    return None if any(left) else quotas
 
 
 def _target_sets(
@@ -207,7 +254,7 @@ def _relocate(
     if victim.size == 1:
         return None
     widest = sorted((a for a in range(len(room)) if a not in targets), key=lambda a: -sum(room[a]))
-    for a in widest[:_HOMES_TRIED]:
+    for a in filter(victim.may_go, widest[:_HOMES_TRIED]):
         short = [max(n - r, 0) for n, r in zip(victim.vector, room[a], strict=True)]
         sent: list[_Victim] = []
         for small in _occupants(around, a):
@@ -258,6 +305,7 @@ def _merged(parts: Sequence[_Victim], targets: Sequence[int]) -> _Victim:
         [sum(column) for column in zip(*(p.vector for p in parts), strict=True)],
         [e for part in parts for e in part.members],
         first.elsewhere - set(targets),
+        first.most,
     )
 
 
@@ -271,7 +319,7 @@ def _occupants(around: _Surroundings, aggregator: int) -> list[_Victim]:
     if not around.busy:
         around.busy = [{} for _ in around.room]
         for e, owner in enumerate(index.owner):
-            if owner is not None and home[e] != DARK:
+            if owner is not None and home[e] != DARK and e not in index.reserved:
                 around.busy[home[e]].setdefault(owner, []).append(e)
     found = around.occupants[aggregator] = []
     for name, inside in around.busy[aggregator].items():
@@ -287,7 +335,9 @@ def _occupants(around: _Surroundings, aggregator: int) -> list[_Victim]:
         if len(job.endpoints) > len(inside):
             homes = {home[index.number[n]] for n in job.endpoints}
             elsewhere = frozenset(homes - {aggregator, DARK})
-        found.append(_Victim(name, len(job.endpoints), vector, inside, elsewhere))
+        apart = job.spread is not None and job.spread.by is SpreadBy.AGGREGATOR
+        most = job.spread.most if job.spread is not None and apart else None
+        found.append(_Victim(name, len(job.endpoints), vector, inside, elsewhere, most))
     return found
 
 
@@ -301,14 +351,18 @@ def _new_home(closed: Sequence[int], victim: _Victim, room: list[Vector]) -> int
                 break
         else:
             key = a not in victim.elsewhere, sum(free)
-            if key < best_key and a not in closed:
+            if key < best_key and a not in closed and victim.may_go(a):
                 best, best_key = a, key
     return best
 
 
 def _moves(
-    around: _Surroundings, targets: Sequence[int], relocations: Sequence[Relocation]
+    around: _Surroundings,
+    targets: Sequence[int],
+    relocations: Sequence[Relocation],
+    quotas: Sequence[Vector] | None = None,
 ) -> tuple[Move, ...]:
+    """Return all moves; ``quotas`` are the members that come to each target per switch."""
     index = around.index
     busy = index.held.tolist()
     after: dict[int, int] = {}
@@ -327,7 +381,12 @@ def _moves(
     for e in around.members:
         if index.home[e] not in targets:
             k = index.slot[e]
-            put(e, next(a for a in targets if busy[a][k] < ports[a][k]))
+            if quotas is None:
+                put(e, next(a for a in targets if busy[a][k] < ports[a][k]))
+            else:
+                a, quota = next((a, q) for a, q in zip(targets, quotas, strict=True) if q[k] > 0)
+                quota[k] -= 1
+                put(e, a)
     _displace_idle(index, busy, ports, after)
     names = (*(a.name for a in index.site.aggregators), None)  # the last is number DARK
     return tuple(Move(index.names[e], names[index.home[e]], names[a]) for e, a in after.items())

@@ -55,7 +55,7 @@ def plan_regroup(
         for name in [job.name]
         if any(homes[e] != after[e] for e in job.endpoints)
     }
-    excess_after = metrics.total_excess_span(fabric.site, fabric.jobs, after)
+    excess_after = metrics.total_excess_span(fabric.site, fabric.jobs, after, homes)
     return Plan(
         moves=moves_between(fabric.site, homes, after),
         homes_after=after,

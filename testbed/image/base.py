@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -19,6 +20,11 @@ from testbed.image.errors import ImageError
 
 REGISTRY_BASE = "python:3.11-slim-bookworm"
 
+NEWER_DEBIAN = "trixie"
+"""Has what the host's own release is too old for, such as PyTorch with ``async_save``."""
+DEBIAN_MIRROR = "http://deb.debian.org/debian"
+
+_DEBIAN_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _PACKAGES = "python3,python3-venv,iproute2,iputils-ping,ethtool,libstdc++6,libgomp1,ca-certificates"
 _PULL_TIMEOUT_S = 15
 _BOOTSTRAP_TIMEOUT_S = 1200
@@ -35,7 +41,7 @@ def ensure_base(client: docker.DockerClient, url: str, cache: Path) -> str:
             return tag
     if _pull(url, REGISTRY_BASE):
         return REGISTRY_BASE
-    bootstrap(client, cache, local, _PACKAGES)
+    bootstrap(client, cache, local, _PACKAGES, own_release())
     return local
 
 
@@ -69,18 +75,27 @@ def _pull(url: str, tag: str) -> bool:
     return True
 
 
-def bootstrap(client: docker.DockerClient, cache: Path, tag: str, packages: str) -> None:
-    """Make ``tag`` with mmdebstrap from the host's own distribution. Raises ImageError."""
-    sources = distribution_sources()
+@dataclass(slots=True, frozen=True)
+class Release:
+    """A release of a distribution, and where its packages are: apt's one-line entries."""
+
+    name: str
+    sources: tuple[str, ...]
+
+
+def bootstrap(
+    client: docker.DockerClient, cache: Path, tag: str, packages: str, release: Release
+) -> None:
+    """Make ``tag`` with mmdebstrap from a release. Raises ImageError."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         listing, root = Path(scratch) / "sources.list", Path(scratch) / "root.tar"
-        listing.write_text("\n".join(sources) + "\n", encoding="utf-8")
+        listing.write_text("\n".join(release.sources) + "\n", encoding="utf-8")
         _log.info("bootstrapping base image", tag=tag)
         command = [
             *("mmdebstrap", "--variant=minbase", f"--include={packages}"),
             *("--aptopt", 'Acquire::Retries "5"'),
-            *(codename(), str(root), str(listing)),
+            *(release.name, str(root), str(listing)),
         ]
         try:
             subprocess.run(command, check=True, timeout=_BOOTSTRAP_TIMEOUT_S, stdout=sys.stderr)
@@ -93,6 +108,22 @@ def bootstrap(client: docker.DockerClient, cache: Path, tag: str, packages: str)
             ) from error
         repository, _, version = tag.partition(":")
         client.api.import_image(str(root), repository=repository, tag=version)
+
+
+def own_release() -> Release:
+    """Return the host's own. Raises ImageError."""
+    return Release(codename(), distribution_sources())
+
+
+def newer_debian() -> Release:
+    """Return :data:`NEWER_DEBIAN`, by this host's mirror if it is a Debian. Raises ImageError."""
+    mirror = DEBIAN_MIRROR
+    if platform.freedesktop_os_release().get("ID", "").lower() == "debian":
+        named = f" {codename()} main"
+        main = next((s for s in distribution_sources() if s.endswith(named)), "")
+        mirror = main.removeprefix("deb ").removesuffix(named) or mirror
+    entry = f"deb [signed-by={_DEBIAN_KEYS}] {mirror} {NEWER_DEBIAN} main"
+    return Release(NEWER_DEBIAN, (entry,))
 
 
 def distribution_sources() -> tuple[str, ...]:

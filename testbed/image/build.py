@@ -33,7 +33,11 @@ _HERE = Path(__file__).parent
 ROOT = _HERE.parent.parent
 _DOCKERFILE = _HERE / "Dockerfile"
 _REQUIREMENTS = _HERE / "requirements.txt"
-_ENTRIES = (Path("testbed/trainer.py"), Path("examples/tf_vgg16.py"))
+_ENTRIES = (
+    Path("testbed/trainer.py"),
+    Path("examples/tf_vgg16.py"),
+    Path("examples/keras_backup.py"),
+)
 _BUILD_TIMEOUT_S = 900
 _DOWNLOAD_TIMEOUT_S = 1800
 _RETRIES = "10"

@@ -9,7 +9,7 @@ import docker
 import requests
 
 from testbed.engine import EngineInfo
-from testbed.image.base import bootstrap, codename
+from testbed.image.base import bootstrap, codename, own_release
 from testbed.image.build import CACHE, build, image_tag, locked
 from testbed.image.errors import ImageError
 
@@ -34,7 +34,7 @@ def ensure_probe_image(engine: EngineInfo, cache: Path = CACHE) -> str:
         ):
             if not client.images.list(name=tag):
                 if not client.images.list(name=base):
-                    bootstrap(client, cache, base, _PACKAGES)
+                    bootstrap(client, cache, base, _PACKAGES, own_release())
                 build(client, cache, tag, base, {"Dockerfile": _DOCKERFILE})
             client.images.get(tag).tag(REPOSITORY, "latest")
     except (docker.errors.DockerException, requests.RequestException) as error:

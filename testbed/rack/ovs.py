@@ -27,7 +27,7 @@ def tools_missing() -> list[str]:
     """Return the Open vSwitch programs and files that this machine lacks."""
     missing = [
         tool
-        for tool in ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl")
+        for tool in ("ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", "ovs-ofctl")
         if shutil.which(tool) is None
     ]
     return missing if missing or SCHEMA.exists() else [str(SCHEMA)]
@@ -113,9 +113,7 @@ def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
             *("--", "set", "bridge", bridge.name, "datapath_type=netdev", "fail_mode=secure"),
             *("protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}"),
             "other_config:disable-in-band=true",
-            *("--", "set-controller", bridge.name, _target(bridge, controller)),
-            *("--", "set", "controller", bridge.name, "connection_mode=out-of-band"),
-            *(f"max_backoff={MAX_BACKOFF_MS}", f"inactivity_probe={INACTIVITY_PROBE_MS}"),
+            *controller_arguments(bridge, controller),
         ]
         for number, link in sorted(bridge.ports.items()):
             arguments += [
@@ -123,6 +121,26 @@ def bridge_arguments(bridges: Sequence[Bridge], controller: str) -> list[str]:
                 *("--", "set", "interface", link, f"ofport_request={number}"),
             ]
     return arguments
+
+
+def controller_arguments(bridge: Bridge, controller: str) -> list[str]:
+    """Return the part of an ovs-vsctl transaction that connects a bridge to its controller."""
+    return [
+        *("--", "set-controller", bridge.name, _target(bridge, controller)),
+        *("--", "set", "controller", bridge.name, "connection_mode=out-of-band"),
+        *(f"max_backoff={MAX_BACKOFF_MS}", f"inactivity_probe={INACTIVITY_PROBE_MS}"),
+    ]
+
+
+def switch_off(run_dir: Path, bridge: Bridge) -> None:
+    """End a bridge's session and forget its flows: in fail mode secure it forwards nothing."""
+    _vsctl(run_dir, ["del-controller", bridge.name])
+    _call(["ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge.name], run_dir)
+
+
+def switch_on(run_dir: Path, bridge: Bridge, controller: str) -> None:
+    """Connect a bridge to its controller again, without any flow."""
+    _vsctl(run_dir, controller_arguments(bridge, controller))
 
 
 def _target(bridge: Bridge, controller: str) -> str:

@@ -84,7 +84,7 @@ def need_root() -> None:
 def need_tools() -> None:
     """Raise RackError(unavailable) with the names of all missing programs."""
     missing = ovs.tools_missing()
-    missing += [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
+    missing += [tool for tool in ("ip", "tc", "cc") if shutil.which(tool) is None]
     if not HOST_SOCKET.exists() and shutil.which("dockerd") is None:
         missing.append("dockerd (and no Docker Engine is running)")
     if missing:

@@ -178,6 +178,21 @@ def end_all(targets: Sequence[tuple[int, int]], *, grace_s: float) -> None:
             os.close(handle)
 
 
+def kill_all(targets: Iterable[tuple[int, int]]) -> None:
+    """End all (pid, start ticks) at once with SIGKILL, without waiting until they are gone."""
+    for pid, ticks in targets:
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            if procfs.start_ticks(pid) == ticks:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
 def _await_exit(handles: dict[int, int], wait_s: float) -> None:
     """Drop from ``handles`` the processes that end within ``wait_s``; reap own children."""
     poller = select.poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,9 +14,11 @@ import testbed
 from ocs_driver import OcsAddress, OcsError
 from pki import Authority
 from sitefile import CabledSite, EmulatedVolume, Emulation, Server, SwitchCable
+from testbed.rack import gpus
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, PREFIX, server_netns
 from testbed.rack.process import Program
+from testbed.rack.slurm import config
 
 
 @dataclass(slots=True, frozen=True)
@@ -164,6 +166,7 @@ def agent(
             "gpu_uuid": e.gpu_uuid,
             "emulated": e.emulated,
             "attach": e.attach,
+            "stand_in": gpus.uuid(e.name) if e.emulated else "",
         }
         for e in site.endpoints
         if e.server == server.name
@@ -177,11 +180,22 @@ def agent(
             *("--endpoints", json.dumps(served)),
             *("--state-dir", str(run_dir / f"agent-{server.name}"), "--cgroup", CGROUP),
             *("--tls", str(tls_directory(run_dir, server.name))),
+            *("--nvml-library", str(gpus.library(run_dir))),
             *chain.from_iterable(site.logs.options().items()),
+            *_observing(site, [str(endpoint["name"]) for endpoint in served]),
             *_volume_options(run_dir, site.emulation),
         ),
         env=env,
     )
+
+
+def _observing(site: CabledSite, endpoints: Sequence[str]) -> Iterator[str]:
+    """Yield what lets an agent freeze the jobs of the rack's other engine."""
+    if site.engine is None:
+        return
+    nodes = site.engine.nodes_with(endpoints)
+    yield from ("--observe", site.engine.kind, "--observe-nodes", ",".join(nodes))
+    yield from ("--observe-below", config.CGROUP)
 
 
 def volume_directory(run_dir: Path, name: str, volume: EmulatedVolume) -> Path:

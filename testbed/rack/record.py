@@ -42,6 +42,8 @@ class Record:
     dockerd: Process | None = None
     processes: tuple[Process, ...] = ()
     """Processes in start order."""
+    lost: tuple[str, ...] = ()
+    """Objects of the site that were made to fail, in that order; see ``testbed.rack.losses``."""
 
 
 def save(run_dir: Path, record: Record) -> None:
@@ -59,7 +61,10 @@ def load(run_dir: Path) -> Record | None:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         processes = tuple(_process(entry) for entry in data.pop("processes"))
         dockerd = data.pop("dockerd")
-        return Record(**data, processes=processes, dockerd=_process(dockerd) if dockerd else None)
+        lost = tuple(data.pop("lost", ()))
+        return Record(
+            **data, lost=lost, processes=processes, dockerd=_process(dockerd) if dockerd else None
+        )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -51,6 +51,8 @@ class RackStatus:
     started_at: float = 0.0
     parts: tuple[PartStatus, ...] = ()
     emulated: tuple[EmulatedPart, ...] = ()
+    lost: tuple[str, ...] = ()
+    """Objects of the site that ``lightloom testbed lose`` made to fail."""
     remains: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +75,8 @@ def of_record(run_dir: Path, written: Record) -> RackStatus:
     parts = tuple(_part(process) for process in processes)
     state: Literal["starting", "up", "degraded"] = "starting"
     if written.phase == "up":
-        state = "up" if all(part.alive for part in parts) else "degraded"
+        whole = not written.lost and all(part.alive for part in parts)
+        state = "up" if whole else "degraded"
     return RackStatus(
         state=state,
         run_dir=str(run_dir),
@@ -87,6 +90,7 @@ def of_record(run_dir: Path, written: Record) -> RackStatus:
         inter_aggregator_bps=written.inter_aggregator_bps,
         started_at=written.started_at,
         parts=parts,
+        lost=written.lost,
         emulated=_emulated(record.site_copy(run_dir)),
     )
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import httpx
 
@@ -22,12 +23,13 @@ from testbed.engine import Engine, EngineError, EngineInfo
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.probe import ensure_probe_image
-from testbed.rack import network, ovs, preflight, procfs, programs, record, shaping
+from testbed.rack import gpus, network, ovs, preflight, procfs, programs, record, shaping
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
 from testbed.rack.layout import Layout, lay_out
 from testbed.rack.process import Process, Program, accepts, marked, spawn, wait_ready
 from testbed.rack.record import Record
+from testbed.rack.slurm import engines
 from testbed.rack.status import RackStatus, of_record
 from testbed.token import rack_token
 
@@ -46,8 +48,17 @@ PROBE_TIMEOUT_S = 10.0
 Progress = Callable[[str], None]
 
 
-def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackStatus:
+def up(
+    site_path: Path,
+    run_dir: Path = RUN_DIR,
+    *,
+    progress: Progress,
+    slurm: Literal["", "open", "job"] = "",
+) -> RackStatus:
     """Bring up the rack of ``site_path`` and return when its controller reaches every device.
+
+    With ``slurm`` all endpoints belong to a Slurm of the rack's own; the word is the isolation of
+    its jobs.
 
     ``progress`` gets one line per step. Raises RackError or SiteFileError; then all objects
     created so far are removed, and the logs are kept in KEPT_LOGS. A rack that is already up, or
@@ -78,6 +89,7 @@ def up(site_path: Path, run_dir: Path = RUN_DIR, *, progress: Progress) -> RackS
             layout,
             run_dir,
             progress,
+            slurm,
             Record(
                 phase="starting",
                 site=site.name,
@@ -110,6 +122,7 @@ class _Start:
     _layout: Layout
     _dir: Path
     _progress: Progress
+    _slurm: Literal["", "open", "job"]
     _record: Record
 
     def run(self) -> RackStatus:
@@ -118,6 +131,10 @@ class _Start:
         self._save()  # first: a folder without a record is not taken down
         record.logs(self._dir).mkdir()
         shutil.copyfile(self._site_path, record.site_copy(self._dir))
+        if self._slurm:
+            self._progress("Slurm's packages (unpacked if missing)")
+            self._site_path = record.site_copy(self._dir)
+            self._site = engines.under_slurm(self._site, self._dir, isolation=self._slurm)
         programs.make_certificates(self._dir, self._site)
         with ThreadPoolExecutor(max_workers=1) as beside:
             engine = beside.submit(_start_engine, self._dir)
@@ -128,8 +145,14 @@ class _Start:
         self._take_engine(info)
         env = programs.python_environment(os.environ)
         self._make_volumes()
+        gpus.prepare(self._dir, self._site)
         self._start_agents(env)
+        if self._slurm:
+            self._progress(f"slurmctld, slurmrestd and {len(self._site.endpoints)} slurmd")
+            engines.start(self._site, self._dir, self._spawn, env)
         self._start_controller(env)
+        if self._slurm:
+            engines.let_in(self._site, self._dir, self._record.url)
         self._save(phase="up")
         return of_record(self._dir, self._record)
 

@@ -58,6 +58,7 @@ missing_packages() {
     have ovs-vswitchd || echo openvswitch-switch
     if ! have dockerd && [ ! -S /var/run/docker.sock ]; then echo docker.io; fi
     have mmdebstrap || echo mmdebstrap
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring
     have systemd-nspawn || echo systemd-container # tests boot a fresh Debian with the wheel
     { have ip && have tc; } || echo iproute2
     have ethtool || echo ethtool
@@ -66,6 +67,7 @@ missing_packages() {
     { have prometheus && have promtool; } || echo prometheus
     have docker-registry || echo docker-registry # tests pull images from it
     have fio || echo fio # tests measure a disk with it
+    have curl || echo curl # tests run Slurm's hook with it
     have chromium || snaps_only || echo chromium
     python=$(find_python)
     if [ -z "$python" ]; then

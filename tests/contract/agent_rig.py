@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
@@ -19,6 +20,7 @@ from container_mgr.images.pulls import Pulls
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
+from container_mgr.scopes.scopes import Scopes
 from container_mgr.values import ServerFacts
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
@@ -27,6 +29,7 @@ from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
+from tests.contract.checkpoint_fakes import FakeHolder, FakeTransfers
 from tests.contract.engine_fakes import IMAGE, FakeDocker, FakeNics
 
 
@@ -54,6 +57,10 @@ class AgentRig:
     directory: Path
     trust: AgentTrust
     """The controller's."""
+    holder: FakeHolder
+    transfers: FakeTransfers
+    restart: Callable[[], Awaitable[None]]
+    """Ends the agent's service and all its streams, and serves again at the same address."""
 
     def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
         return RankSpec(
@@ -81,12 +88,15 @@ class AgentRig:
 
 
 def agent_service(
-    docker: FakeDocker, ranks: Ranks, inventory: Inventory, pulled: Path
+    docker: FakeDocker, ranks: Ranks, inventory: Inventory, pulled: Path, **halves: Any
 ) -> AgentService:
-    """Return the service of srv0; ``pulled`` is the file of the images that it has pulled."""
+    """Return the service of srv0; ``pulled`` is the file of the images that it has pulled.
+
+    ``halves`` are those of checkpoints, ``checkpoints`` and ``transfers``, and ``scopes``.
+    """
     kept = KeptImages(docker, pulled, KeepPolicy())  # type: ignore[arg-type]
     pulls = Pulls(docker, kept)  # type: ignore[arg-type]
-    return AgentService("srv0", docker, ranks, inventory, pulls=pulls, kept=kept)  # type: ignore[arg-type]
+    return AgentService("srv0", docker, ranks, inventory, pulls=pulls, kept=kept, **halves)  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
@@ -94,12 +104,13 @@ async def agent_rig(
     directory: Path,
     shown: Path | None = None,
     offers: Mapping[str, Offer] | None = None,
+    scopes: Scopes | None = None,
     **inventory_options: Any,
 ) -> AsyncIterator[AgentRig]:
     """Serve as srv0 on a free port, with a certificate of the authority or with that in ``shown``.
 
     The authority's directory is ``ca`` below ``directory``. ``offers`` are the agent's volumes,
-    ``inventory_options`` go to Inventory.
+    ``scopes`` what it may freeze of another scheduler; ``inventory_options`` go to Inventory.
     """
     authority = Authority.create(directory / "ca", "test", now=now())
     authority.issue_agent("srv0", directory / "srv0", now=now())
@@ -114,6 +125,9 @@ async def agent_rig(
     inventory = Inventory(None, ServerFacts(cores=4, memory_bytes=8 << 30), **inventory_options)
     fence = Fence(home / "term")
     volumes = Volumes(offers or {})
+    checkpoints = Checkpoints(home / "checkpoints")
+    holder = FakeHolder()
+    transfers = FakeTransfers(holder)
     ranks = Ranks(
         engine=docker,  # type: ignore[arg-type]
         nics=nics,  # type: ignore[arg-type]
@@ -121,28 +135,64 @@ async def agent_rig(
         host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
         fence=fence,
         volumes=volumes,
+        checkpoints=checkpoints,
         state_dir=home,
+        transfers=transfers,  # type: ignore[arg-type]
         proc=docker.proc,
     )
+    await checkpoints.recover()
     await ranks.recover()
     await volumes.recover()
-    server = grpc.aio.server(interceptors=[TermGate(fence)])
-    service = agent_service(docker, ranks, inventory, home / "images.json")
-    agent_pb2_grpc.add_AgentServicer_to_server(service, server)
-    port = server.add_secure_port(
-        "127.0.0.1:0",
-        grpc.ssl_server_credentials(
-            [(mine.key, mine.certificate)], root_certificates=mine.ca, require_client_auth=True
-        ),
+    service = agent_service(
+        docker,
+        ranks,
+        inventory,
+        home / "images.json",
+        checkpoints=holder,
+        transfers=transfers,
+        scopes=scopes,
     )
-    await server.start()
+
+    async def serve(address: str) -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server(interceptors=[TermGate(fence)])
+        agent_pb2_grpc.add_AgentServicer_to_server(service, server)
+        port = server.add_secure_port(
+            address,
+            grpc.ssl_server_credentials(
+                [(mine.key, mine.certificate)], root_certificates=mine.ca, require_client_auth=True
+            ),
+        )
+        await server.start()
+        return server, port
+
+    server, port = await serve("127.0.0.1:0")
     address = f"127.0.0.1:{port}"
+
+    async def restart() -> None:
+        nonlocal server
+        await server.stop(0)
+        server, _ = await serve(address)
+
     engine = AgentEngine({"srv0": address}, trust=trust)
     try:
-        yield AgentRig(address, engine, docker, nics, ranks, fence, authority, directory, trust)
+        yield AgentRig(
+            address,
+            engine,
+            docker,
+            nics,
+            ranks,
+            fence,
+            authority,
+            directory,
+            trust,
+            holder,
+            transfers,
+            restart,
+        )
     finally:
         await engine.close()
         await server.stop(0)
         await ranks.close()
+        await checkpoints.close()
         volumes.close()
         docker.close()

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
@@ -84,6 +85,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
             host=Host("srv0", "/ll", directory / "entry", Limits(1 << 30)),
             fence=fence,
             volumes=Volumes({}),
+            checkpoints=Checkpoints(directory / "checkpoints"),
             state_dir=directory,
             proc=docker.proc,
         )

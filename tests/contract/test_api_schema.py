@@ -48,6 +48,7 @@ CONFIG = schemathesis.Config.from_dict(
         ],
     }
 )
+APP.openapi()  # made here: schemathesis waits ten seconds at most for a machine under load
 # The stream never ends by design; tests/unit/controller/stream/test_feed.py reads it.
 schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, config=CONFIG).exclude(
     path="/api/v1/stream"

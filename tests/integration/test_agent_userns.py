@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from controller.devices.agents.messages import rank_message
 from protos import agent_pb2 as pb
+from tests.contract.engine_contract import output, until, when_ended
 from tests.integration.agent_parts import PrivateEngine, private_engine
+from tests.integration.test_agent_checkpoints import unmount
 from tests.integration.test_agent_volumes import UID, VolumeRig, imagenet, scratch, volume_rig
 
 pytestmark = pytest.mark.root
 
 BASE = 200_000
 """What user 0 of a container is outside it."""
+WRITE = (
+    "cd $LIGHTLOOM_CHECKPOINT_DIR && mkdir step-10.tmp && echo weights >step-10.tmp/model"
+    " && mv step-10.tmp step-10"
+)
+READ = (
+    "cat $LIGHTLOOM_RESTORE_DIR/step-10/model; cd $LIGHTLOOM_CHECKPOINT_DIR; cat step-10/model;"
+    " echo more >step-10/model && echo wrote"
+)
 MAP = "while read -r line; do echo $line; done </proc/self/uid_map"
 
 
 @pytest.fixture(scope="module")
-def mapping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateEngine]:
+def propagating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is mounted in the tests' folders reaches the engine, as under systemd."""
+    base = str(tmp_path_factory.getbasetemp())
+    run = partial(subprocess.run, check=True, timeout=30)
+    run(["mount", "--bind", base, base])
+    try:
+        run(["mount", "--make-shared", base])
+        yield
+    finally:
+        run(["umount", "--lazy", base])
+
+
+@pytest.fixture(scope="module")
+def mapping(tmp_path_factory: pytest.TempPathFactory, propagating: None) -> Iterator[PrivateEngine]:
     """An engine that maps users. It has an /etc of its own: the machine's gets no number ranges."""
     folder, found = tmp_path_factory.mktemp("mapping"), shutil.which("dockerd")
     etc = folder / "etc"
@@ -44,6 +70,7 @@ def mapping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateEngine]
 async def rig(mapping: PrivateEngine, tmp_path: Path) -> AsyncIterator[VolumeRig]:
     async with volume_rig(mapping, tmp_path) as one:
         yield one
+    unmount(tmp_path)
 
 
 async def test_a_mapped_rank_owns_its_directory_and_reads_what_all_may_read(rig: VolumeRig) -> None:
@@ -65,3 +92,43 @@ async def test_another_projects_user_cannot_read_it_under_a_mapping_either(rig: 
         rig.rank(0, "cat /scratch/x", scratch("vision", pb.SCOPE_PROJECT), uid=UID + 1, epoch=2)
     )
     assert "vision" in fault.message
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+async def test_a_mapped_rank_writes_checkpoints_and_resumes_from_them(
+    rig: VolumeRig, where: str
+) -> None:
+    """The live folder is its own, as it is outside the container; the agent reads the parts."""
+    asked = pb.RankCheckpoint(
+        folder="red.0123abcd",
+        ranks=2,
+        rule="rename",
+        where=where,
+        size_bytes=32 << 20,
+        key=bytes(32),
+    )
+    shelf = rig.rig.config.checkpoints_directory / asked.folder / "gpu0"
+    peer = rank_message(rig.rig.spec(1, "sleep", "600"))
+    rank = rig.rank(0, f"{WRITE}; sleep 600")
+    rank.checkpoint.CopyFrom(asked)
+    reply = await rig.start(rank, peer)
+    assert not reply.faults, reply.faults
+
+    async def held() -> list[str]:
+        return [path.name for path in (shelf / "held").glob("10.1")]
+
+    await until(held, bool)
+    for path in (shelf / "live", shelf / "live" / "step-10" / "model"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (BASE + UID, BASE + UID)
+    await rig.call("Stop", pb.StopRequest(job="red", grace_s=0))
+    rank = rig.rank(0, READ, epoch=2)
+    rank.checkpoint.CopyFrom(asked)
+    rank.checkpoint.resumed.CopyFrom(pb.StepKey(step=10, epoch=1))
+    reply = await rig.start(rank, rank_message(rig.rig.spec(1, "sleep", "600", epoch=2)))
+    assert not reply.faults, reply.faults
+    await when_ended(rig.rig, 0)
+    assert await output(rig.rig, 0) == ["weights", "weights", "wrote"]
+    await rig.call("Stop", pb.StopRequest(job="red", grace_s=0))
+    reply = await rig.call("ForgetCheckpoints", pb.ForgetCheckpointsRequest(folder=asked.folder))
+    assert reply.removed
+    assert not shelf.exists()

@@ -34,10 +34,13 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 model = DistributedDataParallel(nn.Linear(100, 100, bias=False))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+# It outlives the calls: torch 2.6 aborts where one of gloo's threads drops the last tensor while
+# the interpreter ends.
+others = torch.ones({OTHERS}, dtype=torch.float64)
 for step in range({STEPS}):
     model(torch.ones(8, 100)).sum().backward()
     optimizer.step()
-    dist.all_reduce(torch.ones({OTHERS}, dtype=torch.float64))
+    dist.all_reduce(others)
 """
 
 
@@ -92,15 +95,20 @@ def test_calls_are_exact_and_steps_are_seen_on_the_wire(
     )
     jobs.submit(tensorflow)
     jobs.wait_training("tf", step=3)
-    view = until(lambda: controller.get("/jobs/tf/comms"), lambda comms: comms["overlap"])
+    start = next(line for line in lines_of(controller, "tf") if line["event"] == "start")
+    # With segmentation offload a NIC counts fewer headers: up to 4.5 % low.
+    gradient = pytest.approx(start["gradient_bytes"], rel=0.07)
+
+    def step_seen(view: Document) -> bool:
+        """Whether a window shows the step: where ranks wait for CPU, it shows the ring's halves."""
+        return bool(view["overlap"]) and view["overlap"]["bytes_per_step"] == gradient
+
+    view = until(lambda: controller.get("/jobs/tf/comms"), step_seen)
     assert view["overlap"]["source"] == "wire"
     assert {r["recorder"] for r in view["ranks"]} == {"absent"}
-    lines = [line for line in lines_of(controller, "tf") if line.get("event") in ("start", "step")]
-    gradient = next(line["gradient_bytes"] for line in lines if line["event"] == "start")
-    # With segmentation offload a NIC counts fewer headers: up to 4.5 % low.
-    assert view["overlap"]["bytes_per_step"] == pytest.approx(gradient, rel=0.07)
+    lines = [line for line in lines_of(controller, "tf") if line["event"] == "step"]
     # Steps vary on a busy machine: the window saw some of them, one after the other.
-    steps, seen = [line["step_s"] for line in lines[1:]], view["overlap"]["steps"]
+    steps, seen = [line["step_s"] for line in lines], view["overlap"]["steps"]
     medians = [median(steps[k : k + seen]) for k in range(len(steps) - seen + 1)]
     assert 0.9 * min(medians) <= view["overlap"]["step_s"] <= 1.1 * max(medians), steps
     jobs.end("tf")

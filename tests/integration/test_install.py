@@ -33,6 +33,8 @@ WHEELS, ENGINE = "/opt/wheels", "/opt/engine"
 CONTROLLER, AGENT = "lightloom-controller", "lightloom-agent"
 CONTROLLER_UNIT = f"/etc/systemd/system/{CONTROLLER}.service"
 STATE = "/var/lib/lightloom/controller"
+MEMORY = "/var/lib/lightloom/checkpoints/red.0123abcd/gpu0"
+"""Where an agent mounts a job's checkpoints in memory."""
 OLD = "0.0.1"
 EXPOSURE = {CONTROLLER: 2.0, AGENT: 6.0}
 """The most that `systemd-analyze security` may find, of 10. An agent needs what it has."""
@@ -277,9 +279,14 @@ def test_an_agent_is_installed_and_finds_its_ranks_after_a_restart(
         machine.run("systemctl", "restart", AGENT)
         wait(lambda: machine.log(AGENT).count('"event": "listening", "address"') == 2)
         machine.run("test", "-e", "/run/lightloom/agent-srv0/of-a-rank")
+        machine.run("mkdir", "-p", MEMORY)
+        machine.run("mount", "-t", "tmpfs", "ll-checkpoints", MEMORY)
+        machine.run("touch", f"{MEMORY}/live")
         told(machine, "uninstall", "agent", "--purge", "--yes")
         assert files(machine) == before
         assert machine.run("ls", "/run/lightloom").stdout == ""
+        assert "ll-checkpoints" not in machine.read("cat", "/proc/mounts")
+        assert told(machine, "uninstall", "agent", "--purge", "--yes")["steps"] == []
 
 
 def test_an_image_of_a_machine_is_installed_from_outside(wheels: Path, root: Path) -> None:

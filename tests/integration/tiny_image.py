@@ -10,7 +10,23 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PROGRAMS = ("sh", "cat", "sleep", "ping", "touch", "ls", "env", "dd", "ln", "head", "tr", "yes")
+PROGRAMS = (
+    "sh",
+    "cat",
+    "sleep",
+    "ping",
+    "touch",
+    "ls",
+    "env",
+    "dd",
+    "ln",
+    "head",
+    "tr",
+    "yes",
+    "mkdir",
+    "mv",
+    "rm",
+)
 
 
 def tiny_image_tar(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from testbed.demo.api import Document
+Answer = TypeVar("Answer")
 
 
 def until(
-    ask: Callable[[], Document],
-    good: Callable[[Document], object],
+    ask: Callable[[], Answer],
+    good: Callable[[Answer], object],
     *,
     limit_s: float,
     pause_s: float = 0.05,
-) -> Document:
+) -> Answer:
     """Ask until the answer is good, and return it; fail after ``limit_s``."""
     deadline = time.monotonic() + limit_s
     while not good(found := ask()):

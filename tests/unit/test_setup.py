@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path("testbed/setup/setup.sh")
 TOOLS = ("ovs-vswitchd", "dockerd", "mmdebstrap", "ip", "tc", "ethtool", "ping", "cc")
-MORE = ("prometheus", "promtool", "docker-registry", "chromium", "fio", "systemd-nspawn")
+MORE = ("prometheus", "promtool", "docker-registry", "chromium", "fio", "curl", "systemd-nspawn")
 BASIC = "cat chmod cp cut dirname env find grep ln mkdir rm sha256sum sh sleep sort tail touch tr"
 COUNTED = 'n=$(cat "$0.n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n >"$0.n"'
 

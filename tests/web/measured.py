@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from playwright.async_api import Page, Route
 
 from controller.schema.base import View
-from controller.schema.measurements import MeasurementView
+from controller.schema.insight.measurements import MeasurementView
 from tests.unit.console.studied import Json, document, running
 
 

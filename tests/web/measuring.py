@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from controller.measurements.views import job_name
-from controller.schema.measurements import MeasurementRequest, MeasurementView
+from controller.schema.insight.measurements import MeasurementRequest, MeasurementView
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line, Run
 from measure.links.settings import BANDWIDTH_FROM

@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 
 from console.cli.main import main
 from controller.measurements import runner
-from controller.schema.advice import WhatIfRequest
+from controller.schema.insight.advice import WhatIfRequest
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line
 from tests.unit.measure.collectives import test_kind as collectives

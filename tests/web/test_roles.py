@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from tests.web.world import TalkingRack, drag, people, scattered, served
+from tests.web.world import TalkingRack, drag, enter, people, scattered, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -28,13 +28,6 @@ async def guarded(rack: TalkingRack, tmp_path: Path) -> AsyncIterator[tuple[str,
         yield url, tokens
     assert access.accounts is not None
     await access.accounts.close()
-
-
-async def enter(page: Page, url: str, token: str) -> None:
-    await page.goto(url)
-    await page.get_by_label("Token").fill(token)
-    await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
 async def test_a_wrong_token_opens_nothing(page: Page, guarded: tuple[str, dict[str, str]]) -> None:

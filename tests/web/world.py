@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
 from controller.api.app import create_app
 from controller.api.gate.access import Access
@@ -27,6 +27,7 @@ from controller.transaction.model import Phase
 from controller.transaction.phases import PHASES
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
+from sitefile import CabledSite
 from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
 
 TOGETHER_BPS = 228e6
@@ -75,8 +76,8 @@ class TalkingRack(Rack):
 
     aggregators_kind = Traffic
 
-    def __init__(self, state_dir: Path) -> None:
-        super().__init__(state_dir)
+    def __init__(self, state_dir: Path, site: CabledSite | None = None) -> None:
+        super().__init__(state_dir, site)
         self.switch = LitOcs()
 
     async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
@@ -143,6 +144,14 @@ async def people(directory: Path) -> tuple[Access, dict[str, str]]:
         projects = ["vision"] if role in (Role.USER, Role.VIEWER) else []
         _, tokens[role.value] = await accounts.create(f"some-{role}", role, projects)
     return Access(accounts), tokens
+
+
+async def enter(page: Page, url: str, token: str) -> None:
+    """Sign in."""
+    await page.goto(url)
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("navigation", name="Views")).to_be_visible()
 
 
 def scattered(name: str, count: int, project: str = "default") -> JobRequest:

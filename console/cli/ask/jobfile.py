@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from console.cli.ask.checkpoint import checkpoint
 from console.cli.ask.files import reading
 from console.cli.errors import usage
 
@@ -94,7 +95,8 @@ def mounts(texts: Iterable[str]) -> list[Document]:
 def merged(path: Path | None, given: Document) -> Document:
     """Return the request: the file's fields, overridden by those of the command line.
 
-    Environment variables override the file's one by one, every other field as a whole. CliError
+    Environment variables override the file's one by one, checkpoints part by part, every other
+    field as a whole. CliError
     with exit code 2 for a file that cannot be used, or when the number of GPUs is missing.
     """
     said: Document = {}
@@ -105,6 +107,8 @@ def merged(path: Path | None, given: Document) -> Document:
             said = load_job(path)
     env = {**said.get("env", {}), **given.get("env", {})}
     request = {**said, **given, **({"env": env} if env else {})}
+    if "checkpoint" in request:
+        request["checkpoint"] = checkpoint(said.get("checkpoint"), given.get("checkpoint"))
     if "count" not in request:
         fix = "give -n N" if path is None else f"give -n N, or resources.gpus in {path}"
         raise usage("the number of GPUs is missing", fix)

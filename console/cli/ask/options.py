@@ -17,6 +17,12 @@ OutputOption = Annotated[
     Output, typer.Option("--output", "-o", help="Output format.", show_default=True)
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Continue until interrupted.")]
+IntervalOption = Annotated[
+    float, typer.Option("--interval", min=0.1, help="Seconds between updates with -w.")
+]
+CountOption = Annotated[
+    int | None, typer.Option("--count", min=1, help="End -w after this many updates.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

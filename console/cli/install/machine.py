@@ -8,6 +8,7 @@ same verb continues.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -37,6 +38,11 @@ _FOLDER_MODE = 0o750
 _HOMES = ("/home", "/root", "/run/user")
 _SYSTEMD = Path("/run/systemd/system")
 _THIS_MACHINE = Path("/")
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+"""How the kernel writes spaces and the like there (proc_pid_mountinfo(5))."""
+_PACKAGES = {"userdel": "passwd", "umount": "mount"}
+"""Debian's packages of programs that are not of systemd."""
 
 
 def place(root: Path, path: str) -> Path:
@@ -166,7 +172,7 @@ def _perform(root: Path, step: Step) -> None:
         case Account(), _:
             _tool("userdel", "--root", str(root), part.name)
         case ((File() | Folder() | State()), Action.REMOVED):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _remove(path)
         case File(), Action.CORRECTED:
             os.chown(path, 0, 0, follow_symlinks=False)
             path.chmod(part.mode)
@@ -174,6 +180,27 @@ def _perform(root: Path, step: Step) -> None:
             _write(path, part.content, part.mode)
         case Folder(), _:
             _make(root, path, part)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; what is mounted in the folder is unmounted first.
+
+    So what is in memory goes with its mount, and what another disk has stays there.
+    """
+    if not path.is_dir():
+        path.unlink()
+        return
+    for mount in _mounts_in(path.resolve()):
+        # Lazily: containers that run have folders of it, and what is open ends later.
+        _tool("umount", "--lazy", mount)
+    shutil.rmtree(path)
+
+
+def _mounts_in(folder: Path) -> list[str]:
+    """Return the paths of what is mounted below a folder, the last mounted first."""
+    lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    paths = [_ESCAPE.sub(lambda one: chr(int(one[1], 8)), line.split(" ")[4]) for line in lines]
+    return [path for path in reversed(paths) if path.startswith(f"{folder}/")]
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
@@ -222,7 +249,7 @@ def _tool(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_S, check=False)
     except FileNotFoundError:
-        package = "passwd" if command[0] == "userdel" else "systemd"
+        package = _PACKAGES.get(command[0], "systemd")
         raise CliError(
             "unavailable",
             f"{command[0]} is not installed",

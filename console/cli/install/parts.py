@@ -73,5 +73,6 @@ def _agent(server: str) -> list[Part]:
         Folder(f"{CONFIGURATION}/tls", 0o700),
         Folder(_STATE),
         State(f"{_STATE}/logs"),
+        State(f"{_STATE}/checkpoints"),
         State("/run/lightloom/agent-*"),
     ]

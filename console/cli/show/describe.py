@@ -57,7 +57,7 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that contain a list of objects, and the columns of each."""
 
-_SECTIONS = frozenset({"wait", "placement", "steps", "gpu", "failure"})
+_SECTIONS = frozenset({"wait", "placement", "steps", "gpu", "failure", "checkpoint", "engine"})
 """Fields that contain one object, which gets its own heading."""
 
 
@@ -167,6 +167,15 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
         else names([home or "dark" for home in homes])
     ),
     "step_s": advice.step,
+    "local": lambda local: (
+        f"{size(local['size_bytes'])} of {local['where']} a rank, {plural(local['keep'], 'step')}"
+        " kept"
+    ),
+    "copies": lambda copies: (
+        f"{copies['scheme']}, apart by {copies['apart']}"
+        + (f", sets of {copies['set_size']}" if copies["scheme"] == "xor" else "")
+    ),
+    "shared": lambda shared: f"{shared['store']}, every {shared['every']} complete steps",
     "error": lambda error: advice.error({"error": error}) if isinstance(error, float) else error,
 }
 _UNITS: Mapping[str, Callable[[Any], str]] = {

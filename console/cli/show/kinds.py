@@ -104,6 +104,11 @@ def _job_reason(item: Document) -> object:
     return item.get("reason") or (f"regroup {held} in progress" if held else NONE)
 
 
+def _engine_job(item: Document) -> object:
+    told = item.get("engine")
+    return f"{told['engine']} {told['id']} {told['title']}".strip() if told else NONE
+
+
 def _size(key: str) -> Cell:
     return lambda item: size(item.get(key))
 
@@ -151,6 +156,7 @@ KINDS: Sequence[Kind] = (
             "RANKS": _list("endpoints"),
             **_RATES,
             "RESTARTS": _field("restarts"),
+            "ENGINE": _engine_job,
             "IMAGE": _field("image"),
         },
         _field("name"),
@@ -364,6 +370,22 @@ KINDS: Sequence[Kind] = (
             "BASIS": lambda item: "; ".join(item.get("basis") or ()) or NONE,
         },
         _field("id"),
+    ),
+    Kind(
+        "drains",
+        "drain",
+        {
+            "OBJECT": _field("object"),
+            "STATE": _field("state"),
+            "AGE": _since("since"),
+            "JOBS": lambda item: names(list(item["jobs"])),
+        },
+        {
+            "WAITS-FOR": lambda item: (
+                "; ".join(f"{job}: {why}" for job, why in item["jobs"].items()) or NONE
+            )
+        },
+        _field("object"),
     ),
     Kind(
         "secrets",

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.cli.ask.checkpoint import (
+    OnLossOption,
+    RuleOption,
+    SizeOption,
+    SparesOption,
+    StoreOption,
+    asked,
+)
 from console.cli.ask.hostlist import expand
 from console.cli.ask.jobfile import (
     CpuLimitOption,
@@ -128,6 +136,11 @@ def submit(
         Record | None,
         typer.Option(help="How much of its communication is recorded. [default: the site file's]"),
     ] = None,
+    checkpoint_size: SizeOption = None,
+    checkpoint_rule: RuleOption = None,
+    checkpoint_store: StoreOption = None,
+    spares: SparesOption = None,
+    on_loss: OnLossOption = None,
     env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
     secrets: Annotated[
         list[str] | None,
@@ -168,7 +181,9 @@ def submit(
         "env": _environment(env or [], secrets or []) or None,
         "endpoints": expand(endpoints) if endpoints else None,
         "volumes": mounts(volumes) if volumes else None,
+        "on_loss": on_loss and on_loss.value,
         **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
+        **asked(size=checkpoint_size, rule=checkpoint_rule, store=checkpoint_store, spares=spares),
     }
     request = merged(file, {key: value for key, value in given.items() if value is not None})
     if dry_run:

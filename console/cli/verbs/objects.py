@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.cli.ask.complete import of_context, of_kind
-from console.cli.ask.options import OutputOption, WatchOption, connect
+from console.cli.ask.options import CountOption, IntervalOption, OutputOption, WatchOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.describe import print_object
@@ -34,7 +34,7 @@ def get(
         str,
         typer.Argument(
             help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes,"
-            " images, volumes, measurements, predictions or secrets",
+            " images, volumes, measurements, predictions, drains or secrets",
             autocompletion=of_kind(),
         ),
     ],
@@ -43,12 +43,8 @@ def get(
     ] = None,
     output: OutputOption = Output.TABLE,
     watch: WatchOption = False,
-    interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, help="Seconds between updates with -w.")
-    ] = 1.0,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End -w after this many updates.")
-    ] = None,
+    interval_s: IntervalOption = 1.0,
+    count: CountOption = None,
 ) -> None:
     """List objects, or show one on one line.
 

@@ -18,6 +18,7 @@ from console.cli.show import output as out
 from console.cli.show.page.communication import advised, communication, predicted
 from console.cli.show.page.html import clock, escaped, listed, table
 from console.cli.show.page.measured import measured
+from console.cli.show.page.survival import checkpointed, recovered
 from console.cli.show.plot import Line, Marker, plot
 from console.cli.show.text import NONE, age, rate, spread
 
@@ -34,6 +35,8 @@ class Studied:
     comms: Document | None = None
     predictions: Sequence[Document] = ()
     advice: Document | None = None
+    checkpoints: Document | None = None
+    recoveries: Document | None = None
     measurements: Sequence[Document] = ()
     """With their results: the latest valid one of each type."""
     unread: Sequence[str] = field(default_factory=tuple)
@@ -80,7 +83,7 @@ def report(
         found = _events(client)
         moves = client.whole("/transactions")["items"]
         output = _last_output(client, name)
-        studied = _studied(client, name)
+        studied = _studied(client, name, keeps=record["checkpoint"] is not None)
     about = f"job/{name}"
     own = [e for e in found if e["object"] == about and e["time"] >= record["submitted_at"] - 1]
     touched = [t for t in moves if name in t["jobs"]]
@@ -120,8 +123,11 @@ def _last_output(client: Client, job: str) -> dict[int, list[str]]:
     return dict(sorted(found.items()))
 
 
-def _studied(client: Client, job: str) -> Studied:
-    """Read what is known beyond samples; a part that cannot be read is named in the page."""
+def _studied(client: Client, job: str, *, keeps: bool) -> Studied:
+    """Read what is known beyond samples; a part that cannot be read is named in the page.
+
+    ``keeps`` says that the job keeps checkpoints.
+    """
     unread: list[str] = []
 
     def part(what: str, read: Callable[[], Any], absent: Any) -> Any:
@@ -141,6 +147,10 @@ def _studied(client: Client, job: str) -> Studied:
             if p.get("job") == job
         ],
         advice=part("advice", lambda: client.get("/advice", job=job), None),
+        checkpoints=part("checkpoints", lambda: client.get(f"/jobs/{name}/checkpoints"), None)
+        if keeps
+        else None,
+        recoveries=part("recoveries", lambda: client.get(f"/jobs/{name}/recoveries"), None),
         measurements=part("measurements", lambda: _measurements(client), []),
         unread=tuple(unread),
     )
@@ -207,6 +217,8 @@ def page(
                 for t in moves
             ],
         ),
+        "" if studied.recoveries is None else recovered(studied.recoveries),
+        "" if studied.checkpoints is None else checkpointed(studied.checkpoints),
         "" if studied.advice is None else advised(studied.advice),
         "" if studied.comms is None else communication(studied.comms),
         predicted(studied.predictions),

@@ -34,7 +34,7 @@ FAILURES = Limit(rate=1, burst=20)
 """Requests of one address without a valid token, and its sign-ins."""
 PUBLIC = Limit(rate=100, burst=500)
 """Requests of one address for what needs no token: the console's files, the schema, probes."""
-_FREE = frozenset({Role.ADMIN, Role.OPERATOR})
+_FREE = frozenset({Role.ADMIN, Role.OPERATOR, Role.ENGINE})
 
 
 class RateLimit:

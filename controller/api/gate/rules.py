@@ -72,6 +72,21 @@ RULES: Mapping[str, str] = {
     "cancel_measurement": "measurements:make",
     "remove_measurement": "measurements:make",
     "get_comms": "jobs:read",
+    "list_checkpoints": "jobs:read",
+    "get_checkpoint_advice": "jobs:read",
+    "verify_checkpoints": "jobs:change",
+    "drop_checkpoint": "jobs:change",
+    "list_job_recoveries": "jobs:read",
+    "get_recoveries": "recoveries:read",
+    "list_drains": "fabric:read",
+    "get_engine": "engine:read",
+    "check_engine": "engine:read",
+    "announce_allocation": "engine:announce",
+    **{
+        f"{verb}_{kind}": "fabric:change"
+        for verb in ("drain", "undrain")
+        for kind in ("node", "aggregator", "switch")
+    },
     "predict_job": "predictions:make",
     "list_predictions": "jobs:read",
     "get_advice": "jobs:read",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from controller.people.authz import ALL_PROJECTS, Owned
-from controller.schema.advice import FindingView
+from controller.schema.checkpoints import CheckpointsView, DrainView, RecoveriesView
 from controller.schema.fabric import AggregatorView, EndpointView, EventView, NodeView, SwitchView
+from controller.schema.insight.advice import FindingView
 from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
 from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
 from controller.schema.plans import TransactionView
@@ -102,6 +103,26 @@ class Redactor:
                 "remedy": self.text(view.remedy),
             }
         )
+
+    def checkpoints(self, view: CheckpointsView) -> CheckpointsView:
+        """Return the checkpoints of an own job; what they say may name another project's job."""
+        steps = [
+            step.model_copy(update={"why": self.text(step.why)}) if step.why else step
+            for step in view.steps
+        ]
+        texts = ("restore_why", "unprotected_why")
+        changes = {name: self.text(getattr(view, name)) for name in texts}
+        return view.model_copy(update={**changes, "steps": steps})
+
+    def recoveries(self, view: RecoveriesView) -> RecoveriesView:
+        """Return the recoveries of an own job; a spare may have been another project's."""
+        found = [r.model_copy(update={"why": self.text(r.why)}) for r in view.recoveries]
+        return view.model_copy(update={"recoveries": found})
+
+    def drain(self, view: DrainView) -> DrainView:
+        """Remove other jobs from what is drained."""
+        jobs = {job: self.text(why) for job, why in view.jobs.items() if self.owns(job)}
+        return view.model_copy(update={"jobs": jobs})
 
     def container(self, view: ContainerView) -> ContainerView:
         """Return an own container; other jobs are removed from its agent's message."""
@@ -234,6 +255,7 @@ class Redactor:
             "plan_id": None,
             "result": self.text(view.result),
             "waiting_for": "",
+            "warnings": [],
             "error": self.text(view.error) if len(jobs) == len(view.jobs) else "",
             "quarantined_ports": [],
             "how_to_stop": "",

@@ -23,8 +23,15 @@ from controller.base.errors import ServiceError
 from controller.base.slices import Turns, in_slices
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.people.authz import Owned, Principal
-from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
-from controller.schema.comms import CommsView
+from controller.schema.checkpoints import (
+    CheckpointsView,
+    DrainView,
+    IntervalView,
+    RecoveriesView,
+    SiteRecoveriesView,
+    VerificationView,
+)
+from controller.schema.engine import AllocationAnswerView, EngineChecksView, EngineView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import (
     AggregatorView,
@@ -36,6 +43,9 @@ from controller.schema.fabric import (
     SiteView,
     SwitchView,
 )
+from controller.schema.insight.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
+from controller.schema.insight.comms import CommsView
+from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import ContainerView, JobRequest, JobView
 from controller.schema.live import (
     HealthView,
@@ -46,7 +56,6 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.measurements import MeasurementView
 from controller.schema.plans import QuarantineView, TransactionView
 from controller.schema.usage import By, UsageView
 from controller.schema.volumes import DataRemovalView, VolumeView
@@ -118,6 +127,26 @@ class ScopedQueries:
         await self.job(name)
         return await self._queries.comms(name, rank=rank, since_s=since_s)
 
+    async def checkpoints(self, name: str) -> CheckpointsView:
+        """Return the checkpoints of an own job."""
+        await self.job(name)
+        return self.redactor().checkpoints(await self._queries.checkpoints(name))
+
+    async def checkpoint_advice(self, name: str) -> IntervalView:
+        """Say how often an own job should write checkpoints."""
+        await self.job(name)
+        found = await self._queries.checkpoint_advice(name)
+        return found.model_copy(update={"why": self.redactor().text(found.why)})
+
+    async def recoveries(self, name: str) -> RecoveriesView:
+        """Return what became of an own job that lost ranks."""
+        await self.job(name)
+        return self.redactor().recoveries(await self._queries.recoveries(name))
+
+    async def site_recoveries(self, since: float) -> SiteRecoveriesView:
+        """Return what failures cost the site; the gate refuses it those who see a part of it."""
+        return await self._queries.site_recoveries(since)
+
     # --- fabric ---------------------------------------------------------------------------
 
     async def health(self) -> HealthView:
@@ -184,6 +213,19 @@ class ScopedQueries:
         redact = self.redactor()
         shown = [redact.volume(view) for view in await self._queries.volumes()]
         return [view for view in shown if view is not None]
+
+    async def engine(self) -> EngineView:
+        """Return how it stands with the other engine; the gate refuses it others."""
+        return await self._queries.engine()
+
+    async def engine_check(self) -> EngineChecksView:
+        """Examine the other engine's set-up; the gate refuses it others."""
+        return await self._queries.engine_check()
+
+    async def drains(self) -> list[DrainView]:
+        """Return what is drained or being drained, with the own jobs that use it."""
+        redact = self.redactor()
+        return [redact.drain(view) for view in await self._queries.drains()]
 
     async def quarantine(self) -> list[QuarantineView]:
         """Return what is out of use, without the reasons."""
@@ -368,6 +410,21 @@ class ScopedCommands:
         """Thaw a paused job."""
         await self._scoped.job(name)
         return self._scoped.redactor().job(await self._commands.resume(name))
+
+    async def verify_checkpoints(self, name: str, step: int | None) -> VerificationView:
+        """Compare the checkpoints of an own job with their sums."""
+        await self._scoped.job(name)
+        return await self._commands.verify_checkpoints(name, step)
+
+    async def drop_checkpoint(self, name: str, step: int, *, force: bool) -> CheckpointsView:
+        """Remove a step of an own job's checkpoints."""
+        await self._scoped.job(name)
+        left = await self._commands.drop_checkpoint(name, step, force=force)
+        return self._scoped.redactor().checkpoints(left)
+
+    async def allocated(self, number: str) -> AllocationAnswerView:
+        """Arrange the light of an engine's job; its hook sees no other job and no reason."""
+        return await self._commands.allocated(number)
 
     async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
         """Predict the step of an own job with other homes."""

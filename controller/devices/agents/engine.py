@@ -21,12 +21,13 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
 import structlog
 
+from controller.devices.agents.checkpoints import AgentCheckpoints
+from controller.devices.agents.connections import BACKOFF_S, Connections, read
 from controller.devices.agents.merge import merge
 from controller.devices.agents.messages import (
     DIGEST,
@@ -45,6 +46,7 @@ from controller.devices.agents.messages import (
     status_of,
     volumes_of,
 )
+from controller.devices.agents.scopes import AgentScopes
 from controller.devices.agents.trust import AgentTrust, foreign, too_long
 from controller.devices.engine import (
     EngineError,
@@ -68,7 +70,6 @@ from controller.devices.engine import (
     WindowSize,
 )
 from protos import agent_pb2 as pb
-from protos import agent_pb2_grpc
 
 _CALL_TIMEOUT_S = 25.0
 """Longer than an agent's own time-out for its container engine, so that its answer arrives."""
@@ -78,17 +79,13 @@ _OBSERVE_SILENT_S = 2.0
 for one that was silent at the last observation."""
 _STOP_MARGIN_S = 30.0
 _PULL_TIMEOUT_S = 1800.0
-_TERM_KEY = "lightloom-term"
 _CLEANUP_GRACE_S = 1.0
-_BACKOFF_S = (0.5, 10.0)
 _QUEUE_SAMPLES = 4096
 _BETWEEN_BATCHES_S = 0.25
 _LOGS_S = 600.0
 """Limit for a log that is not followed; its reader may be slow."""
 _LOGS_SILENT_S = 20.0
 """A server that sends nothing for so long, while a log is not followed, is given up."""
-_AWAY = frozenset({"unavailable", "timeout", "forbidden"})
-"""Faults of a server that may still have the output."""
 _EXEC_MARGIN_S = 60.0
 """An agent ends a command itself; this limit is for one that does not."""
 _REFUSAL_CHARS = 1000
@@ -101,8 +98,11 @@ _T = TypeVar("_T")
 _log = structlog.get_logger("controller.agents")
 
 
-class AgentEngine:
-    """Implements :class:`controller.devices.engine.ExecutionEngine` over the agents of a site."""
+class AgentEngine(AgentCheckpoints, AgentScopes):
+    """Implements :class:`controller.devices.engine.ExecutionEngine` over the agents of a site.
+
+    And :class:`controller.devices.checkpoints.CheckpointEngine`, by its first base class.
+    """
 
     def __init__(
         self,
@@ -117,25 +117,13 @@ class AgentEngine:
         ``endpoints`` of each server: a server that reports others is not trusted any more.
         ``trust`` makes the connections secure; without it they are plain text.
         """
+        connections = Connections(agents, endpoints, trust or AgentTrust(None))
+        AgentCheckpoints.__init__(self, connections)
+        AgentScopes.__init__(self, connections, call_timeout_s)
         self._timeout_s = call_timeout_s
-        self._agents = dict(agents)
         self._endpoints = endpoints
-        self._trust = trust or AgentTrust(None)
-        self._channels = {
-            server: self._trust.channel(server, address) for server, address in agents.items()
-        }
-        self._term = 0
-        # Servers that know our term, or refuse it for good.
-        self._told: set[str] = set()
-        self._liars: dict[str, str] = {}
         self._unfit: dict[str, dict[str, str]] = {}
-        self._diagnoses: dict[str, asyncio.Task[None]] = {}
-        self._why: dict[str, str] = {}
-        self._stubs: dict[str, Any] = {
-            server: agent_pb2_grpc.AgentStub(channel)  # type: ignore[no-untyped-call]
-            for server, channel in self._channels.items()
-        }
-        self._reachable = dict.fromkeys(agents, False)
+        self._carriers: dict[str, dict[str, bool]] = {}
         self._silent: set[str] = set()
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
         self._places: defaultdict[str, set[str]] = defaultdict(set)
@@ -145,29 +133,42 @@ class AgentEngine:
 
     async def close(self) -> None:
         """Close all channels; ranks continue."""
-        for task in self._diagnoses.values():
-            task.cancel()
-        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
+        await self._agents.close()
 
     def reachable(self) -> Mapping[str, bool]:
         """Return for each server whether it answered the last call."""
-        return {s: answers and s not in self._liars for s, answers in self._reachable.items()}
+        return self._agents.reachable()
 
     def unfit(self) -> Mapping[str, str]:
         """Return the endpoints that no job should get, and why."""
         found = {e: why for reasons in self._unfit.values() for e, why in reasons.items()}
-        for server, why in self._liars.items():
+        for server, why in self._agents.liars.items():
             found |= dict.fromkeys((self._endpoints or {}).get(server, ()), why)
         return found
 
+    def carriers(self) -> Mapping[str, bool]:
+        """Return whether the NICs of running ranks have a carrier, as agents that answer say."""
+        answering, liars = self.reachable(), self._agents.liars
+        return {
+            endpoint: up
+            for server, carriers in self._carriers.items()
+            if answering.get(server, False) and server not in liars
+            for endpoint, up in carriers.items()
+        }
+
     def placed(self, job: str, servers: Collection[str]) -> None:
         """Add the site's servers among these to those that may hold the job."""
-        self._places[job].update(self._stubs.keys() & servers)
+        self._places[job].update(self._agents.servers & set(servers))
+
+    def leave(self, job: str, servers: Collection[str]) -> None:
+        """Take servers from those that may hold the job."""
+        self._places[job].difference_update(servers)
+        for server in servers:
+            self._seen.get(server, set()).discard(job)
 
     def command(self, term: int) -> None:
         """Act as the controller of this term; each server learns it at its next observation."""
-        self._term = term
-        self._told.clear()
+        self._agents.command(term)
 
     async def find_image(
         self, image: str, servers: Collection[str], *, refresh: bool, timeout_s: float
@@ -176,8 +177,9 @@ class AgentEngine:
         request = pb.ImageRequest(image=image, refresh=refresh)
 
         async def ask(server: str) -> ServerImage:
-            call = self._invoke(server, "ImageStatus", request, timeout_s)
-            return image_of(server, await self._call(server, call))
+            return image_of(
+                server, await self._agents.ask(server, "ImageStatus", request, timeout_s)
+            )
 
         answering = self.reachable()
         asked = [ask(server) for server in sorted(servers) if answering.get(server)]
@@ -205,8 +207,9 @@ class AgentEngine:
         )
         for server in [s for s in sorted(servers) if answering.get(s)][:_REGISTRY_TRIES]:
             try:
-                call = self._invoke(server, "ImageStatus", request, timeout_s)
-                reply: pb.ImageReply = await self._call(server, call)
+                reply: pb.ImageReply = await self._agents.ask(
+                    server, "ImageStatus", request, timeout_s
+                )
             except EngineError as error:
                 failed = error
                 continue
@@ -220,8 +223,9 @@ class AgentEngine:
         """Return the images of every server that answers."""
 
         async def ask(server: str) -> list[HeldImage]:
-            call = self._invoke(server, "Images", pb.ImagesRequest(), timeout_s)
-            return held_of(server, await self._call(server, call))
+            return held_of(
+                server, await self._agents.ask(server, "Images", pb.ImagesRequest(), timeout_s)
+            )
 
         asked = [ask(server) for server, answers in self.reachable().items() if answers]
         found: list[HeldImage] = []
@@ -236,30 +240,20 @@ class AgentEngine:
         self, server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
     ) -> AsyncGenerator[PullProgress]:
         """Fetch an image to a server, with its progress. Raises EngineError."""
-        if server not in self._stubs:
-            fault = EngineFault("not_found", f"server/{server}", "the site has no such server")
-            raise EngineError([fault])
+        self._agents.check(server)
         request = pb.ImageRequest(image=image, refresh=refresh, login=_login(login))
-        call = self._invoke(server, "PullImage", request, _PULL_TIMEOUT_S)
-        try:
-            async for message in call:
+        pull = self._agents.stream(server, "PullImage", request, _PULL_TIMEOUT_S)
+        async with contextlib.aclosing(pull):
+            async for message in pull:
                 yield progress_of(server, message)
-        except grpc.aio.AioRpcError as error:
-            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
-            fault = rpc_fault(server, error)
-            raise (Fenced if fenced else EngineError)([fault]) from error
-        finally:
-            call.cancel()
 
     async def volumes(self, timeout_s: float) -> Mapping[str, tuple[OfferedVolume, ...]]:
         """Return what each reachable server offers, and what jobs left there."""
 
         async def ask(server: str) -> tuple[OfferedVolume, ...]:
-            try:
-                reply = await self._invoke(server, "Volumes", pb.VolumesRequest(), timeout_s)
-            except grpc.aio.AioRpcError as error:
-                # Slow storage says nothing about the agent: observations tell whether it answers.
-                raise EngineError([rpc_fault(server, error)]) from error
+            # Slow storage says nothing about the agent: observations tell whether it answers.
+            request = pb.VolumesRequest()
+            reply = await self._agents.ask_storage(server, "Volumes", request, timeout_s)
             return await asyncio.to_thread(volumes_of, reply, time.time())
 
         asked = [server for server, answers in self.reachable().items() if answers]
@@ -274,12 +268,11 @@ class AgentEngine:
 
     async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
         """Remove an owner's directory; return whether there was one. Raises EngineError."""
-        if server not in self._stubs:
-            text = "the site has no such server"
-            raise EngineError([EngineFault("not_found", f"server/{server}", text)])
+        self._agents.check(server)
         request = removal_message(volume, scope, owner)
-        call = self._invoke(server, "RemoveData", request, self._timeout_s)
-        reply: pb.RemoveDataReply = await self._call(server, call)
+        reply: pb.RemoveDataReply = await self._agents.ask(
+            server, "RemoveData", request, self._timeout_s
+        )
         return bool(reply.removed)
 
     async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
@@ -287,11 +280,8 @@ class AgentEngine:
 
         async def ask(server: str) -> list[Recording]:
             request = pb.RecordingsRequest(job=job)
-            try:
-                reply = await self._invoke(server, "Recordings", request, timeout_s)
-            except grpc.aio.AioRpcError as error:
-                # An older agent has no recordings: observations tell whether it answers.
-                raise EngineError([rpc_fault(server, error)]) from error
+            # An older agent has no recordings: observations tell whether it answers.
+            reply = await self._agents.ask_storage(server, "Recordings", request, timeout_s)
             return await asyncio.to_thread(recordings_of, server, reply, time.time())
 
         asked = [ask(server) for server, answers in self.reachable().items() if answers]
@@ -305,13 +295,13 @@ class AgentEngine:
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         """Confirm that no newer controller commands ``servers``. Raises Fenced, EngineError."""
-        believed = self._stubs.keys() - self._liars.keys()
+        believed = self._agents.servers - self._agents.liars.keys()
         touched = believed & set(servers)
         rounds = [names for names in (touched, believed - touched) if names]
         for names in rounds:
             if await self._confirmed(sorted(names), timeout_s / len(rounds)):
                 return
-        if self._stubs:
+        if self._agents.servers:
             raise EngineError(
                 [
                     EngineFault(
@@ -336,22 +326,22 @@ class AgentEngine:
 
     async def _take_command(self, server: str, limit_s: float) -> None:
         """Tell a server our term. Raises Fenced when it has seen a newer one, EngineError."""
-        term = self._term
+        term = self._agents.term
         request = pb.CommandRequest()
         try:
-            await self._call(server, self._invoke(server, "Command", request, limit_s))
+            await self._agents.ask(server, "Command", request, limit_s)
         except Fenced as error:
             _log.error("a newer controller commands this server", server=server, reason=str(error))
             raise
-        if term == self._term:
-            self._told.add(server)
+        if term == self._agents.term:
+            self._agents.told.add(server)
 
     async def _announce(self, server: str, limit_s: float) -> None:
         """Tell a server our term once; older controllers may still observe. Raises EngineError."""
         try:
             await self._take_command(server, limit_s)
         except Fenced:
-            self._told.add(server)
+            self._agents.told.add(server)
         except EngineError as error:
             if error.code in ("unavailable", "timeout"):
                 raise  # an observation would not be answered either
@@ -364,7 +354,7 @@ class AgentEngine:
         unknown = [
             EngineFault("not_found", f"server/{name}", "the site has no such server")
             for name in by_server
-            if name not in self._stubs
+            if name not in self._agents.servers
         ]
         if unknown:
             raise EngineError(unknown)
@@ -377,7 +367,7 @@ class AgentEngine:
             self._places[spec.job].add(spec.server)
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
-            return self._call(server, self._invoke(server, "Start", requests[server], deadline_s))
+            return self._agents.ask(server, "Start", requests[server], deadline_s)
 
         statuses, faults = await self._fan_out(call, by_server)
         faults.extend(self._check_asked(ranks, statuses))
@@ -386,8 +376,17 @@ class AgentEngine:
             raise EngineError(faults)
         return statuses
 
-    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
-        """End the job's ranks on every server; returns how they ended. Raises EngineError."""
+    async def stop(
+        self, job: str, grace_s: float, servers: Collection[str] | None = None
+    ) -> list[RankStatus]:
+        """End the job's ranks on every server; returns how they ended. Raises EngineError.
+
+        With ``servers`` on those only; where the others of its ranks are stays known.
+        """
+        if servers is not None:
+            ended = await self._stop(job, grace_s, servers)
+            self.leave(job, servers)
+            return ended
         ended = await self._stop(job, grace_s, self._servers_of(job))
         self._forget(job)
         return ended
@@ -408,20 +407,18 @@ class AgentEngine:
 
         async def call(server: str) -> pb.RanksReply:
             limit_s = _OBSERVE_SILENT_S if server in self._silent else _OBSERVE_S
-            if server not in self._told:
+            if server not in self._agents.told:
                 await self._announce(server, limit_s)
             request = pb.ObserveRequest()
-            reply: pb.RanksReply = await self._call(
-                server, self._invoke(server, "Observe", request, limit_s)
-            )
+            reply: pb.RanksReply = await self._agents.ask(server, "Observe", request, limit_s)
             return reply
 
-        statuses, _ = await self._fan_out(call, self._stubs)
-        self._silent = {server for server, answers in self._reachable.items() if not answers}
+        statuses, _ = await self._fan_out(call, self._agents.servers)
+        self._silent = self._agents.silent()
         seen: defaultdict[str, set[str]] = defaultdict(set)
         for status in statuses:
             seen[status.server].add(status.job)
-        for server in self._stubs.keys() - self._silent:
+        for server in self._agents.servers - self._silent:
             self._seen[server] = seen[server]
         return statuses
 
@@ -443,12 +440,16 @@ class AgentEngine:
         A rank whose container is removed is read from the server that ``placed`` names: its
         agent may still hold the log.
         """
-        known = {r: s for r, s in (placed or {}).items() if s in self._stubs and rank in (None, r)}
+        known = {
+            r: s
+            for r, s in (placed or {}).items()
+            if s in self._agents.servers and rank in (None, r)
+        }
         servers = (
             self._holders(job)
             or set(known.values())
             or self._places_of_ended.get(job)
-            or self._stubs.keys()
+            or self._agents.servers
         )
         where = [
             (s.server, s.rank) for s in await self._ranks_of(job, servers) if rank in (None, s.rank)
@@ -477,7 +478,7 @@ class AgentEngine:
     async def _batches(self, server: str, request: pb.LogsRequest) -> AsyncIterator[pb.LogBatch]:
         """Read a rank's output from a server. Raises EngineError, also when it becomes silent."""
         limit_s = None if request.follow else _LOGS_S
-        call = self._invoke(server, "Logs", request, limit_s)
+        call = self._agents.invoke(server, "Logs", request, limit_s)
         try:
             while True:
                 # An agent that searches sends empty batches; a program may write nothing for days.
@@ -485,7 +486,7 @@ class AgentEngine:
                     batch = await call.read()
                 if batch is grpc.aio.EOF:
                     return
-                yield batch
+                yield read(server, batch)
         except grpc.aio.AioRpcError as error:
             raise EngineError([rpc_fault(server, error)]) from error
         except TimeoutError as error:
@@ -499,7 +500,7 @@ class AgentEngine:
 
         def call(server: str) -> Awaitable[pb.RanksReply]:
             request = pb.ObserveRequest(job=job)
-            return self._call(server, self._invoke(server, "Observe", request, _OBSERVE_S))
+            return self._agents.ask(server, "Observe", request, _OBSERVE_S)
 
         statuses, _ = await self._fan_out(call, servers)
         return [status for status in statuses if status.job == job]
@@ -509,11 +510,11 @@ class AgentEngine:
     ) -> AsyncGenerator[ExecOutput | ExecEnd]:
         """Run a command in a running rank; the last item is its end. Raises EngineError."""
         server = start.server
-        if server not in self._stubs or server in self._liars:
-            why = self._liars.get(server, "the site has no such server")
+        if server not in self._agents.servers or server in self._agents.liars:
+            why = self._agents.liars.get(server, "the site has no such server")
             raise EngineError([EngineFault("not_found", f"server/{server}", why)])
 
-        call = self._invoke(server, "Exec", None, start.total_s + _EXEC_MARGIN_S)
+        call = self._agents.invoke(server, "Exec", None, start.total_s + _EXEC_MARGIN_S)
 
         async def feed() -> None:
             await call.write(start_message(start))
@@ -523,7 +524,7 @@ class AgentEngine:
         feeds = asyncio.create_task(feed())
         try:
             async for message in call:
-                piece = output_of(message)
+                piece = output_of(read(server, message))
                 yield piece
                 if isinstance(piece, ExecEnd):
                     return
@@ -539,7 +540,7 @@ class AgentEngine:
     async def telemetry(self) -> AsyncIterator[RankSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""
         queue: asyncio.Queue[RankSample] = asyncio.Queue(_QUEUE_SAMPLES)
-        pumps = [asyncio.create_task(self._pump_samples(s, queue)) for s in self._stubs]
+        pumps = [asyncio.create_task(self._pump_samples(s, queue)) for s in self._agents.servers]
         try:
             while True:
                 yield await queue.get()
@@ -549,24 +550,24 @@ class AgentEngine:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump_samples(self, server: str, queue: asyncio.Queue[RankSample]) -> None:
-        shortest, longest = _BACKOFF_S
+        shortest, longest = BACKOFF_S
         wait_s = shortest
         while True:
             try:
                 request = pb.TelemetryRequest()
-                async for batch in self._invoke(server, "Telemetry", request, None):
-                    self._note_answer(server, True)
+                async for batch in self._agents.stream(server, "Telemetry", request, None):
+                    self._agents.note_answer(server, True)
                     wait_s = shortest
                     for sample in samples_of(batch, time.time()):
-                        if not self._owns(server, sample.endpoint):
+                        if not self._agents.owns(server, sample.endpoint):
                             continue
                         if queue.full():  # a slow reader gets the newest samples
                             queue.get_nowait()
                         queue.put_nowait(sample)
                     # Flow control then slows a server that sends more than one batch a second.
                     await asyncio.sleep(_BETWEEN_BATCHES_S)
-            except grpc.aio.AioRpcError:
-                self._note_answer(server, False)
+            except EngineError:
+                self._agents.note_answer(server, False)
             # Random, so that not all agents are called at once after an outage.
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311
             wait_s = min(longest, wait_s * 2)
@@ -575,7 +576,7 @@ class AgentEngine:
         def call(server: str) -> Awaitable[pb.RanksReply]:
             request = pb.StopRequest(job=job, grace_s=grace_s)
             limit_s = grace_s + _STOP_MARGIN_S
-            return self._call(server, self._invoke(server, "Stop", request, limit_s))
+            return self._agents.ask(server, "Stop", request, limit_s)
 
         ended, faults = await self._fan_out(call, servers)
         if faults:
@@ -596,9 +597,7 @@ class AgentEngine:
         limit_s = self._timeout_s + margin_s
 
         async def call(server: str) -> pb.RanksReply:
-            reply: pb.RanksReply = await self._call(
-                server, self._invoke(server, method, request, limit_s)
-            )
+            reply: pb.RanksReply = await self._agents.ask(server, method, request, limit_s)
             replies.append(reply)
             return reply
 
@@ -621,7 +620,7 @@ class AgentEngine:
 
     def _servers_of(self, job: str) -> Collection[str]:
         """Return the servers known to hold the job; all servers while none is known."""
-        return self._holders(job) or self._stubs.keys()
+        return self._holders(job) or self._agents.servers
 
     def _holders(self, job: str) -> set[str]:
         """Return the servers that were given ranks of the job; else those that report some."""
@@ -642,7 +641,7 @@ class AgentEngine:
                 raise reply
             else:
                 faults.extend(self._verify(server, reply))
-                if server not in self._liars:
+                if server not in self._agents.liars:
                     statuses.extend(status_of(server, message) for message in reply.ranks)
                     faults.extend(fault_of(message) for message in reply.faults)
         return statuses, faults
@@ -652,14 +651,17 @@ class AgentEngine:
         lie = too_long(reply)
         if lie is None and self._endpoints:
             lie = foreign(reply, self._endpoints.get(server, ()))
-        if lie is not None and server not in self._liars:
-            self._liars[server] = f"its agent reports {lie}, which is not its own"
-            _log.error("agent not trusted", server=server, reason=self._liars[server])
-        if server in self._liars:
+        if lie is not None and server not in self._agents.liars:
+            self._agents.liars[server] = f"its agent reports {lie}, which is not its own"
+            _log.error("agent not trusted", server=server, reason=self._agents.liars[server])
+        if server in self._agents.liars:
             hint = "is the agent's endpoint list the site file's? then restart the controller"
-            return [EngineFault("forbidden", f"server/{server}", self._liars[server], hint)]
+            return [EngineFault("forbidden", f"server/{server}", self._agents.liars[server], hint)]
         if reply.health:
             self._unfit[server] = {h.endpoint: h.reason for h in reply.health if not h.ok}
+            self._carriers[server] = {
+                h.endpoint: h.carrier for h in reply.health if h.HasField("carrier")
+            }
         return []
 
     def _check_asked(
@@ -671,59 +673,9 @@ class AgentEngine:
         for status in statuses:
             if (status.job, status.rank, status.epoch) not in asked:
                 why = f"its agent says it started rank {status.rank} of {status.job}, unasked"
-                self._liars[status.server] = why
+                self._agents.liars[status.server] = why
                 found.append(EngineFault("forbidden", f"server/{status.server}", why))
         return found
-
-    def _owns(self, server: str, endpoint: str) -> bool:
-        return self._endpoints is None or endpoint in self._endpoints.get(server, ())
-
-    def _invoke(self, server: str, method: str, request: Any, limit_s: float | None) -> Any:
-        """Make one call, as the controller of our term."""
-        metadata = ((_TERM_KEY, str(self._term)),)
-        return getattr(self._stubs[server], method)(request, timeout=limit_s, metadata=metadata)
-
-    async def _call(self, server: str, call: Awaitable[_T]) -> _T:
-        try:
-            reply = await call
-        except grpc.aio.AioRpcError as error:
-            fault = rpc_fault(server, error)
-            if fault.code == "unavailable":
-                self._diagnose(server)
-                if not self._trust.secure:
-                    fault = replace(fault, hint="agents take mutual TLS only: --agent-tls DIR")
-                if server in self._why:
-                    hint = "see `lightloom pki`: certificates of one authority, not expired?"
-                    fault = EngineFault("forbidden", fault.obj, self._why[server], hint)
-            self._note_answer(server, fault.code not in ("unavailable", "timeout", "forbidden"))
-            fenced = error.code() is grpc.StatusCode.FAILED_PRECONDITION
-            raise (Fenced if fenced else EngineError)([fault]) from error
-        self._note_answer(server, True)
-        return reply
-
-    def _diagnose(self, server: str) -> None:
-        """Find out whether certificates are the reason that a server cannot be reached."""
-        if self._trust.secure and server not in self._diagnoses:
-
-            async def ask() -> None:
-                why = await self._trust.why_refused(server, self._agents[server])
-                if why is None:
-                    self._why.pop(server, None)
-                elif self._why.get(server) != why:
-                    self._why[server] = why
-                    _log.error("agent refused", server=server, reason=why)
-
-            task = self._diagnoses[server] = asyncio.create_task(ask())
-            task.add_done_callback(lambda _: self._diagnoses.pop(server))
-
-    def _note_answer(self, server: str, answered: bool) -> None:
-        if self._reachable[server] != answered:
-            _log.info("agent answers" if answered else "agent lost", server=server)
-        self._reachable[server] = answered
-        if answered:
-            self._why.pop(server, None)
-        else:
-            self._told.discard(server)  # its agent may restart and forget the term
 
 
 def _login(login: RegistryLogin | None) -> pb.RegistryLogin | None:

@@ -14,6 +14,7 @@ from typing import Literal, cast
 
 import grpc
 
+from checkpoints.ledger import Key
 from container_mgr.ranks import policy
 from container_mgr.volumes import rules
 from controller.devices.engine import (
@@ -29,6 +30,7 @@ from controller.devices.engine import (
     OfferedVolume,
     ProfilerWindow,
     PullProgress,
+    RankCheckpoint,
     RankLimits,
     RankSample,
     RankSpec,
@@ -52,7 +54,7 @@ FAULT_CODES = frozenset(
     {"invalid", "not_found", "conflict", "unavailable", "timeout", "failed", "forbidden"}
 )
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_TEXT_CHARS = 1000
+TEXT_CHARS = 1000
 _MAX_NAMES = 256
 """Of one image."""
 _ID_CHARS = 64
@@ -126,17 +128,35 @@ def rank_message(spec: RankSpec) -> pb.Rank:
             dscp=spec.dscp,
         ),
         limits=_limits_message(spec.limits),
-        volumes=[_mount_message(mount) for mount in spec.volumes],
+        volumes=[mount_message(mount) for mount in spec.volumes],
         uid=spec.uid,
         gid=spec.gid,
         record=spec.record,
         probe=spec.probe,
+        checkpoint=None if spec.checkpoint is None else _checkpoint_message(spec.checkpoint),
     )
     if spec.emulated_share is not None:
         message.emulated_share = spec.emulated_share
     elif spec.gpu_uuid:
         message.gpu_uuid = spec.gpu_uuid
     return message
+
+
+def _checkpoint_message(checkpoint: RankCheckpoint) -> pb.RankCheckpoint:
+    return pb.RankCheckpoint(
+        folder=checkpoint.folder,
+        ranks=checkpoint.ranks,
+        rule=checkpoint.rule,
+        where=checkpoint.where,
+        size_bytes=checkpoint.size_bytes,
+        key=checkpoint.key,
+        resumed=None if checkpoint.resumed is None else key_message(checkpoint.resumed),
+    )
+
+
+def key_message(key: Key) -> pb.StepKey:
+    """Write a step."""
+    return pb.StepKey(step=key.step, epoch=key.epoch)
 
 
 def image_of(server: str, message: pb.ImageReply) -> ServerImage:
@@ -146,9 +166,9 @@ def image_of(server: str, message: pb.ImageReply) -> ServerImage:
         server=server,
         present=present,
         id=message.image_id if present else "",
-        names=tuple(name[:_TEXT_CHARS] for name in message.names[:_MAX_NAMES]),
+        names=tuple(name[:TEXT_CHARS] for name in message.names[:_MAX_NAMES]),
         size_bytes=message.size_bytes,
-        refusal=message.refusal[:_TEXT_CHARS],
+        refusal=message.refusal[:TEXT_CHARS],
     )
 
 
@@ -157,8 +177,8 @@ def held_of(server: str, reply: pb.ImagesReply) -> list[HeldImage]:
     return [
         HeldImage(
             server=server,
-            id=image.image_id[:_TEXT_CHARS],
-            names=tuple(name[:_TEXT_CHARS] for name in image.names[:_MAX_NAMES]),
+            id=image.image_id[:TEXT_CHARS],
+            names=tuple(name[:TEXT_CHARS] for name in image.names[:_MAX_NAMES]),
             size_bytes=image.size_bytes,
             jobs=tuple(job[:_WORD_CHARS] for job in image.jobs[:_MAX_NAMES]),
             used_at=_time(image.used_at) if image.HasField("used_at") else None,
@@ -188,7 +208,8 @@ def _limits_message(limits: RankLimits) -> pb.Limits:
     )
 
 
-def _mount_message(mount: VolumeMount) -> pb.VolumeMount:
+def mount_message(mount: VolumeMount) -> pb.VolumeMount:
+    """Write a volume of a rank or a store."""
     return pb.VolumeMount(
         volume=mount.volume,
         path=mount.path,
@@ -226,7 +247,7 @@ def _volume_of(message: pb.Volume, now: float, room: int) -> OfferedVolume:
     return OfferedVolume(
         name=message.name,
         read_only=message.read_only,
-        problem=message.problem[:_TEXT_CHARS],
+        problem=message.problem[:TEXT_CHARS],
         filesystem=message.filesystem[:_WORD_CHARS],
         total_bytes=_count(message, "total_bytes"),
         free_bytes=_count(message, "free_bytes"),
@@ -244,8 +265,8 @@ def _data_of(message: pb.VolumeData, scope: Scope, now: float) -> VolumeData:
         bytes=_count(message, "bytes"),
         files=_count(message, "files"),
         quota_bytes=_count(message, "quota_bytes"),
-        created_at=_past(message.created_at, now),
-        used_at=_past(message.used_at, now),
+        created_at=past(message.created_at, now),
+        used_at=past(message.used_at, now),
         measured_at=None if measured is None else min(measured, now),
         jobs=tuple(name for name in message.jobs[:_MAX_USERS] if policy.JOB.fullmatch(name)),
     )
@@ -257,7 +278,7 @@ def _count(message: pb.Volume | pb.VolumeData, field: str) -> int | None:
     return value if value is None or value <= _MOST_BYTES else None
 
 
-def _past(value: float, now: float) -> float | None:
+def past(value: float, now: float) -> float | None:
     """Return a time of the past; a later one counts as ``now``, none (0) as unknown."""
     time = _time(value)
     return min(time, now) if time else None
@@ -277,7 +298,7 @@ def status_of(server: str, message: pb.RankStatus) -> RankStatus:
         started_at=_time(message.started_at) if message.HasField("started_at") else None,
         finished_at=_time(message.finished_at) if message.HasField("finished_at") else None,
         container_id=message.container_id[:_ID_CHARS],
-        reason=message.reason[:_TEXT_CHARS],
+        reason=message.reason[:TEXT_CHARS],
         nic=_nic_of(message.nic) if message.HasField("nic") else None,
     )
 
@@ -303,9 +324,9 @@ def fault_of(message: pb.Fault) -> EngineFault:
     code = message.code if message.code in FAULT_CODES else "failed"
     return EngineFault(
         code,
-        message.object[:_TEXT_CHARS],
-        message.message[:_TEXT_CHARS],
-        message.hint[:_TEXT_CHARS],
+        message.object[:TEXT_CHARS],
+        message.message[:TEXT_CHARS],
+        message.hint[:TEXT_CHARS],
     )
 
 
@@ -359,8 +380,8 @@ def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
         epoch=message.epoch,
         server=server,
         state=cast("RecorderState", state),
-        reason=message.reason[:_TEXT_CHARS],
-        time=_past(message.time, now) or 0.0,
+        reason=message.reason[:TEXT_CHARS],
+        time=past(message.time, now) or 0.0,
         operations=tuple(operations),
         calls=tuple(
             RecordedCall(
@@ -372,7 +393,7 @@ def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
             )
             for call in message.calls[-_MAX_CALLS:]
             if call.operation in places
-            and _duration(call.issued_s)
+            and duration(call.issued_s)
             and (not call.HasField("ended_s") or call.issued_s <= call.ended_s <= _MOST_FIGURE)
         ),
         damaged_rows=damaged,
@@ -385,12 +406,12 @@ def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
 def _window_of(message: pb.ProfilerWindow, now: float) -> ProfilerWindow | None:
     exposed_s = message.exposed_s if message.HasField("exposed_s") else None
     if not (
-        all(map(_duration, (message.length_s, message.comm_s, exposed_s or 0.0)))
+        all(map(duration, (message.length_s, message.comm_s, exposed_s or 0.0)))
         and (exposed_s or 0.0) <= message.comm_s
     ):
         return None
     return ProfilerWindow(
-        ended_at=_past(message.ended_at, now) or 0.0,
+        ended_at=past(message.ended_at, now) or 0.0,
         length_s=message.length_s,
         comm_s=message.comm_s,
         exposed_s=exposed_s,
@@ -404,7 +425,7 @@ def _operation_of(row: pb.RecordedOperation) -> RecordedOperation | None:
         and row.timing in _TIMINGS
         and row.bytes <= _MOST_BYTES
         and row.calls <= _MOST_CALLS
-        and all(map(_duration, (row.total_s, row.min_s, row.max_s)))
+        and all(map(duration, (row.total_s, row.min_s, row.max_s)))
         and row.min_s <= row.max_s
         and len(row.histogram) <= _MAX_BINS
     )
@@ -431,17 +452,18 @@ def _wire_of(message: pb.WireBursts, now: float) -> WireBursts | None:
         name: getattr(message, name) if message.HasField(name) else None
         for name in ("period_s", "burst_s", "sent_bytes", "spread")
     }
-    if not all(value is None or _duration(value) for value in (message.window_s, *given.values())):
+    if not all(value is None or duration(value) for value in (message.window_s, *given.values())):
         return None
     return WireBursts(
-        time=_past(message.time, now) or 0.0,
+        time=past(message.time, now) or 0.0,
         window_s=message.window_s,
         bursts=message.bursts,
         **given,
     )
 
 
-def _duration(value: float) -> bool:
+def duration(value: float) -> bool:
+    """Return whether a number can be a time span in seconds."""
     return 0 <= value <= _MOST_FIGURE
 
 
@@ -498,7 +520,7 @@ def output_of(message: pb.ExecOutput) -> ExecOutput | ExecEnd:
         case _:
             end = message.end
             code = end.exit_code if end.HasField("exit_code") else None
-            return ExecEnd(code, end.reason[:_TEXT_CHARS])
+            return ExecEnd(code, end.reason[:TEXT_CHARS])
 
 
 def _time(value: float) -> float | None:
@@ -538,11 +560,12 @@ _RPC_FAULTS: Mapping[grpc.StatusCode, tuple[str, str]] = {
     grpc.StatusCode.ABORTED: ("conflict", ""),
     grpc.StatusCode.FAILED_PRECONDITION: ("forbidden", _OTHER),
     grpc.StatusCode.PERMISSION_DENIED: ("forbidden", _OTHER),
+    grpc.StatusCode.UNIMPLEMENTED: ("failed", "is its agent older than the controller?"),
 }
 
 
 def rpc_fault(server: str, error: grpc.aio.AioRpcError) -> EngineFault:
     """Return the fault of a failed call."""
-    obj, text = f"server/{server}", str(error.details() or error.code().name)[:_TEXT_CHARS]
+    obj, text = f"server/{server}", str(error.details() or error.code().name)[:TEXT_CHARS]
     code, hint = _RPC_FAULTS.get(error.code(), ("failed", ""))
     return EngineFault(code, obj, text, hint)

@@ -70,7 +70,9 @@ class Block:
                 spare[k] += n - board.dark[j].get(k, 0)
             moves, jobs, total = moves - share.moves, jobs - share.jobs, total - share.total_excess
             held = frozenset(self._inside[a] for a in unit.held)
-            units.append(replace(unit, start=self._narrow(unit.start), held=held))
+            caps = {self._inside[a]: n for a, n in unit.exceptions.items() if a in self._inside}
+            start = self._narrow(unit.start)
+            units.append(replace(unit, start=start, held=held, exceptions=caps))
         limits = problem.limits
         return Problem(
             limits=Limits(

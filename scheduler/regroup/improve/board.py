@@ -173,6 +173,10 @@ class _Window:
             i = a if at is None else at.get(a)
             if i is not None:
                 self._kept[rows[k], i] = n
+        self._caps: Ints | None = None
+        if unit.most is not None:
+            caps = [unit.exceptions.get(a, unit.most) for a in self._columns]
+            self._caps = np.array(caps, np.int64)
         self.lit: dict[int, int] = {}
 
     @property
@@ -188,7 +192,7 @@ class _Window:
 
     def fill(self) -> bool:
         """Put as many members as possible under one more aggregator; False if none fits."""
-        cover = np.minimum(np.maximum(self._free, 0), self._left)
+        cover = self._within(np.minimum(np.maximum(self._free, 0), self._left))
         best = self._best(cover)
         taken = cover[:, best].copy()
         for k, n in zip(self._switches, taken.tolist(), strict=True):
@@ -197,7 +201,21 @@ class _Window:
         self._left -= taken.reshape(-1, 1)
         self._free[:, best] -= taken
         self._slack[:, best] -= taken
+        if self._caps is not None:
+            self._caps[best] = 0
         return bool(taken.any())
+
+    def _within(self, cover: Ints) -> Ints:
+        """Return what a unit's spread allows of a cover: members that stay come first."""
+        if self._caps is None:
+            return cover
+        allowed, room = np.zeros_like(cover), self._caps.copy()
+        for wanted in (np.minimum(self._kept, cover), cover):
+            for k in range(len(cover)):
+                more = np.minimum(wanted[k] - allowed[k], room)
+                allowed[k] += more
+                room -= more
+        return allowed
 
     def _best(self, cover: Ints) -> int:
         """Return the aggregator to fill next."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from scheduler.program import Program, solve
 from scheduler.regroup.counts import Counts
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.program.parts import Vector
-from scheduler.regroup.program.program import Program, solve
 
 
 def swap(board: Board, time_limit_s: float) -> float:
@@ -21,7 +21,9 @@ def swap(board: Board, time_limit_s: float) -> float:
     wanted: dict[Vector, dict[int, int]] = defaultdict(dict)
     for j, unit in enumerate(problem.units):
         share = board.shares[j]
-        if not share.paused or share.excess or board.dark[j] or unit.held:
+        # Of a unit that must be apart, two parts could come to one place.
+        fixed = unit.held or unit.most is not None
+        if not share.paused or share.excess or board.dark[j] or fixed:
             continue
         for a, vector in _parts(board.lit[j], width):
             slots[vector][a] += 1

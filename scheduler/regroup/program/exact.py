@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.program import Solved, solve
 from scheduler.regroup.counts import Counts, Layout, Problem
 from scheduler.regroup.program.parts import PartColumns, Pool, part_sizes, read
-from scheduler.regroup.program.program import Solved, solve
 from scheduler.regroup.program.terms import EXCESS, IDLE, MOVES, PAUSED, CountColumns, Terms
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.regroup.counts import Counts, Floats, Problem, Unit, disruption_per_excess
+from scheduler.program import Floats
+from scheduler.regroup.counts import Counts, Problem, Unit, disruption_per_excess
 from scheduler.regroup.program.terms import Terms
 
 Vector = tuple[tuple[int, int], ...]
@@ -235,12 +236,13 @@ def read(
 def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
     """Return the sizes that a part of a compact unit can have; empty if parts do not apply.
 
+    They do not apply to units whose spread limits them: two parts could share an aggregator.
     One size for a unit under one aggregator, or for one that fills all ports of its
     aggregators; otherwise, on one optical switch, all sizes with which the other parts fit.
     """
-    if unit.alone:
+    if unit.alone and unit.most is None:
         return [tuple(sorted(unit.members.items()))] if len(unit.held) < 2 else []
-    if unit.base_span or unit.dark or not unit.members:
+    if unit.base_span or unit.dark or not unit.members or unit.most is not None:
         return []
     room = problem.by_switch(problem.room)
     most = {k: int(room[k].max()) for k in unit.members}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.regroup.counts import Counts, Floats, Problem, Unit, least_moves
-from scheduler.regroup.program.program import Program
+from scheduler.program import Floats, Program
+from scheduler.regroup.counts import Counts, Problem, Unit, least_moves
 
 EXCESS, PAUSED, MOVES, IDLE = "excess", "paused", "moves", "idle"
 
@@ -97,6 +97,7 @@ class CountColumns:
         terms.charge_touch(self._touch, unit)
         for k, n in unit.members.items():
             self._add_switch(terms, k, n, sorted({*allowed, *unit.held}))
+        self._keep_apart(terms)
         span = dict.fromkeys((*self._y.values(), *self._z.values()), 1.0)
         # Members that cannot stay: their slot is outside of the model, or they are dark.
         gone = sum(n for slot, n in unit.start.items() if slot not in self._x)
@@ -114,6 +115,23 @@ class CountColumns:
             moves = dict.fromkeys(self._leave.values(), 1.0)
             moves |= dict.fromkeys(self._z.values(), -1.0)
             program.row(moves, float(least_moves(problem, unit) - fixed), np.inf)
+
+    def _keep_apart(self, terms: Terms) -> None:
+        """Limit the members under every aggregator to the unit's spread."""
+        if self._unit.most is None:
+            return
+        there: dict[int, dict[int, float]] = {}
+        for slot, x in self._x.items():
+            there.setdefault(slot % self._width, {})[x] = 1.0
+        for a, row in there.items():
+            cap = self._unit.exceptions.get(a, self._unit.most)
+            y = self._y.get(a)
+            # A touched aggregator has at most so many: this tightens the relaxation too.
+            terms.program.row(
+                row if y is None else row | {y: -float(cap)},
+                -np.inf,
+                0.0 if y is not None else float(cap),
+            )
 
     def _add_switch(self, terms: Terms, k: int, members: int, allowed: list[int]) -> None:
         program, unit = terms.program, self._unit

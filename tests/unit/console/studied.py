@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.schema.advice import (
+from controller.schema.base import View
+from controller.schema.insight.advice import (
     AdviceView,
     FindingView,
     PredictionView,
     RangeView,
     WhatIfView,
 )
-from controller.schema.base import View
-from controller.schema.comms import CommsRowView, CommsView, OverlapView, RankCommsView
-from controller.schema.measurements import (
+from controller.schema.insight.comms import CommsRowView, CommsView, OverlapView, RankCommsView
+from controller.schema.insight.measurements import (
     EnvironmentView,
     MeasurementView,
     ProgressView,

@@ -133,6 +133,46 @@ def test_how_long_pulled_images_stay(
     assert (given[0].image_space_bytes, given[0].keep_images_s) == (space, keep)
 
 
+def test_another_scheduler_is_observed_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[AgentConfig] = []
+    monkeypatch.setattr(program, "run", given.append)
+    words = ["agent", "--server", "srv0", "--tls", str(TLS)]
+    for options in ([], ["--observe", "slurm", "--observe-nodes", "n0, n1"]):
+        monkeypatch.setattr("sys.argv", [*words, *options])
+        assert program.main() == 0
+    assert [(c.observe, list(c.observe_nodes)) for c in given] == [
+        ("", []),
+        ("slurm", ["n0", "n1"]),
+    ]
+    check(AgentConfig("srv0", TLS, endpoints=ENDPOINTS, observe="slurm", observe_nodes=["n0"]))
+
+
+@pytest.mark.parametrize(
+    ("observe", "nodes", "option"),
+    [
+        ("pbs", [], "--observe"),
+        ("slurm", ["../n0"], "--observe-nodes"),
+        ("slurm", ["n0", ""], "--observe-nodes"),
+        ("", ["n0"], "--observe-nodes"),
+    ],
+)
+def test_what_cannot_be_observed_is_named(observe: str, nodes: list[str], option: str) -> None:
+    config = AgentConfig("srv0", TLS, endpoints=ENDPOINTS, observe=observe, observe_nodes=nodes)
+    with pytest.raises(AgentStartError) as refused:
+        check(config)
+    assert (refused.value.code, refused.value.obj) == ("invalid", option)
+
+
+async def test_a_server_without_a_freezer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("container_mgr.kernel.cgroup.freezer_hierarchies", list)
+    config = AgentConfig("srv0", certificates(tmp_path), endpoints=ENDPOINTS, observe="slurm")
+    with pytest.raises(AgentStartError, match="freezer") as refused:
+        await serve(config, asyncio.Event())
+    assert refused.value.obj == "--observe"
+
+
 @pytest.mark.parametrize("text", ["200", "GiB", "-1GiB", "infGiB", "nanGiB", "14d"])
 def test_an_image_space_that_is_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str

@@ -42,10 +42,12 @@ from controller.devices.engine import (
     Recording,
     RegistryLogin,
     Scope,
+    ScopeState,
     ServerImage,
     Typed,
     WindowSize,
 )
+from controller.devices.observed import ObservedEngine
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import ToController
@@ -79,6 +81,7 @@ from ocs_driver.diff import diff
 from ocs_driver.errors import OcsTimeout, OcsUnreachable
 from scheduler.queue.model import Project
 from sitefile import CabledSite, load_site
+from tests.unit.controller.checkpoint_fakes import FakeCheckpointEngine
 from tests.unit.controller.disk import Disk
 
 IMAGE_ID = f"sha256:{'a' * 64}"
@@ -299,6 +302,8 @@ class FakeEngine:
     """Servers that do not answer."""
     sick: dict[str, str] = field(default_factory=dict)
     """Endpoints whose GPU is lost, with the reason."""
+    nics: dict[str, bool] = field(default_factory=dict)
+    """What agents say of the carriers of ranks' NICs."""
     graces: dict[str, float] = field(default_factory=dict)
     """By job: seconds that its ranks had at its last stop."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -331,6 +336,37 @@ class FakeEngine:
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Per call: the servers that were asked whether this controller still commands them."""
 
+    scoped: dict[str, dict[str, ScopeState]] = field(default_factory=dict)
+    """By server: the scopes that have processes there."""
+    unscoped: dict[str, str] = field(default_factory=dict)
+    """Servers whose agents freeze no scopes, with the code of the fault."""
+
+    def __post_init__(self) -> None:
+        self.kept = FakeCheckpointEngine(
+            self.site, silent=lambda: self.lost, beside=self._beside, running=self._runs
+        )
+        """What servers hold of jobs' checkpoints."""
+        kept = self.kept
+        self.holdings, self.keep, self.close_step = kept.holdings, kept.keep, kept.close_step
+        self.fetch, self.drop_steps = kept.fetch, kept.drop_steps
+        self.verify_steps = kept.verify_steps
+        self.forget_checkpoints = kept.forget_checkpoints
+
+    def _beside(self, folder: str, rank: int) -> str:
+        for specs in self.specs.values():
+            for spec in specs:
+                if spec.checkpoint and (spec.checkpoint.folder, spec.rank) == (folder, rank):
+                    return spec.endpoint
+        raise AssertionError(f"no rank {rank} of {folder} was ever started")
+
+    def _runs(self, folder: str) -> bool:
+        return any(
+            (spec.job, spec.rank) in self.statuses and spec.checkpoint.folder == folder
+            for specs in self.specs.values()
+            for spec in specs
+            if spec.checkpoint
+        )
+
     def holds(self, endpoint: str) -> bool:
         live = (RankState.RUNNING, RankState.PAUSED)
         return any(s.endpoint == endpoint and s.state in live for s in self.statuses.values())
@@ -339,6 +375,8 @@ class FakeEngine:
         self._record("start", ranks[0].job)
         started = []
         for spec in ranks:
+            if spec.server in self.lost:
+                continue
             status = RankStatus(
                 spec.job,
                 spec.rank,
@@ -353,11 +391,21 @@ class FakeEngine:
             self.written.add((spec.job, spec.rank, spec.server))
             started.append(status)
         self.specs[ranks[0].job] = list(ranks)
+        if gone := self.lost & {spec.server for spec in ranks}:
+            raise EngineError([EngineFault("unavailable", f"server/{min(gone)}", "away")])
         return started
 
-    async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
+    async def stop(
+        self, job: str, grace_s: float, servers: Collection[str] | None = None
+    ) -> list[RankStatus]:
         self.graces[job] = grace_s
         self._record("stop", job)
+        if servers is not None:
+            if gone := self.lost & set(servers):
+                raise EngineError([EngineFault("unavailable", f"server/{min(gone)}", "away")])
+            mine = [s for s in self.statuses.values() if s.job == job and s.server in servers]
+            self.statuses = {k: s for k, s in self.statuses.items() if s not in mine}
+            return mine
         for rank, code in self.ends.get(job, {}).items():
             self.exit(job, rank, code)
         ended = [s for s in self.statuses.values() if s.job == job]
@@ -372,6 +420,44 @@ class FakeEngine:
     async def thaw(self, job: str) -> None:
         self._record("thaw", job)
         self._all(job, RankState.RUNNING)
+
+    async def freeze_scope(
+        self, scope: str, servers: Collection[str], settle_s: float = 0.0
+    ) -> bool | None:
+        self._record("freeze_scope", scope, f"scope/{scope}")
+        self._switch(scope, servers, ScopeState.FROZEN)
+        if not servers:
+            raise EngineError([EngineFault("not_found", f"scope/{scope}", "on no server")])
+        return None
+
+    async def thaw_scope(self, scope: str, servers: Collection[str]) -> None:
+        self._record("thaw_scope", scope, f"scope/{scope}")
+        self._switch(scope, servers, ScopeState.RUNNING)
+
+    async def scopes(self, timeout_s: float) -> Mapping[str, Mapping[str, ScopeState]]:
+        return {
+            server.name: dict(self.scoped.get(server.name, {}))
+            for server in self.site.servers
+            if server.name not in self.lost and self.unscoped.get(server.name) != "forbidden"
+        }
+
+    def _switch(self, scope: str, servers: Collection[str], state: ScopeState) -> None:
+        faults = []
+        known = {server.name for server in self.site.servers}
+        for server in sorted(servers):
+            code = self.unscoped.get(server, "")
+            if server not in known:
+                code = "not_found"
+            elif server in self.lost:
+                code = "unavailable"
+            elif code == "not_found" and state is ScopeState.RUNNING:
+                code = ""  # nothing is frozen there
+            if code:
+                faults.append(EngineFault(code, f"scope/{scope}", f"{server}: {code}"))
+            elif scope in self.scoped.get(server, {}):
+                self.scoped[server][scope] = state
+        if faults:
+            raise EngineError(faults)
 
     async def observe(self) -> list[RankStatus]:
         return [s for s in self.statuses.values() if s.server not in self.lost]
@@ -417,7 +503,14 @@ class FakeEngine:
     def unfit(self) -> Mapping[str, str]:
         return self.sick
 
+    def carriers(self) -> Mapping[str, bool]:
+        silent = {c.name for c in self.site.endpoints if c.server in self.lost}
+        return {e: up for e, up in self.nics.items() if e not in silent}
+
     def placed(self, job: str, servers: Collection[str]) -> None:
+        pass
+
+    def leave(self, job: str, servers: Collection[str]) -> None:
         pass
 
     def command(self, term: int) -> None:
@@ -512,10 +605,10 @@ class FakeEngine:
             if status.job == job and status.state is not RankState.EXITED:
                 self.statuses[key] = replace(status, state=state)
 
-    def _record(self, call: str, job: str) -> None:
+    def _record(self, call: str, job: str, obj: str = "") -> None:
         self.calls.append((call, job))
         if call in self.broken:
-            raise EngineError([EngineFault("failed", f"job/{job}", f"{call} broke")])
+            raise EngineError([EngineFault("failed", obj or f"job/{job}", f"{call} broke")])
 
 
 class Rack:
@@ -532,6 +625,8 @@ class Rack:
         self.service: Service
         self.store: Store
         self.disk: Disk
+        self.observed: ObservedEngine | None = None
+        """Another engine, which owns the jobs of some endpoints."""
 
     async def up(
         self,
@@ -566,6 +661,7 @@ class Rack:
             kinds=kinds,
             facts=facts,
             links=links,
+            observed=self.observed,
         )
         await self.service.start()
         await self.until(self._whole)

@@ -25,6 +25,9 @@ library = types.SimpleNamespace(Library=Library)
 class Tensor:
     dtype, device = "torch.float32", types.SimpleNamespace(type="cpu")
     def __init__(self, n): self.n = n
+    def cuda(self):
+        self.device = types.SimpleNamespace(type="cuda")
+        return self
     def numel(self): return self.n
     def element_size(self): return 4
 class _Operator:
@@ -42,6 +45,7 @@ class _Engine:
         if self.callbacks is None: raise RuntimeError("only in a backward pass")
         self.callbacks.append(callback)
 engine = _Engine()
+cuda = types.SimpleNamespace(nccl=types.SimpleNamespace(version=lambda: (2, 28, 9)))
 class Variable: _execution_engine = engine
 autograd = types.SimpleNamespace(Variable=Variable)
 """
@@ -164,6 +168,30 @@ def test_an_unchanged_program_is_recorded(place: Path) -> None:
     assert sum(rows["all_reduce", 256].histogram) == 3  # one was out of a backward pass
     assert [call.sequence for call in contents.calls] == list(range(8))
     assert contents.note == "torch 1.13.0"
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_calls_that_the_plug_in_records_are_let_pass(place: Path, loaded: bool) -> None:
+    program = f"""
+import os, torch, torch.distributed.distributed_c10d as d
+os.environ["NCCL_PROFILER_PLUGIN"] = "/lightloom/recorder/lib/x86_64/libll.so"
+d.init_process_group("nccl")
+d.group.allreduce([torch.Tensor(256).cuda()])  # NCCL makes its communicator in the first call
+if {loaded}:
+    open(f"{{os.environ['LIGHTLOOM_RECORD_DIR']}}/nccl-{{os.getpid()}}.rec", "w").close()
+for _ in range(9):
+    d.group.allreduce([torch.Tensor(256).cuda()])
+    d.group.allreduce([torch.Tensor(64)])
+print(d.group.barrier() is None)
+"""
+    assert run(place, program) == "False\n"
+    (path,) = (place / "record").glob("torch-*.rec")
+    rows = {(o.op, o.bytes): o.calls for o in read(path.read_bytes()).operations}
+    assert rows == {
+        ("all_reduce", 1024): 1 if loaded else 10,
+        ("all_reduce", 256): 9,
+        ("barrier", 0): 1,
+    }
 
 
 @pytest.mark.parametrize("record", ["absent", "record/file"])

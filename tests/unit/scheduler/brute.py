@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import product
 from math import ceil
 
-from scheduler.model import Aggregator, Fabric, Job, Limits, Objective
+from scheduler.model import Aggregator, Fabric, Job, Limits, Objective, SpreadBy
 
 Homes = dict[str, str | None]
 Key = tuple[float, int, int, int]
@@ -36,6 +36,17 @@ def least(fabric: Fabric, job: Job) -> int:
     optical = Counter(e.ocs for e in members if e.ocs)
     aggregators = fabric.site.aggregators
 
+    def most_apart() -> int:
+        """Try all numbers of aggregators: the first that can hold the members by the spread."""
+        spread = job.spread
+        if spread is None or spread.by is SpreadBy.SERVER:
+            return 0
+        homes = homes_now(fabric)
+        there = Counter(homes[n] for n in job.endpoints if homes[n])
+        caps = sorted((max(n, spread.most) for n in there.values()), reverse=True)
+        caps += [spread.most] * len(members)
+        return next(m for m in range(len(members) + 1) if sum(caps[:m]) >= len(members))
+
     def parts(count: int, size: int) -> int:
         return ceil(count / size) if size else count
 
@@ -44,12 +55,25 @@ def least(fabric: Fabric, job: Job) -> int:
         return sum(aggregator.ports.values()) + max(aggregator.fixed_ports, len(wired))
 
     return max(
+        most_apart(),
         len({e.fixed for e in members if e.fixed}),
         parts(len(members), max(map(ports, aggregators))),
         parts(optical.total(), max(sum(a.ports.values()) for a in aggregators)),
         *(parts(n, max(a.ports.get(k, 0) for a in aggregators)) for k, n in optical.items()),
         0,
     )
+
+
+def apart(fabric: Fabric, homes: Homes) -> bool:
+    """Return whether no job has more under an aggregator than its spread allows, or than now."""
+    before = homes_now(fabric)
+    for job in fabric.jobs:
+        if job.spread is not None and job.spread.by is SpreadBy.AGGREGATOR:
+            was = Counter(before[n] for n in job.endpoints)
+            now = Counter(homes[n] for n in job.endpoints if homes[n])
+            if any(n > max(job.spread.most, was[a]) for a, n in now.items()):
+                return False
+    return True
 
 
 def optimum(fabric: Fabric, limits: Limits) -> Key:
@@ -71,7 +95,7 @@ def optimum(fabric: Fabric, limits: Limits) -> Key:
     total_before = sum(j.weight * (places(j, before) - bounds[j.name]) for j in fabric.jobs)
     for selected in product(*options):
         homes = dict(zip(before, selected, strict=True))
-        if not fits(fabric, homes):
+        if not fits(fabric, homes) or not apart(fabric, homes):
             continue
         moved = [e for e, home in homes.items() if home != before[e]]
         running = [e for e in moved if e in owner]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from scheduler.model import Aggregator, Endpoint, Fabric, Job, Policy, Site
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Policy, Site, Spread, SpreadBy
 from scheduler.occupancy import capacities
 
 PAPER_SERVERS = {
@@ -29,6 +29,13 @@ PAPER_SITE = Site(
     name="paper",
     endpoints=tuple(Endpoint(n, ocs="ocs0", server=s) for n, s in PAPER_SERVERS.items()),
     aggregators=(Aggregator("as0", {"ocs0": 4}), Aggregator("as1", {"ocs0": 4})),
+)
+SPREADS = (
+    None,
+    None,
+    Spread(SpreadBy.SERVER, 1),
+    Spread(SpreadBy.AGGREGATOR, 1),
+    Spread(SpreadBy.AGGREGATOR, 2),
 )
 RED = Job("red", ("gpu0", "gpu2", "gpu1", "gpu3"))
 BLUE = Job("blue", ("gpu4", "gpu5"))
@@ -134,6 +141,7 @@ def _jobs(draw: st.DrawFn, endpoints: list[Endpoint]) -> tuple[Job, ...]:
                 policy=draw(st.sampled_from(Policy)),
                 pinned=draw(st.integers(0, 5)) == 0,
                 weight=draw(st.sampled_from([1.0, 1.0, 1.0, 2.5, 0.0])),
+                spread=draw(st.sampled_from(SPREADS)),
             )
         )
     return tuple(jobs)

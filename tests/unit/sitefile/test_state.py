@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scheduler.model import Objective, Policy
+from scheduler.model import Objective, Policy, Spread, SpreadBy
 from sitefile import SiteFileError, load_planner_site, load_state
 
 STATE: dict[str, Any] = {
@@ -42,6 +42,18 @@ def test_short_form(tmp_path: Path) -> None:
     assert next(a for a in fabric.site.aggregators if a.name == "as1").size == 3
     assert limits.objective is Objective.MOVES
     assert limits.max_moves == 3
+
+
+def test_a_job_has_spread_and_spares(tmp_path: Path) -> None:
+    job = {"name": "red", "endpoints": ["gpu0"], "spread": {"by": "aggregator", "most": 2}}
+    document = STATE | {"jobs": [job | {"spares": ["gpu1"]}]}
+    fabric, _ = load_state(write(tmp_path, document))
+    assert fabric.jobs[0].spread == Spread(SpreadBy.AGGREGATOR, 2)
+    assert fabric.jobs[0].spares == ("gpu1",)
+    assert fabric.unavailable == {"gpu1"}
+    with pytest.raises(SiteFileError) as error:
+        load_state(write(tmp_path, STATE | {"jobs": [job | {"spares": ["gpu0", "gpu9"]}]}))
+    assert [p.path for p in error.value.problems] == ["jobs[0].spares[0]", "jobs[0].spares[1]"]
 
 
 def test_site_by_path(tmp_path: Path) -> None:

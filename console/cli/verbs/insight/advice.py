@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect, one_of
-from console.cli.errors import usage
+from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.advice import gain, spans, step, step_change
+from console.cli.show.checkpoints import interval_text
 from console.cli.show.output import Output
 from console.cli.show.text import NONE, plain
+from console.cli.verbs.jobs import ENDED
+
+if TYPE_CHECKING:
+    from console.cli.ask.client import Client
 
 Document = dict[str, Any]
 
@@ -92,8 +97,9 @@ def advise(
     name = job.removeprefix("job/") if job else None
     with connect(ctx) as client:
         view = client.get("/advice", job=name)
+        intervals = _intervals(client, name)
     if output.structured:
-        out.document(view, output)
+        out.document({**view, "checkpoints": intervals}, output)
         return
     if not view["findings"]:
         out.say("nothing is known that limits a running job" if name is None else "no finding")
@@ -101,6 +107,25 @@ def advise(
         _finding(number, found, with_job=name is None)
     for text in view["unknown"]:
         out.line(f"not known: {plain(text)}")
+    for found in intervals:
+        out.line(f"job {found['job']}: {interval_text(found)}")
+
+
+def _intervals(client: Client, job: str | None) -> list[Document]:
+    """Return how often jobs with checkpoints should write them."""
+    path = "/jobs" if job is None else f"/jobs/{client.part(job)}"
+    known = client.whole(path)["items"] if job is None else [client.get(path)]
+    found = []
+    for item in known:
+        if item["checkpoint"] is None or item["state"] in ENDED:
+            continue
+        try:
+            found.append(client.get(f"/jobs/{client.part(item['name'])}/checkpoints/advice"))
+        except CliError as error:
+            if error.code not in ("conflict", "not_found", "unavailable"):
+                raise
+            out.say(f"job {item['name']}: {error.message}")
+    return found
 
 
 def _finding(number: int, found: Mapping[str, Any], *, with_job: bool) -> None:

@@ -77,10 +77,18 @@ def from_site(arguments: Sequence[str]) -> list[str]:
         words += ["--endpoints", json.dumps(served(site, name))]
     if _value(words, "--listen") is None:
         words += ["--listen", f"0.0.0.0:{site.server(name).agent.rpartition(':')[2]}"]
-    for option, value in site.logs.options().items():
+    for option, value in (*site.logs.options().items(), *observed(site, name)):
         if _value(words, option) is None:
             words += [option, value]
     return words
+
+
+def observed(site: CabledSite, server: str) -> list[tuple[str, str]]:
+    """Return the options by which a server's agent may freeze the jobs of another engine."""
+    if site.engine is None:
+        return []
+    nodes = site.engine.nodes_with([e.name for e in site.endpoints if e.server == server])
+    return [("--observe", site.engine.kind), ("--observe-nodes", ",".join(nodes))] if nodes else []
 
 
 def served(site: CabledSite, server: str) -> list[dict[str, object]]:

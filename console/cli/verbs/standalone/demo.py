@@ -1,4 +1,4 @@
-"""``demo``: the paper's experiment on the emulated rack."""
+"""``demo``: experiments on the emulated rack, the paper's and a lost GPU's."""
 
 from __future__ import annotations
 
@@ -18,29 +18,40 @@ from console.cli.show.output import Output
 
 
 class Case(StrEnum):
-    """The paper's two cases: how many GPUs the red and the blue job have."""
+    """The paper's two cases (how many GPUs the red and the blue job have), and a lost GPU."""
 
     A = "a"
     B = "b"
+    SPARE = "spare"
 
 
 def demo(
-    case: Annotated[Case, typer.Argument(help="a: red 4 and blue 2 GPUs; b: 3 and 3.")],
+    case: Annotated[
+        Case, typer.Argument(help="a: red 4 and blue 2 GPUs; b: 3 and 3; spare: a GPU is lost.")
+    ],
     *,
     arms: Annotated[
         str | None,
-        typer.Option(help="Comma-separated: fragmented,reordered,regrouped,live. [default: all]"),
+        typer.Option(
+            help="Comma-separated: fragmented,reordered,regrouped,live;"
+            " of spare: undisturbed,spare,shared,zero. [default: all]"
+        ),
     ] = None,
     directory: Annotated[Path, typer.Option("--out", help="Folder for plots and figures.")] = Path(
         "out"
     ),
-    site: Annotated[Path | None, typer.Option(help="Site file; the paper's if absent.")] = None,
+    site: Annotated[
+        Path | None, typer.Option(help="Site file; the paper's, or spare.yaml.")
+    ] = None,
     recalibrate: Annotated[
         bool, typer.Option("--recalibrate", help="Measure this machine again.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Run the paper's experiment on the emulated rack. Needs root; writes JSON and plots.
+    """Run an experiment on the emulated rack. Needs root; writes JSON and plots.
+
+    Cases a and b are the paper's. Spare trains a job, loses one of its GPUs and compares a spare
+    that takes its place by moving light with a restart from shared storage and from zero.
 
     Uses a rack that is up, and leaves it up; otherwise brings one up and takes it down again.
     """
@@ -50,6 +61,9 @@ def demo(
 
     _interrupt_on_sigterm()
     chosen = None if arms is None else [name.strip() for name in arms.split(",")]
+    if case is Case.SPARE:
+        _spare(chosen, directory, site, output)
+        return
     with reading(site or experiment.PAPER_SITE):
         result = experiment.run(
             case.value,
@@ -63,6 +77,17 @@ def demo(
         out.document(result, output)
     else:
         out.show(experiment.render(result))
+
+
+def _spare(arms: list[str] | None, directory: Path, site: Path | None, output: Output) -> None:
+    from testbed.demo import spare  # noqa: PLC0415 - loads rack, Docker and plots
+
+    with reading(site or spare.SPARE_SITE):
+        result = spare.run(arms=arms, out_dir=directory, site_path=site, progress=out.say)
+    if output.structured:
+        out.document(result, output)
+    else:
+        out.show(spare.render(result))
 
 
 def _interrupt_on_sigterm() -> None:

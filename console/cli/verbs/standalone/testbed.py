@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from console.cli.ask.files import reading
 from console.cli.ask.options import OutputOption, one_of
+from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import age, rate
@@ -37,19 +38,36 @@ def up(
     site: Annotated[
         Path | None, typer.Option(help="Site file; the paper's rack if absent.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="slurm: all endpoints belong to a Slurm of the rack's own.")
+    ] = "",
+    isolation: Annotated[
+        str, typer.Option(help="Of that engine's jobs: open or job; docs/slurm.md.")
+    ] = "open",
     run_dir: RunDirOption = _RUN_DIR,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Bring the rack up: switches, aggregators, agents, controller. Needs root."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
+    if engine not in ("", "slurm") or isolation not in ("open", "job"):
+        raise usage(
+            f"--engine {engine} --isolation {isolation} is not known",
+            "lightloom testbed up --engine slurm --isolation open",
+        )
     out.logs_to_stderr()
     from testbed import rack  # noqa: PLC0415 - start-up time
 
     file = site or _default_site()
     started = time.monotonic()
     with reading(file):
-        status = rack.up(file, run_dir, progress=out.say)
-    out.say(f"up after {time.monotonic() - started:.1f} s; try: lightloom get endpoints")
+        status = rack.up(
+            file,
+            run_dir,
+            progress=out.say,
+            slurm=cast("Literal['', 'open', 'job']", isolation if engine else ""),
+        )
+    then = "lightloom testbed slurm -- sinfo" if engine else "lightloom get endpoints"
+    out.say(f"up after {time.monotonic() - started:.1f} s; try: {then}")
     _print(status.to_dict(), output, run_dir)
 
 
@@ -62,6 +80,64 @@ def down(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) 
 
     rack.down(run_dir, progress=out.say)
     _print(rack.status(run_dir).to_dict(), output, run_dir)
+
+
+@app.command("slurm")
+def slurm_command(
+    words: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM [ARGUMENT]...", help="squeue, sbatch, srun …")
+    ],
+    run_dir: RunDirOption = _RUN_DIR,
+) -> None:
+    """Run one of Slurm's programs on the head node of a rack under Slurm. Needs root.
+
+    Its exit code is this command's: lightloom testbed slurm -- srun -N2 --gres=gpu:1 hostname
+    """
+    from testbed.rack.slurm import engines  # noqa: PLC0415 - start-up time
+
+    raise typer.Exit(engines.run_here(run_dir, words))
+
+
+ObjectArgument = Annotated[
+    str,
+    typer.Argument(metavar="OBJECT", help="An endpoint, server, aggregator or optical switch."),
+]
+
+
+@app.command()
+def lose(
+    name: ObjectArgument, run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+) -> None:
+    """Make gpu3, srv2, as1 or ocs0 fail at once, as its power or its bus would. Needs root."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import rack  # noqa: PLC0415 - start-up time
+
+    _print_change(rack.lose(name, run_dir).to_dict(), output)
+
+
+@app.command()
+def repair(
+    name: ObjectArgument, run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+) -> None:
+    """Bring a lost object back, empty as a device is when its power returns. Needs root."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    out.logs_to_stderr()
+    from testbed import rack  # noqa: PLC0415 - start-up time
+
+    _print_change(rack.repair(name, run_dir).to_dict(), output)
+
+
+def _print_change(change: Document, output: Output) -> None:
+    if output.structured:
+        out.document(change, output)
+        return
+    text = f"{change['kind']} {change['object']} is {change['state']}"
+    if not change["changed"]:
+        text += " already" if change["state"] == "lost" else ": it was not lost"
+    elif change["killed"]:
+        text += f"; {len(change['killed'])} processes were killed"
+    out.line(text)
 
 
 @app.command("status")
@@ -90,6 +166,8 @@ def _print(status: Document, output: Output, run_dir: Path) -> None:
             ("links", _rates(status)),
             ("age", age(time.time() - status["started_at"])),
         ]
+    if status["lost"]:
+        rows.append(("lost", ", ".join(status["lost"])))
     rows += [("left behind", entry) for entry in status["remains"]]
     out.show_table(("", ""), rows, head=False)
     if status["remains"]:

@@ -45,6 +45,9 @@ export const text = (path, query = {}) => ask("GET", path + search(query), undef
 export const post = (path, body = undefined, extra_s = 0) =>
   ask("POST", path, body, CHANGE_TIMEOUT_MS + 1000 * extra_s);
 
+/** Ask what a wanted state would change; changes nothing. */
+export const rehearse = (path, body) => ask("PUT", `${path}?dry_run=true`, body, TIMEOUT_MS);
+
 /** Delete an object. */
 export const remove = (path) => ask("DELETE", path, undefined, TIMEOUT_MS);
 

@@ -6,6 +6,7 @@ import { Looks } from "./ui/palette.js";
 import { badge, emulatedBadge, icon } from "./ui/parts.js";
 import { THEMES, nextTheme, onTheme } from "./ui/theme.js";
 import { measurements } from "./measure/page.js";
+import { engine } from "./views/engine.js";
 import { events } from "./views/events.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
@@ -24,6 +25,7 @@ const PAGES = [
   { id: "events", label: "Events", key: "e", view: events },
   { id: "objects", label: "Objects", key: "o", view: objects },
   { id: "usage", label: "Usage", key: "u", view: usage },
+  { id: "engine", label: "Engine", key: "r", view: engine, only: (app) => app.data.site.engine && !app.mayNot("engine:read") },
 ];
 const TOPICS = ["lists", "sample", "events", "transaction", "measurement", "connection", "health"];
 const CONNECTION = { live: ["live", "good"], polling: ["polling", "warn"], lost: ["controller away", "bad"], connecting: ["connecting", "quiet"] };
@@ -58,6 +60,11 @@ export class App {
     /** Id of the last transaction that this page started. */
     this.applied = null;
     this.#over = { expired, another };
+  }
+
+  /** The pages of this site for this user. */
+  get #pages() {
+    return PAGES.filter((page) => !page.only || page.only(this));
   }
 
   /** The running transaction, null when there is none. */
@@ -104,7 +111,7 @@ export class App {
   }
 
   show() {
-    const nav = h("nav", { class: "rail", "aria-label": "Views" }, PAGES.map((page) => {
+    const nav = h("nav", { class: "rail", "aria-label": "Views" }, this.#pages.map((page) => {
       const link = h("a", { href: `#/${page.id}`, title: `${page.label} (g ${page.key})` }, icon(page.id), h("span", {}, page.label));
       this.#links.set(page.id, link);
       return link;
@@ -170,7 +177,7 @@ export class App {
   #route() {
     const [path, query = ""] = location.hash.slice(2).split("?");
     const [id, ...rest] = path.split("/").map(decoded);
-    const page = PAGES.find((one) => one.id === id) ?? PAGES[0];
+    const page = this.#pages.find((one) => one.id === id) ?? PAGES[0];
     closeAll();
     // A view that can show the new address keeps its input, scroll position and focus.
     if (page === this.#page && this.#view?.moved?.(...rest)) return;
@@ -194,7 +201,7 @@ export class App {
     if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
     const chord = this.#chord;
     this.#chord = "";
-    const page = chord === "g" && PAGES.find((one) => one.key === event.key);
+    const page = chord === "g" && this.#pages.find((one) => one.key === event.key);
     const own = this.#view?.keys?.[event.key];
     if (page) location.hash = `#/${page.id}`;
     else if (event.key === "g") this.#chord = "g";
@@ -208,7 +215,7 @@ export class App {
 
   help() {
     const rows = [
-      ...PAGES.map((page) => [`g ${page.key}`, page.label]),
+      ...this.#pages.map((page) => [`g ${page.key}`, page.label]),
       ["/", "Filter or find"], ["n", "Submit a job (Jobs), start a measurement (Measure)"], ["d", "Theme: light, dark, system"],
       ["arrows", "Move in the topology"], ["drag", "A GPU onto an aggregator: move its light"], ["Enter", "Open the selection"], ["+ − 0", "Zoom in, out, show everything"], ["Esc", "Close, clear"], ["?", "These keys"],
     ];

@@ -10,8 +10,8 @@ from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
-from controller.schema.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
 from controller.schema.base import Page
+from controller.schema.insight.advice import AdviceView, PredictionView, WhatIfRequest, WhatIfView
 from sitefile import names
 
 router = APIRouter(tags=["advice"], responses=responses("unavailable"))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from controller.api.common import READ_S, Name, QueriesOf
 from controller.api.deadlines import within
 from controller.api.problems import responses
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
 

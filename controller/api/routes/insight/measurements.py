@@ -11,7 +11,7 @@ from controller.api.deadlines import change, within
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
-from controller.schema.measurements import (
+from controller.schema.insight.measurements import (
     MeasurementImport,
     MeasurementRequest,
     MeasurementView,

@@ -17,7 +17,10 @@ from controller.api.operations import Queries
 from controller.api.problems import responses
 from controller.api.routes.metrics.comms import of_collectives
 from controller.api.routes.metrics.gpu import of_gpus
+from controller.api.routes.metrics.survival import of_checkpoints, of_recoveries, of_spares
+from controller.base.errors import ServiceError
 from controller.comms.ledger import Bucket, BucketSums
+from controller.schema.checkpoints import CheckpointSumsView, RecoverySumsView
 from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
@@ -25,8 +28,9 @@ from controller.schema.usage import UsageSumsView
 from controller.stream.counters import Counters
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
+Survival = tuple[Mapping[str, CheckpointSumsView], RecoverySumsView]
 JOB_STATES = (
-    *("pending", "starting", "running", "pausing", "paused"),
+    *("pending", "waiting", "starting", "running", "pausing", "paused"),
     *("completed", "failed", "cancelled"),
 )
 ENDPOINT_STATES = ("idle", "busy", "moving", "dark", "quarantined", "unreachable")
@@ -57,16 +61,25 @@ async def get_metrics(request: Request, _: CallerOf) -> Response:
 
 
 async def _moment(queries: Queries) -> Moment:
+    health, jobs = await queries.health(), await queries.jobs()
     return Moment(
-        health=await queries.health(),
-        jobs=await queries.jobs(),
+        health=health,
+        jobs=jobs,
         endpoints=await queries.endpoints(),
         aggregators=await queries.aggregators(),
         switches=await queries.switches(),
         power=await queries.power(),
         usage=queries.usage_totals(),
         collectives=queries.collectives(),
+        survived=_survival(queries),
     )
+
+
+def _survival(queries: Queries) -> Survival | None:
+    try:
+        return queries.survival()
+    except ServiceError:  # a controller that keeps no checkpoints
+        return None
 
 
 class Moment(Collector):
@@ -83,6 +96,7 @@ class Moment(Collector):
         power: list[PortPowerView],
         usage: Mapping[str, UsageSumsView],
         collectives: Mapping[str, Mapping[Bucket, BucketSums]],
+        survived: Survival | None,
     ) -> None:
         self._health = health
         self._jobs = jobs
@@ -92,6 +106,7 @@ class Moment(Collector):
         self._power = power
         self._usage = usage
         self._collectives = collectives
+        self._survived = survived
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family."""
@@ -99,6 +114,11 @@ class Moment(Collector):
         yield from self._of_jobs()
         yield from self._of_endpoints()
         yield from self._of_devices()
+        yield from of_spares(self._jobs)
+        if self._survived is not None:
+            checkpoints, recoveries = self._survived
+            yield from of_checkpoints(checkpoints)
+            yield from of_recoveries(recoveries)
 
     def _controller(self) -> Iterator[Metric]:
         health = self._health

@@ -22,6 +22,7 @@ from tests.unit.controller.api.fake_service import FakeService
 VERBS = [
     *("submit", "get", "describe", "logs", "cancel", "pause", "resume", "wait", "plan", "apply"),
     *("defrag", "top", "demo", "controller", "agent", "schema", "doctor", "version"),
+    *("checkpoints", "recoveries", "drain", "undrain"),
     *("testbed", "ocs", "attach", "detach", "abort", "repair", "quarantine", "simulate"),
 ]
 

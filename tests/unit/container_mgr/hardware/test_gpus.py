@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from container_mgr.hardware import nvml
 from container_mgr.hardware.gpus import Gpus, Slot, unfit_reason
+from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nvml import Reading
+from container_mgr.values import ServedEndpoint, ServerFacts
 from tests.nvml import mock
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -107,6 +110,7 @@ def test_a_broken_gpu_affects_no_other(
 
     until(later)
     assert word in gpus.why_unfit(A)
+    assert gpus.why_unfit(A).count(word) == 1, "it says it once"
     until(lambda: not gpus.why_unfit(B) and gpus.reading(B) is not None)
     mock.behave(behaviour, {A: "ok", B: "ok"})
     until(lambda: not gpus.why_unfit(A))
@@ -140,6 +144,40 @@ def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
     until(one.settled)
     one.stop()
     assert "none.so" in one.why_unfit(A)
+
+
+async def test_the_word_on_a_ranks_end_comes_with_a_newer_one_on_its_gpu(behaviour: Path) -> None:
+    one = Gpus([A, B], library=mock.library(), interval_s=3600.0)
+    served = {"gpu0": ServedEndpoint("gpu0", "nic0", A), "gpu1": ServedEndpoint("gpu1", "nic1", B)}
+    inventory = Inventory(served, ServerFacts(4, 8 << 30), gpus=one)
+    one.start()
+    until(one.settled)
+    mock.behave(behaviour, {A: "lost", B: "ok"})
+    assert all(health.ok for health in inventory.health({})), "nobody has looked since"
+    await inventory.look_after({"gpu0": "c0", "gpu1": "c1"})
+    assert [health.ok for health in inventory.health({})] == [False, True]
+    mock.behave(behaviour, {A: "ok", B: "lost"})
+    await inventory.look_after({"gpu0": "c0", "gpu1": "c1"})
+    assert [health.ok for health in inventory.health({})] == [False, True], "one look for each end"
+    await inventory.look_after({"gpu0": "c2", "gpu1": "c1"})
+    assert [health.ok for health in inventory.health({})] == [True, True]
+    one.stop()
+
+
+async def test_a_gpu_that_hangs_does_not_hold_up_the_word_on_its_ranks_end(
+    behaviour: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("container_mgr.hardware.inventory.LOOK_S", 0.05)
+    one = Gpus([A], library=mock.library(), interval_s=3600.0)
+    inventory = Inventory(
+        {"gpu0": ServedEndpoint("gpu0", "nic0", A)}, ServerFacts(4, 8 << 30), gpus=one
+    )
+    one.start()
+    until(one.settled)
+    mock.behave(behaviour, {A: "hang"})
+    async with asyncio.timeout(30):
+        await inventory.look_after({"gpu0": "c0"})
+    one.stop()
 
 
 def test_indices_are_nvmls(gpus: Gpus) -> None:

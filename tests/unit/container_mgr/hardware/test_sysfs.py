@@ -106,7 +106,11 @@ def test_an_endpoints_nic_attaches_as_configured() -> None:
     inventory = Inventory(served, FACTS)
     assert inventory.attach("gpu0") is Attach.MACVLAN
     assert inventory.attach("gpu1") is Attach.MOVE
-    assert inventory.health() == [Health("gpu0")]
+    assert inventory.health({}) == [Health("gpu0")]
+    assert inventory.health({"gpu0": False, "gpu5": True}) == [
+        Health("gpu0", carrier=False),
+        Health("gpu5", carrier=True),
+    ]
 
 
 def test_the_disk_of_a_directory_is_the_whole_disk(tmp_path: Path) -> None:

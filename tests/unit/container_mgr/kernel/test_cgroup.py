@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from container_mgr.kernel.cgroup import locate
+from container_mgr.kernel.cgroup import freezer_hierarchies, locate
 
 
 def proc(tmp_path: Path, cgroup: str, mountinfo: str) -> Path:
@@ -71,3 +71,18 @@ def test_version_2(tmp_path: Path) -> None:
 def test_a_process_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cgroup"):
         locate(42, tmp_path)
+
+
+def test_hierarchies_with_a_freezer(tmp_path: Path) -> None:
+    base = proc(
+        tmp_path,
+        "0::/\n",
+        "30 25 0:26 /docker /chroot/freezer rw - cgroup cgroup rw,freezer\n"
+        "31 25 0:26 / /sys/fs/cgroup/freezer rw,nosuid - cgroup cgroup rw,freezer\n"
+        "32 25 0:26 / /later/freezer rw - cgroup cgroup rw,freezer\n"
+        "33 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+        "34 25 0:28 / /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n"
+        "35 25 0:28 /x /seen rw - cgroup2 cgroup2 rw\n",
+    )
+    found = [(1, Path("/sys/fs/cgroup/freezer")), (2, Path("/seen"))]
+    assert freezer_hierarchies(base) == found

@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from checkpoints.ledger import Key
 from container_mgr.ranks import policy
 from container_mgr.values import (
     AgentError,
     NicSpec,
+    RankCheckpoint,
     RankKey,
     RankLimits,
     RankSpec,
     ServedEndpoint,
     ServerFacts,
+    Where,
 )
 
 GOOD = RankSpec(
@@ -91,6 +94,68 @@ def test_an_endpoint_that_is_not_served() -> None:
     with pytest.raises(AgentError) as refused:
         policy.check(replace(GOOD, endpoint="gpu9"), SERVED, FACTS)
     assert refused.value.code == "not_found"
+
+
+CHECKPOINT = RankCheckpoint(
+    folder="red.0123abcd",
+    ranks=2,
+    rule="marker: done",
+    where=Where.MEMORY,
+    size_bytes=1 << 30,
+    key=b"\xaaK" * 16,
+    resumed=Key(10, 6),
+)
+
+
+def test_a_rank_with_checkpoints_passes() -> None:
+    policy.check(replace(GOOD, checkpoint=CHECKPOINT), SERVED, FACTS)
+    policy.check(replace(GOOD, checkpoint=replace(CHECKPOINT, resumed=None)), SERVED, FACTS)
+    on_disk = replace(CHECKPOINT, where=Where.DISK, size_bytes=1 << 50)
+    policy.check(replace(GOOD, checkpoint=on_disk), SERVED, FACTS)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        replace(CHECKPOINT, folder=""),
+        replace(CHECKPOINT, folder="red"),
+        replace(CHECKPOINT, folder="../red.0123abcd"),
+        replace(CHECKPOINT, folder="red.0123abcd\n"),
+        replace(CHECKPOINT, folder="red.0123ABCD"),
+        replace(CHECKPOINT, ranks=0),
+        replace(CHECKPOINT, ranks=65_537),
+        replace(CHECKPOINT, rule=""),
+        replace(CHECKPOINT, rule="marker: a/b"),
+        replace(CHECKPOINT, rule="dcp: x"),
+        replace(CHECKPOINT, size_bytes=0),
+        replace(CHECKPOINT, size_bytes=(16 << 30) + 1),
+        replace(CHECKPOINT, where=Where.DISK, size_bytes=2**53 + 1),
+        replace(CHECKPOINT, key=b""),
+        replace(CHECKPOINT, key=CHECKPOINT.key[1:]),
+        replace(CHECKPOINT, key=CHECKPOINT.key + b"\0"),
+        replace(CHECKPOINT, resumed=Key(2**63, 1)),
+        replace(CHECKPOINT, resumed=Key(1, 2**63)),
+    ],
+)
+def test_checkpoints_that_cannot_be_are_refused(bad: RankCheckpoint) -> None:
+    with pytest.raises(AgentError) as refused:
+        policy.check(replace(GOOD, checkpoint=bad), SERVED, FACTS)
+    assert refused.value.code == "invalid"
+    assert "xaaK" not in repr(refused.value)
+
+
+def test_a_rank_is_one_of_those_that_have_checkpoints() -> None:
+    third = replace(GOOD, key=RankKey("red", 2, 7), checkpoint=CHECKPOINT)
+    with pytest.raises(AgentError) as refused:
+        policy.check(third, SERVED, FACTS)
+    assert "rank 2" in str(refused.value)
+
+
+def test_the_key_of_checkpoints_is_in_no_text_of_a_rank() -> None:
+    spec = replace(GOOD, checkpoint=CHECKPOINT)
+    for text in (repr(spec), repr(spec.labels("srv0", 1)), spec.digest()):
+        assert "xaaK" not in text
+        assert CHECKPOINT.key.hex() not in text
 
 
 def test_another_endpoints_nic_or_gpu() -> None:

@@ -228,6 +228,20 @@ async def test_recovery_takes_over_running_ranks_and_frees_other_nics(
     assert await states(rig) == {0: RankState.RUNNING}
 
 
+async def test_an_agent_that_restarts_sends_nothing_in_a_frozen_jobs_networks(
+    rig: AgentRig,
+) -> None:
+    other = rig.spec(1, *SLEEP)
+    await rig.engine.start([rig.spec(0, *SLEEP), replace(other, job="blue")], 60)
+    await rig.engine.freeze("red")
+    await rig.ranks.close()
+    rig.transfers.paused.clear()
+    await rig.ranks.recover()
+    assert rig.transfers.paused == {"red"}
+    await rig.engine.thaw("red")
+    assert rig.transfers.paused == set()
+
+
 async def test_a_rank_that_ends_before_it_gets_its_nic_is_reported_as_ended(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +315,23 @@ async def test_an_image_with_a_pipe_in_its_sysfs_blocks_nothing(rig: AgentRig) -
     rig.ranks.sample()
     assert held_up.is_alive()
     held_up.cancel()
+
+
+async def test_observe_tells_the_carriers_of_running_ranks(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
+    assert rig.engine.carriers() == {}, "no NIC is there yet"
+    files = []
+    for number in (0, 1):
+        nic = status_files(rig, number).parents[1] / "sys" / "class" / "net" / "e0"
+        nic.mkdir(parents=True)
+        files.append(nic / "carrier")
+    files[0].write_text("1\n")
+    files[1].write_text("0\n")
+    await rig.engine.observe()
+    assert rig.engine.carriers() == {"gpu0": True, "gpu1": False}
+    files[1].unlink()
+    await rig.engine.observe()
+    assert rig.engine.carriers() == {"gpu0": True}, "what cannot be read is not known"
 
 
 async def test_other_accounts_cannot_access_the_agents_files(rig: AgentRig, tmp_path: Path) -> None:

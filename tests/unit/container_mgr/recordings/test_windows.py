@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from container_mgr.recordings import recordings, xspace
 from container_mgr.recordings.asking import AskError, Failure
+from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.recordings import MARK, Recordings
 from container_mgr.recordings.xspace import Profile
 from container_mgr.rpc import messages
@@ -18,6 +19,7 @@ from tests.unit.container_mgr.recordings.parts import FakeRank
 from tests.unit.container_mgr.recordings.profiles import BEGAN_AT, made
 
 PORT = 12345
+STEPS = Bursts(window_s=5.0, bursts=10, period_s=0.5)
 WINDOW = xspace.read(made(*[("a:CollectiveReduceV2", at, at + 20) for at in range(0, 2000, 100)]))
 
 
@@ -51,12 +53,26 @@ class World:
             raise AskError(self.answer)
         return self.answer
 
-    def rank(self, number: int = 0, port: int = PORT, record: Record = Record.FULL) -> FakeRank:
+    def rank(
+        self,
+        number: int = 0,
+        port: int = PORT,
+        record: Record = Record.FULL,
+        *,
+        steps: bool = True,
+    ) -> FakeRank:
         key = RankKey("red", number, 1)
         one = FakeRank(self.proc, key, record=record, profiler_port=port)
         self.ranks.append(one)
         self.kept.begin(one.container)
+        if steps:
+            self.steps()
         return one
+
+    def steps(self) -> None:
+        """Let the NICs of all ranks have shown steps."""
+        for watched in self.kept._watched.values():
+            watched.wire = STEPS
 
     def state(self) -> tuple[str, int]:
         (found,) = self.kept.of()
@@ -171,3 +187,18 @@ async def test_a_process_that_cannot_start_is_no_failure_of_the_rank(world: Worl
     world.meanwhile = lambda: None
     await world.kept.ask()
     assert world.state() == ("recording", 20)
+
+
+async def test_a_rank_is_not_asked_before_it_makes_steps(world: World) -> None:
+    """TensorFlow that is profiled while it starts corrupts its heap and aborts later."""
+    world.rank(steps=False)
+    await world.kept.ask()
+    assert world.asked == []
+    (found,) = world.kept.of()
+    assert found.read.reason == "its NIC has shown no steps yet: its profiler is not asked before"
+    world.steps()
+    await world.kept.ask()
+    await world.kept.read()
+    assert len(world.asked) == 1
+    (found,) = world.kept.of()
+    assert (found.read.state, found.read.reason) == ("recording", "")

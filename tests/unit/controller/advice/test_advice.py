@@ -13,7 +13,7 @@ from controller.api.scope.scoped import ScopedCommands, ScopedQueries
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role
 from controller.plans import automatic
-from controller.schema.advice import WhatIfRequest
+from controller.schema.insight.advice import WhatIfRequest
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.records import JobVolume
 from tests.unit.controller.advice.test_predictions import TOGETHER, started

@@ -13,9 +13,9 @@ from controller.advice import desk
 from controller.base.errors import ServiceError
 from controller.measurements import runner
 from controller.plans import automatic
-from controller.schema.advice import PredictionView
+from controller.schema.insight.advice import PredictionView
+from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import JobRequest
-from controller.schema.measurements import MeasurementView
 from controller.schema.plans import PlanRequest, PlanView
 from controller.service import service
 from measure.compare.kind import COMPARE

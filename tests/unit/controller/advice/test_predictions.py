@@ -10,7 +10,7 @@ import pytest
 from controller.advice import desk
 from controller.base.errors import ServiceError
 from controller.plans import automatic
-from controller.schema.advice import WhatIfRequest
+from controller.schema.insight.advice import WhatIfRequest
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.state.kept.predictions import KEPT_PREDICTIONS, PredictionRecord
 from controller.telemetry.steps import SETTLED_AFTER

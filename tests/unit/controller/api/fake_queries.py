@@ -9,8 +9,7 @@ from typing import Protocol
 from controller.base.errors import ServiceError
 from controller.comms.ledger import Bucket, BucketSums
 from controller.people.authz import Owned
-from controller.schema.advice import AdviceView, FindingView, PredictionView, RangeView
-from controller.schema.comms import CommsRowView, CommsView, RankCommsView
+from controller.schema.checkpoints import DrainView
 from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
@@ -26,6 +25,9 @@ from controller.schema.fabric import (
     UplinkView,
 )
 from controller.schema.images import ImageView, PreparationView
+from controller.schema.insight.advice import AdviceView, FindingView, PredictionView, RangeView
+from controller.schema.insight.comms import CommsRowView, CommsView, RankCommsView
+from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
 from controller.schema.live import (
     DeviceHealthView,
@@ -40,12 +42,13 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.measurements import MeasurementView
 from controller.schema.plans import Allocation, QuarantineView, TransactionView
 from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
+from tests.unit.controller.api.fake_engine import EngineQueries
 from tests.unit.controller.api.fake_plans import STARTED_AT
+from tests.unit.controller.api.fake_survival import SurvivalQueries
 
 SIZE = 6
 
@@ -112,12 +115,17 @@ class FakeState(Protocol):
     endless_logs: bool
     feed: Feed
     volumes: list[VolumeView]
+    dropped: dict[str, set[int]]
+    verified: list[tuple[str, int | None]]
+    drained: dict[str, DrainView]
+
+    refuse: dict[str, ServiceError]
 
     async def enter(self, operation: str) -> None:
         """Fail or wait as the test has ordered."""
 
 
-class FakeQueries:
+class FakeQueries(SurvivalQueries, EngineQueries):
     """Reads the fake state."""
 
     def __init__(self, state: FakeState) -> None:

@@ -8,18 +8,19 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
-from controller.schema.advice import RangeView, WhatIfRequest, WhatIfView
+from controller.schema.checkpoints import DrainView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView
 from controller.schema.images import PreparationView, PrepareRequest, ServerPullView
-from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
-from controller.schema.live import LogLineView
-from controller.schema.measurements import (
+from controller.schema.insight.advice import RangeView, WhatIfRequest, WhatIfView
+from controller.schema.insight.measurements import (
     MeasurementImport,
     MeasurementRequest,
     MeasurementState,
     MeasurementView,
 )
+from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
+from controller.schema.live import LogLineView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -33,8 +34,10 @@ from controller.schema.plans import (
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
+from tests.unit.controller.api.fake_engine import EngineCommands
 from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
 from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
+from tests.unit.controller.api.fake_survival import SurvivalCommands
 
 
 class FakeService:
@@ -78,6 +81,10 @@ class FakeService:
         self.feed = Feed()
         self.volumes = list(VOLUMES)
         self.removed: list[tuple[str, str, str | None, bool]] = []
+        self.dropped: dict[str, set[int]] = {}
+        """Steps that were dropped, by job."""
+        self.verified: list[tuple[str, int | None]] = []
+        self.drained: dict[str, DrainView] = {}
         self.queries = FakeQueries(self)
         self.commands = FakeCommands(self)
         self.jobs: dict[str, JobView] = {}
@@ -148,7 +155,7 @@ class FakeService:
         self.feed.close()
 
 
-class FakeCommands:
+class FakeCommands(SurvivalCommands, EngineCommands):
     """Changes the fake state."""
 
     def __init__(self, state: FakeService) -> None:

@@ -65,7 +65,7 @@ async def people_site(directory: Path, rate_limit: RateLimit | None = None) -> A
         await accounts.put_project(Project(project))
     secrets = {}
     for role in Role:
-        if role in (Role.ADMIN, Role.OPERATOR):
+        if role in (Role.ADMIN, Role.OPERATOR, Role.ENGINE):
             _, secrets[role.value] = await accounts.create(role.value, role)
             continue
         for project in ("alpha", "beta"):

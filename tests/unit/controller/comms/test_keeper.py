@@ -12,7 +12,7 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.comms import keeper
 from controller.devices.engine import Record, Recording
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 from controller.schema.jobs import JobRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.measure.comms.parts import recording

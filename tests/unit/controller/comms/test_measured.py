@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.writes import PutMeasurement
 from measure.kinds import Fabric

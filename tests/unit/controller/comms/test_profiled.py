@@ -18,7 +18,7 @@ from controller.comms.ledger import advance
 from controller.comms.views import view_of
 from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import Record, Recording
-from controller.schema.comms import CommsView
+from controller.schema.insight.comms import CommsView
 from protos import agent_pb2 as pb
 from tests.unit.container_mgr.recordings.profiles import BEGAN_AT, made
 from tests.unit.controller.comms.test_ledger import JOB

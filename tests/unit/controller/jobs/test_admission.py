@@ -47,6 +47,7 @@ def test_the_agents_schema_has_exactly_these_fields() -> None:
             "secrets",
             "record",
             "probe",
+            "checkpoint",
         ),
     }
     assert set(pb.Nic.DESCRIPTOR.fields_by_name) == {

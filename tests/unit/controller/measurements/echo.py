@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controller.schema.measurements import MeasurementRequest, MeasurementView
+from controller.schema.insight.measurements import MeasurementRequest, MeasurementView
 from controller.service.service import Service
 from measure.envelope import Body, Json, Row, Tool
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.measurements import runner
+from controller.schema.insight.measurements import MeasurementImport
 from controller.schema.jobs import JobRequest
-from controller.schema.measurements import MeasurementImport
 from controller.schema.plans import AttachRequest
 from controller.service import service
 from tests.unit.controller.measurements.echo import Echo, MeasuringRack, environment

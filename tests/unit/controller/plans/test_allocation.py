@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.base.errors import ServiceError
-from controller.schema.plans import AllocatedJob, Allocation
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AllocatedJob, Allocation, AttachRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
@@ -128,3 +129,24 @@ async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.Monkey
     assert moving[0].circuits.make[0].endpoint == "gpu0"  # type: ignore[union-attr]
     assert moving[-1].state == "committed"  # type: ignore[union-attr]
     await frames.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_move_that_brings_copies_together_is_made_with_a_warning(rack: Rack) -> None:
+    kept = {"local": {"size_bytes": 2**30}, "copies": {"apart": "aggregator"}}
+    asked = {"count": 2, "command": ["x"], "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
+    await rack.service.commands.submit(JobRequest.model_validate({"name": "red", **asked}))
+    await rack.state("red", "running")
+    await submit(rack, "blue", 1, endpoints=["gpu1"])  # keeps no copies
+    await rack.state("blue", "running")
+    homes = (await rack.service.queries.allocation()).homes
+    there = homes["gpu4"]
+    assert there is not None and homes["gpu0"] != there
+    said = f"2 endpoints of job red will be under {there}: with more than 1, not all of its"
+    wanted = Allocation(site="paper", homes={"gpu0": there})
+    found = await rack.service.commands.bring_back(wanted, dry_run=True, wait_s=0)
+    assert [warning[: len(said)] for warning in found.warnings] == [said]
+    other = Allocation(site="paper", homes={"gpu1": there})
+    assert not (await rack.service.commands.bring_back(other, dry_run=True, wait_s=0)).warnings
+    await rack.service.commands.attach("gpu5", AttachRequest(aggregator=None), 60)  # a port
+    moved = await rack.service.commands.attach("gpu0", AttachRequest(aggregator=there), 60)
+    assert (moved.state, moved.warnings) == ("committed", found.warnings)

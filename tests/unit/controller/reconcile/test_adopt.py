@@ -181,6 +181,19 @@ async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(r
     await rack.until(lambda: "gpu0" in rack.aggregators.light())
 
 
+async def test_an_endpoint_without_a_port_does_not_hold_up_others(rack: Rack) -> None:
+    """Others have taken the last ports of gpu2's home, so gpu2 stays dark."""
+    commands, adopter = rack.service.commands, rack.service._adopter
+    await commands.attach("gpu2", AttachRequest(aggregator=None), wait_s=60)
+    for taker in ("gpu0", "gpu1"):
+        await commands.attach(taker, AttachRequest(aggregator="as1"), wait_s=60)
+    await commands.attach("gpu4", AttachRequest(aggregator=None), wait_s=60)
+    adopter._wanted.update({"gpu2": "as1", "gpu4": "as0"})
+    await rack.until(lambda: "gpu4" in rack.aggregators.light())
+    await rack.until(lambda: not adopter._wanted)
+    assert "gpu2" not in rack.aggregators.light()
+
+
 async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
     rack: Rack, tmp_path: Path
 ) -> None:

@@ -61,7 +61,16 @@ def test_a_stall_takes_twice_the_jobs_own_longest_pause() -> None:
 
 
 def test_unknown_rates_are_not_judged() -> None:
-    assert watch([SENDING] * 3 + [[None, 0.0, 0.0, 0.0]] * 30) == [None] * 33
+    assert watch([SENDING] * 3 + [[None] * 4] * 30) == [None] * 33
+    assert watch([SENDING] * 3 + [[None, 0.0, 1e8, 0.0]] * 30) == [None] * 33
+    assert watch([[None, 1e8, 0.0, 0.0]] * 3 + [[None, 0.0, 0.0, 0.0]] * 30) == [None] * 33
+
+
+def test_a_lost_aggregator_hides_no_stall_of_the_other_ranks() -> None:
+    """Its ranks' rates are not known; the others wait for them, and the job stands still."""
+    found = watch([SENDING] * 5 + [[None, None, 0.0, 900.0]] * 12)
+    assert found[:10] == [None] * 10
+    assert found[10] == Stall(rank=None, silent_s=6.0)
 
 
 @given(st.lists(st.lists(st.floats(0, 1e9), min_size=2, max_size=5), max_size=40))

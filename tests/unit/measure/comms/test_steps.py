@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +148,17 @@ def test_bursts_stand_in_for_calls() -> None:
     assert (found.step_s, found.comm_s, found.exposed_s) == (0.5, 0.2, 0.2)
     assert found.bytes_per_step == pytest.approx(1e6 * PAYLOAD / 1.5)
     assert (found.source, found.spread) == ("wire", 0.02)
+
+
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_a_rank_that_pauses_within_its_steps_is_not_believed(others: int) -> None:
+    half = replace(WIRE, period_s=0.275, burst_s=0.1, sent_bytes=5e5)
+    whole = [recording([], rank=k + 1, wire=WIRE) for k in range(others)]
+    recordings = [recording([], rank=0, wire=half), *whole]
+    assert {one.rank for one in overlaps(recordings, 4)} == set(range(1, others + 1))
+    found = facts(recordings, 4)
+    assert found is not None and found.step_s == WIRE.period_s
+    assert {one.rank for one in overlaps(recordings[:1], 4)} == {0}, "nobody disagrees"
 
 
 def test_calls_without_ends_take_their_time_from_the_wire() -> None:

@@ -14,12 +14,16 @@ from scheduler.model import (
     Locality,
     Placement,
     Request,
+    Spread,
+    SpreadBy,
     Wait,
 )
 from scheduler.occupancy import check
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.regroup import make_room
+from scheduler.regroup.one_job import consolidate
+from tests.unit.scheduler import brute
 from tests.unit.scheduler.racks import crowded, fabrics, scattered
 
 QUICK = Limits(time_limit_s=2.0)
@@ -47,6 +51,43 @@ def test_a_plan_makes_the_job_fit_and_scatters_no_other(fabric: Fabric, count: i
     for job in fabric.jobs:
         assert not (job.pinned and touched & set(job.endpoints))
     assert not touched & fabric.unavailable
+
+
+@settings(max_examples=40)
+@given(
+    fabric=st.one_of(fabrics(), crowded()),
+    count=st.integers(2, 4),
+    spread=st.builds(Spread, st.sampled_from(SpreadBy), st.integers(1, 2)),
+)
+def test_room_is_made_for_a_job_that_must_be_apart(
+    fabric: Fabric, count: int, spread: Spread
+) -> None:
+    request = Request("new", count, Locality.STRICT, spread=spread)
+    index = FabricIndex(fabric)
+    estimated = make_room.estimate(index, request, lambda name: True)
+    if estimated is not None:
+        homes = brute.homes_now(fabric) | {m.endpoint: m.target for m in estimated.moves}
+        assert brute.fits(fabric, homes)
+        assert brute.apart(fabric, homes)
+    plan = make_room.make_room(fabric, request, QUICK)
+    if plan is not None:
+        assert brute.apart(fabric, dict(plan.homes_after))
+        assert isinstance(place(replace(fabric, homes=plan.homes_after), request), Placement)
+
+
+@settings(max_examples=60)
+@given(fabrics() | crowded())
+def test_a_quick_step_keeps_jobs_apart(fabric: Fabric) -> None:
+    index = FabricIndex(fabric)
+    for job in fabric.jobs:
+        found = consolidate(index, job.name, lambda name: True)
+        if found is None or job.pinned:
+            continue
+        homes = brute.homes_now(fabric) | {m.endpoint: m.target for m in found.moves}
+        assert brute.fits(fabric, homes)
+        assert brute.apart(fabric, homes)
+        if None not in homes.values():
+            assert brute.places(job, homes) == brute.least(fabric, job)
 
 
 @settings(max_examples=40)

@@ -173,6 +173,7 @@ def test_every_plan_is_sound(fabric: Fabric, limits: Limits) -> None:
     before = all_homes(fabric)
     later = applied(fabric, made)
     check(later)  # ports of every aggregator and switch
+    assert brute.apart(fabric, dict(made.homes_after))
     owner = {name: job for job in fabric.jobs for name in job.endpoints}
     moved = {m.endpoint: m for m in made.moves}
     assert list(made.homes_after) == [e.name for e in fabric.site.endpoints]
@@ -218,6 +219,7 @@ def test_small_plans_are_the_optimum(fabric: Fabric, limits: Limits, only: int) 
     assert made.optimal
     best = brute.optimum(fabric, limits)
     after = dict(made.homes_after)
+    assert brute.apart(fabric, after)
     jobs = [j for j in fabric.jobs if limits.only_job in (None, j.name)]
     weight = {j.name: j.weight if limits.only_job is None else 1.0 for j in jobs}
     excess = sum(weight[j.name] * (brute.places(j, after) - brute.least(fabric, j)) for j in jobs)

@@ -11,6 +11,7 @@ const ICONS = {
   measurements: "M3 16 16 3l5 5L8 21zM7 12l2 2M10 9l3 3M13 6l2 2",
   events: "M12 4a6 6 0 0 1 6 6v4l2 3H4l2-3v-4a6 6 0 0 1 6-6zM10 20h4",
   objects: "M4 5h7v6H4zM13 5h7v6h-7zM4 13h7v6H4zM13 13h7v6h-7z",
+  engine: "M4 8h16v8H4zM8 4v4M16 4v4M8 16v4M16 16v4M8 12h.01M12 12h.01M16 12h.01",
   usage: "M5 20V11M12 20V4M19 20v-6M3 20h18",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.4 1.4M17.6 17.6 19 19M19 5l-1.4 1.4M6.4 17.6 5 19",
   moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5z",
@@ -38,7 +39,7 @@ export const jobLink = (looks, job) =>
 
 const TONES = {
   running: "good", committed: "good", completed: "good", ok: "good", connected: "good", tuned: "good",
-  pending: "quiet", starting: "busy", pausing: "busy", paused: "warn", moving: "busy", rolling_back: "warn",
+  pending: "quiet", waiting: "quiet", starting: "busy", pausing: "busy", paused: "warn", moving: "busy", rolling_back: "warn",
   failed: "bad", cancelled: "quiet", rolled_back: "warn", quarantined: "bad", unreachable: "bad", dark: "warn",
   error: "bad", warning: "warn", info: "quiet", degraded: "warn", idle: "quiet", busy: "good", away: "bad",
 };

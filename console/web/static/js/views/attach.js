@@ -1,9 +1,9 @@
 // Moving one endpoint's light by hand: to another aggregator, or to none.
 
-import { part, post } from "../api.js";
-import { confirm } from "../ui/dialog.js";
-import { h, keep } from "../ui/dom.js";
-import { button } from "../ui/parts.js";
+import { part, post, rehearse } from "../api.js";
+import { attempt, confirm } from "../ui/dialog.js";
+import { h, keep, renew } from "../ui/dom.js";
+import { badge, button } from "../ui/parts.js";
 
 const DARK = "";
 
@@ -18,12 +18,20 @@ export const whyNotTo = (e, a) =>
 /** Ask, then move the endpoint `name` to an aggregator, or to none (null). */
 export function askMove(app, name, to) {
   const e = app.data.find("endpoints", name);
+  const warnings = h("div", { role: "status" });
+  if (e?.job) warn(app, name, to, warnings);
   confirm(
     to ? `Move ${name} to ${to}?` : `Darken ${name}?`,
-    h("p", {}, e?.job ? `Job ${e.job} is interrupted for the dark time, and may end up spread.` : "It is idle: no job is affected."),
+    [h("p", {}, e?.job ? `Job ${e.job} is interrupted for the dark time, and may end up spread.` : "It is idle: no job is affected."), warnings],
     to ? "Move" : "Darken",
     async () => app.started(await post(`/endpoints/${part(name)}/attachment`, { aggregator: to })),
   );
+}
+
+/** Say in the open question what the move makes worse; the move itself says why it is refused. */
+async function warn(app, name, to, there) {
+  const found = await attempt(() => rehearse("/allocation", { site: app.data.site.name, homes: { [name]: to } }));
+  renew(there, (found?.warnings ?? []).map((text) => h("p", {}, badge("warning", "warn"), ` ${text}`)));
 }
 
 /** A field and a button that move an endpoint; updates keep the choice. */

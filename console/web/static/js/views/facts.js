@@ -3,6 +3,7 @@
 import { part, remove } from "../api.js";
 import { nameOf } from "../data.js";
 import { Suppose } from "../advice/suppose.js";
+import { Drainer } from "../survival/drain.js";
 import { Mover } from "./attach.js";
 import { gpuFacts } from "./gpu.js";
 import { confirm } from "../ui/dialog.js";
@@ -134,6 +135,7 @@ export class Facts {
   #mover;
   #lead;
   #suppose;
+  #drainer;
   #events = h("section", {});
 
   constructor(app) {
@@ -141,7 +143,8 @@ export class Facts {
     this.#mover = new Mover(app);
     this.#lead = h("div", { class: "lead", hidden: true }, h("span", {}, "move to"), this.#mover.element);
     this.#suppose = new Suppose(app);
-    this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#suppose.element, this.#events);
+    this.#drainer = new Drainer(app);
+    this.element = h("div", { class: "stack" }, this.#list, this.#lead, this.#suppose.element, this.#drainer.element, this.#events);
   }
 
   /** Show one object; its lists must be loaded. */
@@ -156,6 +159,7 @@ export class Facts {
       this.#mover.show(item);
       this.#suppose.show(item);
     }
+    this.#drainer.show(known ? kind : "", name);
     const about = known ? `${SINGULAR[kind]}/${nameOf(kind, item)}` : "";
     const events = app.data.events.filter((event) => event.object === about).slice(-5).reverse();
     this.#events.hidden = !events.length;

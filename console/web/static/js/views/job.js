@@ -6,6 +6,8 @@ import { Predictions } from "../advice/predictions.js";
 import { WhatIf } from "../advice/whatif.js";
 import { get, part, post } from "../api.js";
 import { Communication } from "../comms/panel.js";
+import { Checkpoints } from "../survival/checkpoints.js";
+import { Recoveries } from "../survival/recoveries.js";
 import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, renew } from "../ui/dom.js";
 import { age, bytes, clock, moment, percent, plural, rate, seconds } from "../ui/format.js";
@@ -21,6 +23,24 @@ const LOG_LINES = 200;
 const CHART_RANKS = 16;
 
 const limits = (j) => [j.cpu && plural(j.cpu, "core"), j.memory_bytes && bytes(j.memory_bytes), j.io_bps && `${bytes(j.io_bps)}/s per disk`].filter(Boolean).join(", ");
+
+/** How a job's checkpoints are kept. */
+const keeps = (c) => [
+  c.complete,
+  `${bytes(c.local.size_bytes)} of ${c.local.where} a rank`,
+  `${plural(c.local.keep, "step")} kept`,
+  c.copies.scheme === "single" ? "no copies" : `${c.copies.scheme}, apart by ${c.copies.apart}`,
+  c.shared && `every ${c.shared.every}th to ${c.shared.store}`,
+].filter(Boolean).join(", ");
+
+/** What another engine says of its job, and what light did for it. */
+const engineFacts = (e) => [
+  [e.engine, `job ${e.id}${e.title ? `, ${e.title}` : ""}${e.attempt ? `, started anew ${plural(e.attempt, "time")}` : ""}`],
+  e.leaves && ["accepts", `at most ${plural(e.leaves, "aggregator")}`],
+  e.answered && ["light", e.answered],
+  !e.freezes && ["during a regroup", "runs on: its processes cannot be frozen"],
+  e.problems.length && ["not understood", e.problems.join("; ")],
+];
 
 export function job(app, _, name) {
   const { data } = app;
@@ -40,6 +60,8 @@ export function job(app, _, name) {
   const communication = new Communication(name);
   const findings = new Findings(app, name);
   const predictions = new Predictions(app, name);
+  const checkpoints = new Checkpoints(app, name);
+  const recoveries = new Recoveries(name);
   const whatIf = new WhatIf(app, name, () => predictions.start());
   const ranks = new Table({
     label: "Ranks",
@@ -67,6 +89,8 @@ export function job(app, _, name) {
       failed,
       charts,
       h("section", {}, h("h2", {}, "Ranks"), ranks.element),
+      recoveries.element,
+      checkpoints.element,
       h("section", { "aria-label": "Advice" }, h("h2", {}, "Advice"), findings.element),
       h("section", { "aria-label": "Communication" }, h("h2", {}, "Communication"), communication.element),
       h("section", { "aria-label": "What if" }, h("h2", {}, "What if"), whatIf.element, predictions.element),
@@ -88,7 +112,7 @@ export function job(app, _, name) {
     }
     const ended = Boolean(j.finished_at);
     const live = data.live.jobs.get(name) ?? j;
-    renew(title, h("a", { href: "#/jobs", class: "back" }, "Jobs"), h("h1", {}, jobMark(app.looks, name), name), badge(j.transaction ? "moving" : j.state));
+    renew(title, h("a", { href: "#/jobs", class: "back" }, "Jobs"), h("h1", {}, jobMark(app.looks, name), name), badge(j.transaction ? "moving" : j.state), j.recovery ? badge(`recovering: ${j.recovery}`, "busy") : "");
     renew(stats,
       tile("GPUs", String(j.count), j.project),
       tile("Spread", spreadBars(j.spread), j.endpoints.length ? (j.excess_span ? `${j.excess_span} aggregator${j.excess_span > 1 ? "s" : ""} too many` : "least possible") : ""),
@@ -98,8 +122,11 @@ export function job(app, _, name) {
       tile("Age", age((j.finished_at ?? Date.now() / 1000) - j.submitted_at), j.restarts ? `${j.restarts} restarts` : "no restarts"));
     ranks.items = j.ranks;
     whatIf.render(j);
+    checkpoints.render(j);
+    recoveries.render(j);
     renew(about, facts([
       j.reason && ["reason", j.reason],
+      ...(j.engine ? engineFacts(j.engine) : []),
       ["placement", `${j.locality}, ranks by ${j.rank_order}`],
       ["during a regroup", j.pinned ? "pinned: never moved" : `${j.policy}; moved ${plural(j.pauses, "time")} so far`],
       ["priority", String(j.priority)],
@@ -107,11 +134,16 @@ export function job(app, _, name) {
       j.time_limit_s && ["expected run time", `at most ${age(j.time_limit_s)}${j.time_limit_action === "end" ? "; then it is ended" : ""}`],
       Object.keys(j.secrets).length && ["secrets", Object.entries(j.secrets).map(([variable, name]) => `${variable}=${name}`).join(", ")],
       j.placement && ["least span", `${j.placement.span_reachable}, now ${j.placement.span}`],
+      j.checkpoint && ["checkpoints", keeps(j.checkpoint)],
+      (j.spares_asked || j.spares.length) && ["spares", `${j.spares.join(", ") || "none now"}, ${j.spares_needed ? "" : "if there are any, "}${j.spares_asked} asked for`],
+      j.on_loss === "shrink" && ["without a spare", `goes on with fewer ranks, at least ${j.at_least}`],
       limits(j) && ["limits per container", limits(j)],
       j.volumes.length && ["volumes", h("code", {}, j.volumes.map((v) => `${v.volume}:${v.path}${v.read_only ? ":ro" : ""}`).join(" "))],
-      ["image", h("code", {}, j.image)],
-      ["image digest", j.image_digest ? h("code", {}, j.image_digest) : "not known yet"],
-      ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
+      ...(j.engine ? [] : [
+        ["image", h("code", {}, j.image)],
+        ["image digest", j.image_digest ? h("code", {}, j.image_digest) : "not known yet"],
+        ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
+      ]),
       ["submitted", `${moment(j.submitted_at)}${j.user ? ` by ${j.user}` : ""}`],
       j.started_at && ["started", moment(j.started_at)],
       ended && ["ended", moment(j.finished_at)],
@@ -149,7 +181,7 @@ export function job(app, _, name) {
   }
 
   function showActions(j, ended) {
-    const not = app.mayNot("jobs:change", j.project);
+    const not = j.engine ? `it belongs to ${j.engine.engine}` : app.mayNot("jobs:change", j.project);
     const paused = j.state === "paused";
     const change = (verb) => attempt(() => post(`/jobs/${part(name)}/${verb}`).then(() => data.touch()));
     keep(actions, [j.state, Boolean(j.excess_span), not], () => [
@@ -212,7 +244,7 @@ export function job(app, _, name) {
     },
     destroy() {
       for (const one of [rates, busy, communication]) one.destroy();
-      for (const one of [findings, predictions]) one.stop();
+      for (const one of [findings, predictions, checkpoints, recoveries]) one.stop();
     },
   };
 }

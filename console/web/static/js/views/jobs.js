@@ -7,7 +7,8 @@ import { Table } from "../ui/table.js";
 import { submitDialog } from "./submit.js";
 
 const ENDED = new Set(["completed", "failed", "cancelled"]);
-const ORDER = { starting: 0, running: 0, pausing: 0, paused: 0, pending: 1 };
+const QUEUED = new Set(["pending", "waiting"]);
+const ORDER = { starting: 0, running: 0, pausing: 0, paused: 0, pending: 1, waiting: 1 };
 
 export function jobs(app) {
   const { data, looks } = app;
@@ -30,7 +31,7 @@ export function jobs(app) {
       { id: "spark", label: "2 min", value: () => "", hide: "medium", sign: (j) => `${data.live.time} ${j.name}`, cell: (j) => spark(data.sparks.get(j.name), looks.of(j.name).colour) },
       { id: "busy", label: "Busy", value: (j) => live(j).utilisation, hide: "small", cell: (j) => bar(live(j).utilisation, percent(live(j).utilisation)) },
       { id: "age", label: "Age", value: (j) => -j.submitted_at, right: true, hide: "compact", sign: (j) => age((j.finished_at ?? now()) - j.submitted_at), cell: (j) => age((j.finished_at ?? now()) - j.submitted_at) },
-      { id: "project", label: "Project", value: (j) => j.project, hide: "medium" },
+      { id: "project", label: "Project", value: (j) => (j.engine ? `${j.project} ${j.engine.title}` : j.project), hide: "medium" },
       { id: "reason", label: "Reason", value: (j) => reason(j), wrap: true },
     ],
   });
@@ -46,8 +47,8 @@ export function jobs(app) {
 
   const GROUPS = {
     all: () => true,
-    running: (j) => !ENDED.has(j.state) && j.state !== "pending",
-    queued: (j) => j.state === "pending",
+    running: (j) => !ENDED.has(j.state) && !QUEUED.has(j.state),
+    queued: (j) => QUEUED.has(j.state),
     ended: (j) => ENDED.has(j.state),
   };
 

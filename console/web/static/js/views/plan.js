@@ -46,7 +46,7 @@ export function plan(app, params) {
     offered = true;
     const option = (name, text) => h("option", { value: name, selected: name === chosen }, text);
     const holding = data.lists.jobs.filter((j) => j.endpoints.length && !j.finished_at).map((j) => j.name);
-    const waiting = data.lists.jobs.filter((j) => j.state === "pending").map((j) => j.name);
+    const waiting = data.lists.jobs.filter((j) => j.state === "pending" || j.state === "waiting").map((j) => j.name);
     const gone = chosen && ![...holding, ...waiting].includes(chosen) ? [chosen] : [];
     keep(jobField, [chosen, holding, waiting], () => [option("", "all jobs"), [...holding, ...gone].map((name) => option(name, name)), waiting.map((name) => option(name, `room for ${name}`))]);
   }

@@ -20,6 +20,24 @@ const RECORD = {
   full: "full: TensorFlow's profiler in windows, too",
   off: "off",
 };
+const RULE = {
+  rename: "files or folders that are moved into place when whole",
+  dcp: "PyTorch's distributed checkpoints (dcp)",
+  orbax: "Orbax",
+  keras: "BackupAndRestore of Keras",
+};
+const ON_LOSS = { wait: "wait for as many endpoints", shrink: "go on with fewer" };
+const WHERE = { memory: "memory", disk: "disk of its server" };
+const SCHEME = {
+  "": "partner; none for one rank",
+  partner: "partner: each part whole on another server",
+  xor: "xor: parities of sets of ranks",
+  single: "single: no copies",
+};
+const APART = { server: "another server", aggregator: "another server and aggregator" };
+const REPLICAS = { distinct: "each rank has its own part", identical: "any rank's part is the whole state" };
+/** Fields of the part that is closed at first. */
+const SELDOM = ["checkpoint_where", "checkpoint_scheme", "checkpoint_apart", "replicas", "at_least"];
 const GIB = 2 ** 30;
 const MB = 1e6;
 const POLICY = {
@@ -45,6 +63,16 @@ export function submitDialog(app) {
     time_limit_action: choice("time_limit_action", LIMIT),
     restart: choice("restart", RESTART),
     record: choice("record", RECORD),
+    checkpoint_size: h("input", { name: "checkpoint_size", type: "number", min: 0, step: "any", placeholder: "keep none" }),
+    checkpoint_rule: choice("checkpoint_rule", RULE),
+    checkpoint_store: h("input", { name: "checkpoint_store", placeholder: "none, or VOLUME:10 for every 10th", autocomplete: "off" }),
+    spares: h("input", { name: "spares", pattern: "[0-9]{1,2}\\??", placeholder: "none; 1? if there is one", autocomplete: "off" }),
+    on_loss: choice("on_loss", ON_LOSS),
+    checkpoint_where: choice("checkpoint_where", WHERE),
+    checkpoint_scheme: choice("checkpoint_scheme", SCHEME),
+    checkpoint_apart: choice("checkpoint_apart", APART),
+    replicas: choice("replicas", REPLICAS),
+    at_least: h("input", { name: "at_least", type: "number", min: 1, value: "1", required: true }),
     image: h("input", { name: "image", placeholder: "the site's default image", autocomplete: "off" }),
     cpu: limit("cpu"),
     memory: limit("memory"),
@@ -65,6 +93,16 @@ export function submitDialog(app) {
     time_limit_action: "At the end of that time",
     restart: "Restart when a rank dies",
     record: "Record its communication",
+    checkpoint_size: "Checkpoints of a rank, GiB",
+    checkpoint_rule: "Checkpoints are whole by",
+    checkpoint_store: "Store of checkpoints",
+    spares: "Spares",
+    on_loss: "Without a spare",
+    checkpoint_where: "They are in",
+    checkpoint_scheme: "Copies",
+    checkpoint_apart: "A copy is on",
+    replicas: "Parts of ranks",
+    at_least: "Ranks with which it goes on at least",
     image: "Image",
     cpu: "Cores per container, at most",
     memory: "Memory per container, GiB at most",
@@ -73,11 +111,13 @@ export function submitDialog(app) {
     volumes: "Volumes",
     command: "Command",
   };
+  const grid = (ids) => h("div", { class: "grid" }, ids.map((id) => h("label", { class: fields[id].rows ? "full" : null }, h("span", {}, labels[id]), fields[id])));
   const go = button("Submit", () => {}, { kind: "primary", type: "submit" });
   const form = h(
     "form",
     { class: "stack form", onsubmit: submit },
-    h("div", { class: "grid" }, Object.entries(fields).map(([id, field]) => h("label", { class: field.rows ? "full" : null }, h("span", {}, labels[id]), field))),
+    grid(Object.keys(fields).filter((id) => !SELDOM.includes(id))),
+    h("details", {}, h("summary", {}, "More about checkpoints"), grid(SELDOM)),
     trouble,
     h("footer", {}, button("Cancel", () => close()), go),
   );
@@ -99,6 +139,11 @@ export function submitDialog(app) {
       time_limit_action: fields.time_limit_action.value || null,
       restart: fields.restart.value,
       record: fields.record.value || null,
+      checkpoint: checkpoint(fields),
+      spares: Number(fields.spares.value.replace("?", "")),
+      spares_needed: !fields.spares.value.endsWith("?"),
+      on_loss: fields.on_loss.value,
+      at_least: Number(fields.at_least.value),
       image: fields.image.value.trim() || null,
       cpu: fields.cpu.value === "" ? null : Number(fields.cpu.value),
       memory_bytes: whole(fields.memory, GIB),
@@ -126,6 +171,19 @@ const lines = ({ value }) => value.split("\n").filter((line) => line !== "");
 function volume(text) {
   const [name, path = "", mode] = text.trim().split(":");
   return { volume: name, path, read_only: mode === "ro" ? true : mode === "rw" ? false : null };
+}
+
+/** How checkpoints are kept, null without space for them; the controller checks it. */
+function checkpoint(fields) {
+  if (fields.checkpoint_size.value === "") return null;
+  const [store, every] = fields.checkpoint_store.value.trim().split(":");
+  return {
+    complete: fields.checkpoint_rule.value,
+    local: { where: fields.checkpoint_where.value, size_bytes: whole(fields.checkpoint_size, GIB) },
+    copies: { scheme: fields.checkpoint_scheme.value || null, apart: fields.checkpoint_apart.value },
+    replicas: fields.replicas.value,
+    shared: store ? { store, ...(every === undefined ? {} : { every: Number(every) }) } : null,
+  };
 }
 
 /** A limit of one container; the controller checks it. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,34 @@ def test_a_failed_step_names_its_object_and_a_repetition_continues(root: Path) -
     (root / "etc/systemd").unlink()
     machine.perform(root, steps)
     assert (root / "etc/systemd/system/x.service").read_bytes() == b"[Unit]\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_what_is_mounted_in_a_folder_is_unmounted_before_its_removal(root: Path) -> None:
+    """Checkpoints in memory are mounts, also on each other; a disk keeps what it has."""
+    state = State("/var/lib/lightloom/checkpoints")
+    folder, disk = machine.place(root, state.path), root / "disk"
+    memory = folder / "red.0123abcd" / "gpu 0"
+    for path in (memory, folder / "disk", disk):
+        path.mkdir(parents=True)
+    (disk / "kept").touch()
+    for _ in range(2):
+        subprocess.run(["mount", "-t", "tmpfs", "ll-test", str(memory)], check=True)
+    (memory / "live").mkdir()
+    (memory / "live" / "step-1").write_bytes(b"x")
+    subprocess.run(["mount", "--bind", str(disk), str(folder / "disk")], check=True)
+    beside = root / "var/lib/lightloom/checkpoints-of-others"
+    beside.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "ll-test", str(beside)], check=True)
+    try:
+        with (memory / "live" / "step-1").open():  # a reader ends later
+            machine.perform(root, [Step(Action.REMOVED, state, state.path)])
+        assert not folder.exists()
+        assert (disk / "kept").exists()
+        assert os.path.ismount(beside)
+        assert machine.look(root, [state]).matches == {state.path: ()}
+    finally:
+        subprocess.run(["umount", str(beside)], check=True)
 
 
 def test_steps_without_a_change_do_nothing(root: Path) -> None:

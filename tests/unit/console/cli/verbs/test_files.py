@@ -168,7 +168,7 @@ def test_report_is_one_page_that_fetches_nothing(run: Run, tmp_path: Path) -> No
     assert not re.search(r"https?://|url\(|@import", text)
     assert "default-src 'none'" in text
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(drawings) == 6
+    assert len(drawings) == 7
     lines = [len(ET.fromstring(d).findall("polyline")) for d in drawings[:3]]  # noqa: S314 - our own
     assert lines == [1, 0, 1]  # the fake knows nothing of what was sent
     assert "event 1" in text

@@ -10,7 +10,7 @@ import pytest
 from console.cli.ask import complete
 from console.cli.verbs.insight import measure
 from controller.base.errors import ServiceError
-from controller.schema.measurements import MeasurementView, ProgressView
+from controller.schema.insight.measurements import MeasurementView, ProgressView
 from tests.unit.console import studied
 from tests.unit.console.cli.conftest import Run
 from tests.unit.controller.api.fake_service import FakeService

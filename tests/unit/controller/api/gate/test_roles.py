@@ -19,7 +19,7 @@ from controller.api.scope.scoped import ScopedQueries
 from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.images import PrepareRequest
-from controller.schema.measurements import MeasurementRequest
+from controller.schema.insight.measurements import MeasurementRequest
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, ResyncView
 from tests.unit.controller.api.apps import app_of
@@ -32,7 +32,10 @@ OPERATIONS = [
     for method, operation in item.items()
     if operation["operationId"] not in ("get_openapi", *PUBLIC, "stream_events")
 ]
-CALLERS = ["admin", "operator", "user-alpha", "user-beta", "viewer-alpha", "viewer-beta"]
+CALLERS = [
+    *("admin", "operator", "engine"),
+    *("user-alpha", "user-beta", "viewer-alpha", "viewer-beta"),
+]
 BODIES: dict[str, Any] = {
     "submit_job": {"count": 1, "project": "alpha", "name": "alpha-new"},
     "make_plan": {},
@@ -45,6 +48,7 @@ BODIES: dict[str, Any] = {
     "send_exec_input": {"seq": 1, "stdin": ""},
     "start_measurement": {"type": "links", "project": "alpha"},
     "import_measurement": {"type": "links", "tool": "osu", "text": "1"},
+    **{f"drain_{kind}": {} for kind in ("node", "aggregator", "switch")},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
 }
 PLAN = PlanRequest()
@@ -66,6 +70,17 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "resume_job": "alpha-red",
         "stream_job_logs": "alpha-red",
         "get_comms": "alpha-red",
+        "list_checkpoints": "alpha-red",
+        "get_checkpoint_advice": "alpha-red",
+        "verify_checkpoints": "alpha-red",
+        "drop_checkpoint": "alpha-red",
+        "list_job_recoveries": "alpha-red",
+        "drain_node": "s0",
+        "undrain_node": "s0",
+        "drain_aggregator": "as0",
+        "undrain_aggregator": "as0",
+        "drain_switch": "ocs0",
+        "undrain_switch": "ocs0",
         "prepare_exec": "alpha-red",
         "stream_exec": "alpha-red",
         "send_exec_input": "alpha-red",
@@ -96,6 +111,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         ident = (await site.service.commands.measure(wanted, "alice")).id
         if name == "remove_measurement":
             await site.service.commands.cancel_measurement(ident)
+    if name.startswith("undrain_"):
+        kind: Any = name.removeprefix("undrain_")
+        await site.service.commands.drain(kind, subjects[name], now=True)
     body = BODIES.get(name)
     if name == "apply_plan":
         body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
@@ -104,7 +122,12 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         view = site.service.transactions_["t1"][0].model_copy(update={"jobs": ["alpha-red"]})
         site.service.transactions_["t1"] = [view]
     path = _path(path).format(
-        name=subjects.get(name, ""), ident=ident, port="1.1.1", owner="alpha.alpha-red"
+        name=subjects.get(name, ""),
+        ident=ident,
+        port="1.1.1",
+        owner="alpha.alpha-red",
+        step=200,
+        number=4711,
     )
     async with site.client(who) as client:
         return await client.request(method, path, json=body)
@@ -131,6 +154,11 @@ def expected(who: str, name: str) -> set[int]:
         "prepare_exec",
         "stream_exec",
         "send_exec_input",
+        "list_checkpoints",
+        "get_checkpoint_advice",
+        "verify_checkpoints",
+        "drop_checkpoint",
+        "list_job_recoveries",
         "predict_job",
         "submit_job",
         "get_transaction",

@@ -12,7 +12,7 @@ import pytest_asyncio
 import typer
 from typer.testing import CliRunner
 
-from console.cli.verbs import repairs
+from console.cli.verbs.light import repairs
 from controller.state.records import Quarantine
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack

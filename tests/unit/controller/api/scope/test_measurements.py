@@ -5,7 +5,7 @@ import pytest
 from controller.api.scope.scoped import ScopedQueries
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
-from controller.schema.measurements import MeasurementRequest
+from controller.schema.insight.measurements import MeasurementRequest
 from tests.unit.controller.api.fake_service import FakeService
 
 

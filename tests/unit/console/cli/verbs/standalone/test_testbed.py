@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import structlog
 from rich.text import Text
 
 from testbed import demo, rack
-from testbed.demo import DemoError
-from testbed.rack import EmulatedPart, PartStatus, RackError, RackStatus
+from testbed.demo import DemoError, spare
+from testbed.rack import Change, EmulatedPart, PartStatus, RackError, RackStatus
+from testbed.rack.losses import Kind
 from tests.unit.console.cli.conftest import Run
 
 Progress = Callable[[str], None]
@@ -37,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Replace the rack; every call is noted."""
     noted: list[tuple[Any, ...]] = []
 
-    def up(site: Path, run_dir: Path, *, progress: Progress) -> RackStatus:
+    def up(site: Path, run_dir: Path, *, progress: Progress, slurm: str) -> RackStatus:
         noted.append(("up", site, run_dir))
         progress("agents")
         structlog.get_logger("part").info("not for stdout")
@@ -100,7 +102,7 @@ def test_a_bad_site_file_names_every_problem(
 ) -> None:
     from sitefile import load_site
 
-    def checked(site: Path, run_dir: Path, *, progress: Progress) -> RackStatus:
+    def checked(site: Path, run_dir: Path, *, progress: Progress, slurm: str) -> RackStatus:
         del run_dir, progress
         load_site(site)
         return UP
@@ -114,6 +116,30 @@ def test_a_bad_site_file_names_every_problem(
     assert "colour" in ran.error["message"]
     assert ran.error["object"] == str(bad)
     assert offline("testbed", "up", "--site", str(tmp_path / "absent.yaml")).code == 2
+
+
+def test_lose_and_repair(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(state: str, *, changed: bool, killed: tuple[int, ...] = ()) -> Callable[..., Change]:
+        return lambda name, run_dir: Change(name, Kind.ENDPOINT, state, changed, 12.5, 0.1, killed)
+
+    monkeypatch.setattr(rack, "lose", change("lost", changed=True, killed=(7, 8)))
+    ran = offline("testbed", "lose", "gpu3", "-o", "json")
+    assert ran.document["object"] == "gpu3"
+    assert (ran.document["kind"], ran.document["killed"]) == ("endpoint", [7, 8])
+    text = offline("testbed", "lose", "gpu3").out
+    assert text == "endpoint gpu3 is lost; 2 processes were killed\n"
+    monkeypatch.setattr(rack, "lose", change("lost", changed=False))
+    assert offline("testbed", "lose", "gpu3").out == "endpoint gpu3 is lost already\n"
+    assert "kind: endpoint" in offline("testbed", "lose", "gpu3", "-o", "yaml").out
+    monkeypatch.setattr(rack, "repair", change("repaired", changed=False))
+    assert offline("testbed", "repair", "gpu3").out.endswith("it was not lost\n")
+
+
+def test_status_names_what_is_lost(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = dataclasses.replace(UP, state="degraded", lost=("gpu3", "as1"))
+    monkeypatch.setattr(rack, "status", lambda run_dir: lost)
+    assert "gpu3, as1" in offline("testbed", "status").out
+    assert offline("testbed", "status", "-o", "json").document["lost"] == ["gpu3", "as1"]
 
 
 def test_demo(offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -139,6 +165,22 @@ def test_demo(offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert offline("demo", "c").code == 2
 
 
+def test_demo_spare(offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {}
+
+    def experiment(*, progress: Progress, **options: Any) -> dict[str, Any]:
+        asked.update(options)
+        return {"case": "spare"}
+
+    monkeypatch.setattr(spare, "run", experiment)
+    monkeypatch.setattr(spare, "render", lambda result: Text("a table"))
+    ran = offline("demo", "spare", "--arms", "spare,zero", "--out", str(tmp_path), "-o", "json")
+    assert ran.document == {"case": "spare"}
+    assert (asked["arms"], asked["out_dir"]) == (["spare", "zero"], tmp_path)
+    assert asked["site_path"] is None
+    assert offline("demo", "spare").out == "a table\n"
+
+
 def test_demo_errors_keep_their_code(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> dict[str, Any]:
         raise DemoError("conflict", "the rack is in use by red", hint="cancel it")
@@ -147,3 +189,15 @@ def test_demo_errors_keep_their_code(offline: Run, monkeypatch: pytest.MonkeyPat
     ran = offline("demo", "a", "-o", "json")
     assert ran.code == 6
     assert ran.error["hint"] == "cancel it"
+
+
+def test_an_unknown_engine_is_refused(offline: Run, calls: list[tuple[Any, ...]]) -> None:
+    assert offline("testbed", "up", "--engine", "pbs").code == 2
+    assert offline("testbed", "up", "--engine", "slurm", "--isolation", "none").code == 2
+    assert not calls
+
+
+def test_a_rack_without_slurm_says_so(offline: Run, tmp_path: Path) -> None:
+    ran = offline("testbed", "slurm", "--run-dir", str(tmp_path), "--", "squeue")
+    assert ran.code != 0
+    assert "this rack has no Slurm" in ran.err

@@ -1,0 +1,141 @@
+"""``attach``, ``detach``, ``abort``, ``repair`` and ``quarantine``: manual operations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.errors import CliError
+from console.cli.show import output as out
+from console.cli.show.output import Output
+from console.cli.show.plans import RUNNING, print_transaction
+
+Document = dict[str, Any]
+
+EndpointArgument = Annotated[str, typer.Argument(help="An endpoint: gpu3.")]
+WaitOption = Annotated[
+    float, typer.Option("--timeout", min=0, max=600, help="Seconds to wait for its end.")
+]
+
+quarantine = typer.Typer(no_args_is_help=True, help="Ports and endpoints that are out of use.")
+
+
+def attach(
+    ctx: typer.Context,
+    endpoint: EndpointArgument,
+    aggregator: Annotated[str, typer.Argument(help="Its new aggregator: as1.")],
+    *,
+    timeout_s: WaitOption = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Move one endpoint's light to an aggregator. Runs all checks of a regroup."""
+    _move(ctx, endpoint, aggregator, timeout_s, output)
+
+
+def detach(
+    ctx: typer.Context,
+    endpoint: EndpointArgument,
+    *,
+    timeout_s: WaitOption = 60.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Darken an endpoint without a job. It is dark until it is attached or gets a job."""
+    _move(ctx, endpoint, None, timeout_s, output)
+
+
+def abort(
+    ctx: typer.Context,
+    transaction: Annotated[str, typer.Argument(help="A running transaction: t7.")],
+    *,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Roll a running transaction back to the old paths.
+
+    Refused with exit code 6 after its new paths are qualified.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    ident = transaction.removeprefix("transaction/")
+    with connect(ctx) as client:
+        view = client.post(f"/transactions/{ident}/abort")
+    if output.structured:
+        out.document(view, output)
+    else:
+        out.line(f"transaction/{ident}: {view.get('how_to_stop') or view['result']}")
+
+
+def repair(
+    ctx: typer.Context,
+    switch: Annotated[str, typer.Argument(help="An optical switch: ocs0.")],
+    *,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Accept an optical switch's circuits as they are. Restores those that jobs lack.
+
+    Needed only after most of its circuits vanished at once: those are not repaired automatically.
+    """
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    name = switch.removeprefix("switch/")
+    with connect(ctx) as client:
+        view = client.post(f"/switches/{name}/repair", extra_s=30.0)
+    if output.structured:
+        out.document(view, output)
+    else:
+        out.line(f"switch/{name} accepted with {view['circuits']} circuits")
+
+
+@quarantine.command("list")
+def list_quarantine(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+    """List what is out of use, and why."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    with connect(ctx) as client:
+        page = client.get("/quarantine")
+    if output.structured:
+        out.document(page, output)
+    else:
+        out.show_table(("OBJECT", "REASON"), [(i["object"], i["reason"]) for i in page["items"]])
+
+
+@quarantine.command("release")
+def release_quarantine(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="OBJECT", help="as0/3 or gpu2.")],
+    *,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Put a port or an endpoint back into use, after its repair."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    with connect(ctx) as client:
+        view = client.post(f"/quarantine/{name}/release", extra_s=30.0)
+    if output.structured:
+        out.document(view, output)
+    else:
+        out.line(f"{name} is back in use")
+
+
+def _move(
+    ctx: typer.Context, endpoint: str, aggregator: str | None, timeout_s: float, output: Output
+) -> None:
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
+    name = endpoint.removeprefix("endpoint/")
+    with connect(ctx) as client:
+        view = client.post(
+            f"/endpoints/{name}/attachment",
+            {"aggregator": aggregator},
+            extra_s=60.0 + timeout_s,
+            wait_s=timeout_s,
+        )
+    if output.structured:
+        out.document(view, output)
+    else:
+        print_transaction(view)
+    for warning in view.get("warnings", []):
+        out.say(f"warning: {warning}")
+    if view["state"] not in RUNNING and view["state"] != "committed":
+        raise CliError(
+            "failed",
+            f"transaction {view['id']} ended {view['state']}: {view['error'] or view['result']}",
+            object=f"endpoint/{name}",
+            hint=f"lightloom describe transaction {view['id']}",
+        )

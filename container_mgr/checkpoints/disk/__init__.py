@@ -1,0 +1,1 @@
+"""The file systems, files and removal of checkpoints."""

@@ -1,0 +1,136 @@
+"""Says how long the parts that ranks resume from must stay, and keeps a record of who will come.
+
+With a rule that gathers, ranks of one server resume from parts that came for one of them. So these
+stay until every rank that a fetch named has begun, and every rank that began has loaded: it has a
+step of its own. Until then a container may also be made again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from checkpoints.rules import parse_rule
+from container_mgr import atomic_file
+from container_mgr.checkpoints import layout
+from container_mgr.checkpoints.shelf import Shelf
+from container_mgr.checkpoints.watching.live import Live
+
+_log = structlog.get_logger("container_mgr.checkpoints.resuming")
+
+
+class Resuming:
+    """Of all jobs' folders below one root. Any thread; all but :meth:`comes` block."""
+
+    def __init__(self, root: Path, shelves: Callable[[str], Sequence[Shelf]]) -> None:
+        """``shelves`` returns those of a job."""
+        self._root = root
+        self._shelves = shelves
+        self._lock = threading.Lock()
+        """Guards what follows; never held during work on files."""
+        self._expected: dict[str, set[str]] = {}
+        """By folder: endpoints whose ranks will start from what was fetched."""
+        self._reading: dict[str, dict[str, int]] = {}
+        """By folder: endpoints whose ranks began and have not loaded yet, with their runs."""
+        self._freeing = threading.Lock()
+        """Held while parts are freed, so that what a later fetch or start needs is not."""
+        self._saving = threading.Lock()
+
+    def expect(self, folder: str, endpoints: Collection[str]) -> None:
+        """Learn who will start from what is fetched now; an earlier fetch no longer counts.
+
+        Raises OSError.
+        """
+        with self._freeing:
+            with self._lock:
+                self._expected[folder] = set(endpoints)
+            self._save(folder)
+
+    def comes(self, folder: str, endpoint: str) -> None:
+        """Learn that a rank will begin that no fetch named: all it needs came for others."""
+        with self._lock:
+            self._expected.setdefault(folder, set()).add(endpoint)
+
+    def begins(self, folder: str, endpoint: str, epoch: int, *, resumes: bool) -> None:
+        """Learn that a rank's folders are being prepared; ranks of older runs read no more."""
+        with self._freeing, self._lock:
+            reading = {e: n for e, n in self._reading.get(folder, {}).items() if n >= epoch}
+            reading.pop(endpoint, None)
+            if resumes:
+                reading[endpoint] = epoch
+            else:  # a run from the start needs nothing of what was fetched
+                self._expected.pop(folder, None)
+            self._reading[folder] = reading
+
+    def begun(self, live: Live) -> None:
+        """Learn that a rank is there, which may have been so when it was fetched for."""
+        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+        with self._lock:
+            expected = self._expected.get(folder, set())
+            if endpoint not in expected:
+                return
+            expected.discard(endpoint)
+        try:
+            self._save(folder)
+            self._free(live)
+        except OSError as error:
+            _log.warning("not noted", folder=folder, reason=str(error))
+
+    def loaded(self, live: Live) -> None:
+        """Learn that a rank has a step of its own; free what it resumed from after the first."""
+        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+        with self._lock:
+            reading = self._reading.get(folder, {})
+            if reading.get(endpoint) != live.run.epoch:
+                return
+            del reading[endpoint]
+        self.unload(live)
+
+    def unload(self, live: Live) -> None:
+        """Free what a rank resumed from, and of what was staged what nobody needs any more."""
+        try:
+            live.shelf.clean(layout.RESTORE)
+            self._free(live)
+        except OSError as error:
+            _log.warning("not removed", folder=live.shelf.folder.name, reason=str(error))
+
+    def _free(self, live: Live) -> None:
+        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+        gathers = parse_rule(live.run.rule).gathers
+        shelves = self._shelves(folder) if gathers else [live.shelf]
+        with self._freeing:
+            with self._lock:
+                waiting = self._expected.get(folder, set()) | self._reading.get(folder, {}).keys()
+            if waiting if gathers else endpoint in waiting:
+                return
+            for shelf in shelves:
+                shelf.take_staged(None)
+        for shelf in shelves:
+            shelf.clean(layout.REMOVED)
+
+    def recover(self, folder: str, reading: Mapping[str, int]) -> None:
+        """Know again after a restart who will come, and who of the newest run has not loaded."""
+        expected: set[str] = set()
+        with suppress(OSError, ValueError, TypeError):
+            content = (self._root / folder / layout.EXPECTED).read_text(encoding="utf-8")
+            expected = {str(one) for one in json.loads(content)}
+        with self._lock:
+            self._expected[folder] = expected
+            self._reading[folder] = dict(reading)
+
+    def forget(self, folder: str) -> None:
+        """Forget a job's folder."""
+        with self._lock:
+            self._expected.pop(folder, None)
+            self._reading.pop(folder, None)
+
+    def _save(self, folder: str) -> None:
+        with self._saving:
+            with self._lock:
+                text = json.dumps(sorted(self._expected.get(folder, ())))
+            atomic_file.write(self._root / folder / layout.EXPECTED, text, mode=0o600)

@@ -1,0 +1,1 @@
+"""Notices whole steps in the folders that ranks write."""

@@ -1,0 +1,340 @@
+"""Finds whole steps in the folder that a rank writes, and holds them. Never blocks the rank."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from checkpoints.ledger import Key
+from checkpoints.manifest import Manifest, Sum
+from checkpoints.rules import Found, Rule, Wholeness, look, parse_rule
+from container_mgr.checkpoints import layout, parts
+from container_mgr.checkpoints.disk import files, space
+from container_mgr.checkpoints.disk.files import ChangedError, Listing
+from container_mgr.checkpoints.parts import About
+from container_mgr.checkpoints.shelf import Shelf, is_full
+from container_mgr.checkpoints.values import Holding, Kind, Part, Place
+from container_mgr.volumes import tree
+
+MAX_WATCHED = 64
+"""Folders of steps that are watched in one live folder."""
+MAX_WHY = 500
+SETTLED_S = 0.1
+"""A file that is overwritten in place is copied this long after the last write: any later write
+then has another time, as file systems note times in steps of some milliseconds."""
+
+_log = structlog.get_logger("container_mgr.checkpoints.watching.live")
+
+
+@dataclass(slots=True, frozen=True)
+class Run:
+    """What is known of a rank's run; kept beside its folder."""
+
+    container: str
+    rank: int
+    ranks: int
+    epoch: int
+    rule: str
+    known: Mapping[int, str] = field(default_factory=dict)
+    """``files.written`` of the steps that are not this run's news: seeded or dropped."""
+
+    def dump(self) -> str:
+        """Return the record."""
+        return json.dumps(asdict(self))
+
+
+def load_run(content: bytes) -> Run:
+    """Read a record. Raises ValueError."""
+    try:
+        fields = json.loads(content)
+        run = Run(
+            container=str(fields["container"]),
+            rank=int(fields["rank"]),
+            ranks=int(fields["ranks"]),
+            epoch=int(fields["epoch"]),
+            rule=str(fields["rule"]),
+            known={int(step): str(stamp) for step, stamp in fields["known"].items()},
+        )
+        parse_rule(run.rule)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"the record of a run is damaged: {error!r}") from error
+    return run
+
+
+class Events(Protocol):
+    """Watches directories."""
+
+    def add(self, directory: int) -> int | None:
+        """Watch an open directory; return the number that its events have, None for no more."""
+        ...
+
+    def remove(self, watch: int) -> None:
+        """Stop watching."""
+        ...
+
+
+class Ledger(Protocol):
+    """Learns what is held."""
+
+    def held(self, part: Part, about: About) -> None:
+        """Learn of a new part."""
+        ...
+
+    def holds(self, place: Place) -> bool:
+        """Return whether a part is held."""
+        ...
+
+    def tell(self, holding: Holding) -> None:
+        """Tell of what is not held."""
+        ...
+
+    def exceeded(self, container: str, why: str) -> None:
+        """Learn of a rank that must end."""
+        ...
+
+
+class Live:
+    """One rank's folder, from the start of its run to that of the next one."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        run: Run,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.shelf = shelf
+        self.run = run
+        self.lock = threading.RLock()
+        """Held by who reads or changes the folder."""
+        self.watches: dict[str, int] = {}
+        """By the folder's name; empty for the live folder itself."""
+        self.over = False
+        """Another run has the folder."""
+        self._rule: Rule = parse_rule(run.rule)
+        self._ledger = ledger
+        self._clock = clock
+        self._monotonic = monotonic
+        self._known: dict[int, str] = dict(run.known)
+        self._seen: dict[int, tuple[float, bool]] = {}
+        """When a step was first seen, and whether it was whole already."""
+        self._said: dict[int, str] = {}
+        self._again = False
+
+    def remember(self, step: int, stamp: str) -> None:
+        """Know a step that is held already."""
+        self._known[step] = stamp
+
+    def scan(self, events: Events | None = None) -> bool:
+        """Hold what became whole, and tell of what cannot be held; say whether to look again.
+
+        Raises OSError.
+        """
+        with self.lock:
+            if self.over:
+                return False
+            self._again = False
+            listed = self._list(events)
+            found = look(self._rule, listed.entries)
+            now = self._monotonic()
+            steps = {one.step for one in found.steps}
+            for gone in self._seen.keys() - steps:
+                del self._seen[gone]
+            for gone in self._known.keys() - steps:
+                del self._known[gone]
+            for gone in self._said.keys() - steps:
+                del self._said[gone]
+            for one in found.steps:
+                self._seen.setdefault(one.step, (now, one.state is Wholeness.WHOLE))
+            for one in found.steps:  # the newest first: a restart wants it
+                self._judge(one, listed)
+            if why := self.shelf.excess():
+                self._ledger.exceeded(self.run.container, why)
+            return self._again
+
+    def close(self, step: int) -> bool:
+        """Hold a step that awaited its coordinator; say whether there is one. Raises OSError."""
+        with self.lock:
+            listed = self._list(None)
+            for one in look(self._rule, listed.entries).steps:
+                if one.step == step and one.state in {Wholeness.AWAITS, Wholeness.WHOLE}:
+                    self._take(one, listed)
+                    return True
+            return self._ledger.holds(self._place(step))
+
+    def end(self) -> None:
+        """Leave the folder to another run."""
+        with self.lock:
+            self.over = True
+
+    def drop(self, step: int) -> None:
+        """Never tell of a step again unless it is written again. Raises OSError."""
+        with self.lock:
+            if step in self._known:
+                known = {**self.run.known, step: self._known[step]}
+                self.run = replace(self.run, known=known)
+                self.shelf.write(layout.RUN, self.run.dump())
+
+    def _list(self, events: Events | None) -> Listing:
+        with self.shelf.opened(layout.LIVE) as at:
+            listed = files.listing(at, self._rule)
+            if events is not None and self._follow(events, at, listed):
+                listed = files.listing(at, self._rule)  # what came before the watch
+            return listed
+
+    def _follow(self, events: Events, at: int, listed: Listing) -> bool:
+        """Watch the folders of steps as well; say whether there are new ones."""
+        new = False
+        for name in self.watches.keys() - {""} - set(listed.folders):
+            events.remove(self.watches.pop(name))
+        if "" not in self.watches and (watch := events.add(at)) is not None:
+            self.watches[""] = watch
+            new = True
+        for name in listed.folders:
+            if name in self.watches or len(self.watches) > MAX_WATCHED:
+                continue
+            try:
+                with tree.opened_in(at, name) as folder:
+                    watch = events.add(folder)
+            except OSError:  # it vanished, or was replaced
+                continue
+            if watch is not None:
+                self.watches[name] = watch
+                new = True
+        return new
+
+    def _judge(self, found: Found, listed: Listing) -> None:
+        if found.state is Wholeness.REFUSED:
+            self._refuse(found.step, found.why)
+            return
+        if found.state is Wholeness.PARTIAL:
+            if found.step not in self._said and (why := self.shelf.why_full()):
+                self._refuse(found.step, why)
+            return
+        stamp = files.written(listed.stamps, found.files)
+        if self._known.get(found.step) == stamp:
+            return
+        if found.state is Wholeness.AWAITS:
+            self._say(found.step, Kind.AWAITS, found.why, found.bytes)
+            return
+        self._take(found, listed)
+
+    def _take(self, found: Found, listed: Listing) -> None:
+        """Hold a step; one that changes meanwhile is left to the next look."""
+        stamp = files.written(listed.stamps, found.files)
+        if self._known.get(found.step) == stamp:
+            return
+        shelf = self.shelf
+        first, was_whole = self._seen.get(found.step, (self._monotonic(), True))
+        written_s = None if was_whole else self._monotonic() - first
+        name = ""
+        try:
+            # Before any file is read: a sparse one of 1 TB takes hours.
+            if why := shelf.why_full() or space.too_long(shelf.folder, found.bytes):
+                self._refuse(found.step, why)
+                return
+            name = shelf.arrive()
+            part, about = self._bring(name, found, listed, stamp, written_s)
+            shelf.install(name, (layout.HELD,), layout.named(part.place.key))
+        except ChangedError as error:
+            self._give_up(name)
+            self._again = True
+            _log.info("step changes", folder=shelf.folder.name, step=found.step, why=str(error))
+            return
+        except (OSError, ValueError) as error:
+            self._give_up(name)
+            full = isinstance(error, OSError) and is_full(error)
+            why = "the folder is full" if full else "it cannot be held"
+            self._refuse(found.step, f"{why}: {error}")
+            return
+        self._known[found.step] = stamp
+        self._said.pop(found.step, None)
+        self._ledger.held(part, about)
+
+    def _bring(
+        self, name: str, found: Found, listed: Listing, stamp: str, written_s: float | None
+    ) -> tuple[Part, About]:
+        """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
+        shelf = self.shelf
+        with (
+            shelf.opened(layout.LIVE) as live,
+            shelf.opened(layout.ARRIVING, name) as at,
+            tree.opened_in(at, parts.FILES) as target,
+        ):
+            if self._rule.overwrites:
+                newest = max(listed.stamps[path].modified_ns for path in found.files)
+                if self._clock() - newest / 1e9 < SETTLED_S:
+                    raise ChangedError("it has just been written")
+                sizes = {path: listed.stamps[path].size for path in found.files}
+                files.copy(live, sizes, target, shelf.stopped)
+            else:
+                files.link(live, found.files, target)
+            sums = files.sums(target, found.files, shelf.stopped, durable=shelf.durable)
+            again = files.listing(live, self._rule)
+            same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
+            if same != [found] or files.written(again.stamps, found.files) != stamp:
+                raise ChangedError("it was written meanwhile")
+            if {p: s.bytes for p, s in sums.items()} != {
+                p: listed.stamps[p].size for p in found.files
+            }:
+                raise ChangedError("its files were replaced meanwhile")
+            manifest = self._manifest(found.step, sums)
+            about = About(stamp=stamp, written_s=written_s, seen_at=self._clock())
+            parts.write(at, manifest, about, durable=shelf.durable)
+        place = self._place(found.step)
+        return shelf.part(place, parts.Found(manifest, about)), about
+
+    def _manifest(self, step: int, sums: Mapping[str, Sum]) -> Manifest:
+        run = self.run
+        return Manifest(
+            job=self.shelf.folder.name,
+            epoch=run.epoch,
+            step=step,
+            rank=run.rank,
+            ranks=run.ranks,
+            rule=run.rule,
+            files=sums,
+        )
+
+    def _place(self, step: int) -> Place:
+        shelf, run = self.shelf, self.run
+        key = Key(step, run.epoch)
+        return Place(shelf.folder.name, shelf.endpoint, Kind.OWN, run.rank, key)
+
+    def _give_up(self, name: str) -> None:
+        if name:
+            try:
+                self.shelf.give_up(name)
+            except OSError as error:
+                _log.warning("not removed", folder=self.shelf.folder.name, reason=str(error))
+
+    def _refuse(self, step: int, why: str) -> None:
+        self._say(step, Kind.REFUSED, why, 0)
+
+    def _say(self, step: int, kind: Kind, why: str, size: int) -> None:
+        """Tell once of a step that is not held; what is held counts for more."""
+        text = f"{kind}: {why[:MAX_WHY]}"
+        place = self._place(step)
+        if self._said.get(step) == text or self._ledger.holds(place):
+            return
+        self._said[step] = text
+        self._ledger.tell(
+            Holding(
+                folder=place.folder,
+                key=place.key,
+                rank=place.rank,
+                endpoint=place.endpoint,
+                kind=kind,
+                bytes=size,
+                why=why[:MAX_WHY],
+                seen_at=self._clock(),
+            )
+        )

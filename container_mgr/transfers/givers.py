@@ -1,0 +1,173 @@
+"""Gives parts from this server's own folders, or from another agent. In threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkpoints.ledger import Key
+from checkpoints.manifest import Manifest
+from container_mgr.checkpoints.values import Kind, Part, Place, Source
+from container_mgr.transfers import parts, wire
+from container_mgr.transfers.parts import DamagedError, Files, PartStream
+from container_mgr.transfers.pulling import Dial, PullError, Remote, Stop
+from container_mgr.transfers.threads import Held
+from container_mgr.transfers.wire import AskPart, Head
+
+_BLOCK = 1 << 20
+
+
+class Giver(Protocol):
+    """A part or parity that can be read at any place; a ``checkpoints.schemes.Source``.
+
+    All methods raise PullError, which says who is to blame, and EndedError.
+    """
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint in whose folder it is."""
+        ...
+
+    def head(self) -> Head:
+        """Return what is known of the part."""
+        ...
+
+    def seek(self, offset: int, /) -> int:
+        """Go to ``offset`` bytes from the start."""
+        ...
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; none at the end."""
+        ...
+
+    def read_into(self, view: memoryview) -> int:
+        """Read into ``view`` and return how many bytes; 0 at the end."""
+        ...
+
+    def check(self) -> str:
+        """Have the part read again; return what is wrong. A damaged one is no longer held."""
+        ...
+
+    def close(self) -> None:
+        """Close what is open."""
+        ...
+
+
+class Local:
+    """A part of this server."""
+
+    def __init__(
+        self, held: Held, part: Part, stop: Stop, on_bytes: Callable[[int], None] = lambda n: None
+    ) -> None:
+        self.endpoint = part.place.endpoint
+        self._held = held
+        self._part = part
+        self._stop = stop
+        self._on_bytes = on_bytes
+        self._head = Head(part.manifest, part.covers, part.manifests)
+        try:
+            self._stream = PartStream(part.root, part.manifest)
+        except OSError as error:
+            raise self._damaged(str(error.strerror)) from error
+
+    def head(self) -> Head:
+        """See :class:`Giver`."""
+        return self._head
+
+    def seek(self, offset: int, /) -> int:
+        """See :class:`Giver`."""
+        return self._stream.seek(offset)
+
+    def read(self, size: int, /) -> bytes:
+        """See :class:`Giver`."""
+        self._stop.check()
+        try:
+            block = self._stream.read(size)
+        except DamagedError as error:
+            raise self._damaged(str(error)) from error
+        self._on_bytes(len(block))
+        return block
+
+    def read_into(self, view: memoryview) -> int:
+        """See :class:`Giver`."""
+        block = self.read(len(view))
+        view[: len(block)] = block
+        return len(block)
+
+    def check(self) -> str:
+        """See :class:`Giver`."""
+        try:
+            found = parts.damages(self._part.root, self._part.manifest)
+        except OSError as error:
+            return self._damaged(str(error.strerror)).why
+        return self._damaged(parts.told(found)).why if found else ""
+
+    def close(self) -> None:
+        """See :class:`Giver`."""
+        self._stream.close()
+
+    def _damaged(self, why: str) -> PullError:
+        self._held.damaged(self._part.place, why)
+        return PullError(f"what {self.endpoint} holds is damaged: {why}", self.endpoint)
+
+
+@dataclass(slots=True, frozen=True)
+class Reach:
+    """How the parts of one job are reached from here."""
+
+    held: Held
+    server: str
+    folder: str
+    dial: Dial
+    pace: int = 0
+    """Bytes per second of each transfer; 0 for no limit."""
+
+    def giver(
+        self,
+        key: Key,
+        source: Source,
+        stop: Stop,
+        *,
+        parity: bool = False,
+        ahead: int = wire.MAX_READ,
+        on_bytes: Callable[[int], None] = lambda n: None,
+    ) -> Giver:
+        """Return who gives a part, or the parity that ``source.rank`` keeps. PullError."""
+        ask = AskPart(key, source.rank, source.endpoint, parity)
+        if source.server != self.server:
+            return Remote(
+                self.dial, source, ask, stop, pace=self.pace, ahead=ahead, on_bytes=on_bytes
+            )
+        place = Place(self.folder, source.endpoint, Kind.OWN, source.rank, key)
+        part = self.held.any_of(place, *ask.kinds)
+        if part is None:
+            why = f"{source.endpoint} does not hold rank {source.rank}'s part of step {key.step}"
+            raise PullError(why, source.endpoint)
+        return Local(self.held, part, stop, on_bytes)
+
+
+def check_manifest(found: Manifest, key: Key, source: Source) -> None:
+    """Raise PullError unless a manifest is the wanted part's."""
+    if Key(found.step, found.epoch) != key or found.rank != source.rank:
+        raise PullError(f"{source.endpoint} gave the manifest of another part", source.endpoint)
+    if (found.digest, found.bytes) != (source.digest, source.bytes):
+        why = f"{source.endpoint} has the digest {found.digest}, not {source.digest}"
+        raise PullError(why, source.endpoint)
+
+
+def copy(giver: Giver, root: int, stop: Stop) -> None:
+    """Write a whole part below ``root`` and compare it. PullError, EndedError, OSError."""
+    files = Files(root, giver.head().manifest)
+    try:
+        buffer = memoryview(bytearray(_BLOCK))
+        giver.seek(0)
+        while got := giver.read_into(buffer):
+            stop.check()
+            files.write(buffer[:got])
+        damages = files.finish()
+    finally:
+        files.close()
+    if damages:
+        giver.check()  # so that its own agent no longer holds it either
+        raise PullError(f"what {giver.endpoint} gave {parts.told(damages)}", giver.endpoint)

@@ -1,0 +1,61 @@
+"""Routes for taking servers, aggregators and optical switches out of use on purpose."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.deadlines import change, within
+from controller.api.paging import Cursor, Limit, paged
+from controller.api.problems import responses
+from controller.schema.base import Page
+from controller.schema.checkpoints import DrainRequest, DrainView
+
+router = APIRouter(tags=["drains"], responses=responses("unavailable"))
+_CHANGED = responses("forbidden", "not_found", "conflict")
+
+
+@router.get("/drains", responses=responses("conflict"))
+async def list_drains(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[DrainView]:
+    """List what is drained or being drained, and the jobs that still use it."""
+    items = await within(READ_S, "drains", queries.drains())
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.object)
+
+
+@router.post("/nodes/{name}/drain", responses=_CHANGED)
+async def drain_node(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+    """Take a server out of use: its jobs write a checkpoint, then their ranks leave it."""
+    return await change(CHANGE_S, f"node/{name}", commands.drain("node", name, now=request.now))
+
+
+@router.delete("/nodes/{name}/drain", responses=_CHANGED)
+async def undrain_node(commands: CommandsOf, name: Name) -> DrainView:
+    """Put a server back into use; the answer shows the drain that ended."""
+    return await change(CHANGE_S, f"node/{name}", commands.undrain("node", name))
+
+
+@router.post("/aggregators/{name}/drain", responses=_CHANGED)
+async def drain_aggregator(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+    """Take an aggregator out of use: the light of jobs' endpoints leaves it."""
+    work = commands.drain("aggregator", name, now=request.now)
+    return await change(CHANGE_S, f"aggregator/{name}", work)
+
+
+@router.delete("/aggregators/{name}/drain", responses=_CHANGED)
+async def undrain_aggregator(commands: CommandsOf, name: Name) -> DrainView:
+    """Put an aggregator back into use; the answer shows the drain that ended."""
+    return await change(CHANGE_S, f"aggregator/{name}", commands.undrain("aggregator", name))
+
+
+@router.post("/switches/{name}/drain", responses=_CHANGED)
+async def drain_switch(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+    """Take an optical switch out of use: no light of a job goes through it afterwards."""
+    return await change(CHANGE_S, f"switch/{name}", commands.drain("switch", name, now=request.now))
+
+
+@router.delete("/switches/{name}/drain", responses=_CHANGED)
+async def undrain_switch(commands: CommandsOf, name: Name) -> DrainView:
+    """Put an optical switch back into use; the answer shows the drain that ended."""
+    return await change(CHANGE_S, f"switch/{name}", commands.undrain("switch", name))

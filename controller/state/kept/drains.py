@@ -1,0 +1,118 @@
+"""What is being taken out of use on purpose, what lost runs left, and what is to be lit again.
+
+Part of the state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.devices.aggregators import AttachPoint
+from controller.schema.checkpoints import DrainKind
+from sitefile import CabledSite
+
+WORDS: Mapping[DrainKind, str] = {"node": "server", "aggregator": "aggregator", "switch": "switch"}
+
+
+@dataclass(slots=True, frozen=True)
+class Drain:
+    """One object that is being drained; ``since`` in seconds since 1970."""
+
+    kind: DrainKind
+    name: str
+    since: float
+    now: bool = False
+    """Its jobs do not wait for a checkpoint."""
+
+    @property
+    def object(self) -> str:
+        """Return ``node/srv2``."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def why(self) -> str:
+        """Say why its endpoints get nothing new."""
+        return f"{WORDS[self.kind]} {self.name} is being drained"
+
+
+@dataclass(slots=True, frozen=True)
+class Left:
+    """A silent server on which the containers of a lost run may live."""
+
+    job: str
+    epoch: int
+    server: str
+
+
+class Drains:
+    """Drains by object, servers to clean up when they answer, and endpoints to light."""
+
+    def __init__(self, site: CabledSite) -> None:
+        self._site = site
+        self.of: dict[str, Drain] = {}
+        self.left: tuple[Left, ...] = ()
+        self.unlit: frozenset[str] = frozenset()
+        """Endpoints that may have gone dark with a drain or a lost run, and get light again."""
+
+    def restore(self, drains: str, left: str, unlit: str) -> None:
+        """Take over the stored facts, as far as the site file still has the objects."""
+        found = [Drain(*row) for row in json.loads(drains)]
+        known = {
+            *(f"node/{server.name}" for server in self._site.servers),
+            *(f"aggregator/{aggregator.name}" for aggregator in self._site.aggregators),
+            *(f"switch/{switch.name}" for switch in self._site.switches),
+        }
+        self.of = {drain.object: drain for drain in found if drain.object in known}
+        self.left = tuple(Left(*row) for row in json.loads(left))
+        self.unlit = frozenset(json.loads(unlit)) & self._site.homes.keys()
+
+    def facts(self) -> dict[str, str]:
+        """Return all of it for a durable write."""
+        drains = [[d.kind, d.name, d.since, d.now] for d in self.of.values()]
+        left = [[entry.job, entry.epoch, entry.server] for entry in self.left]
+        return {
+            "drains": json.dumps(drains),
+            "left_runs": json.dumps(left),
+            "unlit": json.dumps(sorted(self.unlit)),
+        }
+
+    def leave(self, entries: Iterable[Left]) -> None:
+        """Remember servers to clean up."""
+        self.left = tuple(dict.fromkeys((*self.left, *entries)))
+
+    def cleaned(self, gone: Iterable[Left]) -> None:
+        """Forget servers that were cleaned up."""
+        done = frozenset(gone)
+        self.left = tuple(entry for entry in self.left if entry not in done)
+
+    def endpoints(self, drain: Drain, at: Mapping[str, AttachPoint]) -> tuple[str, ...]:
+        """Return the endpoints that use the object, in site order."""
+        return tuple(
+            e.name
+            for e in self._site.endpoints
+            if (drain.kind == "node" and e.server == drain.name)
+            or (drain.kind == "switch" and e.fiber.device == drain.name)
+            or (
+                drain.kind == "aggregator"
+                and (e.fiber.device == drain.name or _under(at.get(e.name), drain.name))
+            )
+        )
+
+    def reasons(self, at: Mapping[str, AttachPoint]) -> dict[str, str]:
+        """Return the endpoints that get nothing new, and why."""
+        found: dict[str, str] = {}
+        servers = {entry.server: entry.job for entry in self.left}
+        if servers:
+            for cable in self._site.endpoints:
+                if cable.server in servers:
+                    job = servers[cable.server]
+                    found[cable.name] = f"containers of a lost run of job {job} may be there"
+        for drain in self.of.values():
+            found.update(dict.fromkeys(self.endpoints(drain, at), drain.why))
+        return found
+
+
+def _under(point: AttachPoint | None, aggregator: str) -> bool:
+    return point is not None and point.aggregator == aggregator

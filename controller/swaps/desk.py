@@ -1,0 +1,106 @@
+"""What the rest of the controller asks of recoveries: one object that holds their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.base.tasks import Tasks
+from controller.devices.aggregators import Aggregators
+from controller.devices.engine import ExecutionEngine
+from controller.fabric.intent import FabricIntent
+from controller.fabric.mover import Mover
+from controller.ranks.ends import JobEnder
+from controller.ranks.starter import RankStarter
+from controller.state.records import JobRecord
+from controller.state.state import State
+from controller.swaps.contract import Checkpoints, Images, Queue
+from controller.swaps.drains import DrainKeeper
+from controller.swaps.first import FirstSteps
+from controller.swaps.left import LeftRuns
+from controller.swaps.progress import Progress
+from controller.swaps.relight import Relighter
+from controller.swaps.rows import Rows
+from controller.swaps.spares import Spares
+from controller.swaps.swapper import Swapper
+from controller.swaps.watch import LossWatch
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Parts:
+    """What recoveries need of others. The functions are asked once the service runs."""
+
+    state: State
+    engine: ExecutionEngine
+    aggregators: Aggregators
+    tasks: Tasks
+    mover: Mover
+    intent: FabricIntent
+    starter: RankStarter
+    ender: JobEnder
+    images: Images
+    checkpoints: Checkpoints
+    queue: Queue
+    sent_bps: Callable[[str], float | None]
+    """What an endpoint sends."""
+    communicates: Callable[[JobRecord], bool]
+    """Whether the recorder has counted an operation of a job's present run."""
+
+
+class SwapDesk:
+    """Recoveries from lost hardware."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.checkpoints = parts.checkpoints
+        self._progress = Progress(parts.state, parts.checkpoints)
+        self.rows = Rows(parts.state, parts.checkpoints, self._progress)
+        self._spares = Spares(parts.state)
+        self.swapper = Swapper(
+            parts.state,
+            parts.engine,
+            parts.tasks,
+            mover=parts.mover,
+            intent=parts.intent,
+            starter=parts.starter,
+            ender=parts.ender,
+            images=parts.images,
+            checkpoints=parts.checkpoints,
+            rows=self.rows,
+            spares=self._spares,
+            queue=parts.queue,
+        )
+        self._losses = LossWatch(parts.state, parts.aggregators, parts.engine, self.swapper)
+        self._relighter = Relighter(parts.state, parts.mover, parts.tasks)
+        self._left = LeftRuns(parts.state, parts.engine, self._relighter, parts.tasks)
+        self.drains = DrainKeeper(
+            parts.state,
+            parts.tasks,
+            mover=parts.mover,
+            swapper=self.swapper,
+            spares=self._spares,
+            relighter=self._relighter,
+            ender=parts.ender,
+            queue=parts.queue,
+            progress=self._progress,
+        )
+        self._first = FirstSteps(
+            parts.state,
+            self.rows,
+            parts.checkpoints,
+            sent_bps=parts.sent_bps,
+            communicates=parts.communicates,
+        )
+
+    def resume(self) -> None:
+        """Go on with what an earlier controller had begun."""
+        self.swapper.resume()
+
+    async def look(self) -> None:
+        """Look once at what is under way; called about once a second."""
+        self._progress.look()
+        self._losses.look()
+        self._left.look()
+        self._spares.tend(self.swapper.has)
+        self.drains.look()
+        self._relighter.look()
+        await self._first.check()

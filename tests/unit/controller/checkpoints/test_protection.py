@@ -1,0 +1,114 @@
+"""Which step is copied, and which may go: jobs may write faster than their servers copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoints.ledger import Began, Copied, Key, Ledger, Run, State, Wrote, fold
+from checkpoints.schemes import Layout, Scheme
+from checkpoints.values import Place
+from controller.checkpoints.book import complete_of, safety_of
+from controller.checkpoints.protection import droppable, target
+
+PLACES = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", "as0") for n in range(2)}
+LAYOUT = Layout(Scheme.PARTNER, partner=(1, 0))
+EPOCH = 5
+
+
+def key(step: int) -> Key:
+    return Key(step, EPOCH)
+
+
+def written(step: int) -> list[Wrote]:
+    return [Wrote(key(step), rank, f"gpu{rank}", f"{step}-{rank}", 9) for rank in range(2)]
+
+
+def copied(step: int) -> list[Copied]:
+    return [Copied(key(step), rank, f"gpu{1 - rank}", f"{step}-{rank}", 9) for rank in range(2)]
+
+
+@dataclass
+class Keeper:
+    """What the controller does at every look."""
+
+    ledger: Ledger = field(default_factory=lambda: fold(Ledger(), Began(EPOCH, Run(2, LAYOUT))))
+    copying: Key | None = None
+    seen: set[Key] = field(default_factory=set)
+
+    def look(self, keep: int) -> tuple[Key, ...]:
+        safety = safety_of(self.ledger, PLACES)
+        self.seen.update(complete_of(self.ledger, PLACES))
+        self.copying = target(safety, EPOCH, self.copying)
+        stays = self.seen if self.copying is None else self.seen | {self.copying}
+        return droppable(self.ledger, keep, PLACES, stays, None)
+
+    def take(self, reports: list[Wrote] | list[Copied]) -> None:
+        self.ledger = reduce(fold, reports, self.ledger)
+
+
+def test_a_copy_that_began_is_finished_before_a_newer_one_begins() -> None:
+    keeper = Keeper()
+    keeper.take(written(5))
+    assert keeper.look(2) == ()
+    for step in (10, 15, 20):
+        keeper.take(written(step))
+        keeper.look(2)
+        assert keeper.copying == key(5)
+    keeper.take(copied(5))
+    keeper.look(2)
+    assert keeper.copying == key(20), "then the newest"
+
+
+def test_a_step_that_cannot_be_copied_gives_its_turn_up() -> None:
+    assert target({key(5): State.PARTIAL, key(10): State.WRITTEN}, EPOCH, key(5)) == key(10)
+    assert target({key(5): State.DROPPED}, EPOCH, key(5)) is None
+
+
+def test_a_part_is_copied_while_other_ranks_still_write() -> None:
+    safety = {key(5): State.PROTECTED, key(10): State.PARTIAL}
+    assert target(safety, EPOCH, None) == key(10)
+    assert target(safety, EPOCH + 1, None) is None, "another run writes it no more"
+
+
+def test_steps_that_nothing_copies_go_once_a_newer_one_is_written() -> None:
+    keeper = Keeper()
+    for step in (5, 10, 15):
+        keeper.take(written(step))
+        going = keeper.look(2)
+    assert going == (key(10),), "5 is being copied, 15 is the newest"
+
+
+def test_a_step_that_lost_its_copies_stays() -> None:
+    keeper = Keeper()
+    for step in (5, 10):
+        keeper.take(written(step))
+        keeper.take(copied(step))
+        keeper.look(2)
+    alone = {name: Place(name, "srv0", "as0") for name in PLACES}
+    safety = safety_of(keeper.ledger, alone)
+    assert set(safety.values()) == {State.WRITTEN}
+    assert droppable(keeper.ledger, 2, alone, keeper.seen, None) == ()
+
+
+@given(st.integers(1, 9), st.integers(1, 4))
+def test_however_slow_copies_are_steps_become_protected_and_space_is_bounded(
+    slow: int, keep: int
+) -> None:
+    """A copy takes the time of ``slow`` steps, and starts again when another step is ordered."""
+    keeper, held, began = Keeper(), set[Key](), 0
+    was: Key | None = None
+    for number in range(1, 12 * slow):
+        keeper.take(written(number))
+        held.add(key(number))
+        held -= set(keeper.look(keep))
+        if keeper.copying != was:
+            was, began = keeper.copying, number
+        assert len(held) <= keep + 2, "the complete ones, the one being copied, the newest"
+        if was is not None and number - began >= slow:
+            keeper.take(copied(was.step))
+            held -= set(keeper.look(keep))
+    assert len(keeper.seen) >= 5

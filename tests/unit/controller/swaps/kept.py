@@ -1,0 +1,71 @@
+"""Checkpoints as the stories of lost hardware need them, without servers that hold any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from checkpoints.ledger import Key, Ledger, Record
+from checkpoints.restore import Restore
+from controller.service import service
+from controller.state.kept.checkpoints import RunEnd
+
+
+@dataclass
+class FakeCheckpoints:
+    """What jobs have written: restorable steps are ``whole``, protected ones ``safe``."""
+
+    whole: dict[str, list[Key]] = field(default_factory=dict)
+    safe: dict[str, list[Key]] = field(default_factory=dict)
+    gathers: bool = True
+    """Fewer ranks can load them."""
+    size: dict[str, int] = field(default_factory=dict)
+    """Ranks that wrote a job's steps."""
+    prefetched: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    ends: list[tuple[str, RunEnd]] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+
+    def write(self, job: str, step: int, epoch: int, *, ranks: int, safe: bool = True) -> None:
+        self.size[job] = ranks
+        self.whole.setdefault(job, []).append(Key(step, epoch))
+        if safe:
+            self.safe.setdefault(job, []).append(Key(step, epoch))
+
+    def ledger(self, name: str) -> Ledger | None:
+        if name not in self.whole:
+            return None
+        return Ledger(steps={key: Record() for key in self.whole[name]})
+
+    def newest(self, name: str, *, protected: bool = False) -> Key | None:
+        return max((self.safe if protected else self.whole).get(name, ()), default=None)
+
+    async def planned(self, name: str, endpoints: Sequence[str]) -> Restore:
+        key = self.newest(name)
+        if key is None:
+            return Restore(None, why="it has no checkpoint")
+        if len(endpoints) != self.size[name] and not self.gathers:
+            return Restore(None, why=f"it has {self.size[name]} parts")
+        return Restore(key)
+
+    async def prefetch(self, name: str, endpoints: Sequence[str]) -> Restore:
+        self.prefetched.append((name, tuple(endpoints)))
+        return await self.planned(name, endpoints)
+
+    def ended(self, name: str, end: RunEnd) -> None:
+        self.ends.append((name, end))
+
+    def stepped(self, name: str) -> None:
+        self.steps.append(name)
+
+
+def with_checkpoints(monkeypatch: pytest.MonkeyPatch, kept: FakeCheckpoints) -> None:
+    """Let recoveries of the services that are made from now on ask these checkpoints."""
+    made = service.SwapParts
+
+    def parts(**given: Any) -> service.SwapParts:
+        return made(**given | {"checkpoints": kept})
+
+    monkeypatch.setattr(service, "SwapParts", parts)

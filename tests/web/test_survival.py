@@ -1,0 +1,203 @@
+"""Checkpoints, recoveries and drains in the console, of a job that lost gpu3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from controller.schema.checkpoints import (
+    DrainKind,
+    DrainView,
+    RecoveriesView,
+    SiteRecoveriesView,
+)
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import AttachRequest
+from tests.unit.controller.api.fake_service import FakeService
+from tests.unit.controller.api.fake_survival import RECOVERY
+from tests.web.world import TalkingRack, enter, people, served
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WIDER = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
+KEPT: dict[str, Any] = {"local": {"size_bytes": 3 * 2**30}, "complete": "dcp"}
+
+
+class Desk:
+    """The fake controller's checkpoints, recoveries and drains."""
+
+    def __init__(self) -> None:
+        self.fake = FakeService()
+        self.checkpoints = self.fake.queries.checkpoints
+        self.checkpoint_advice = self.fake.queries.checkpoint_advice
+        self.verify_checkpoints = self.fake.commands.verify_checkpoints
+        self.undrain = self.fake.commands.undrain
+
+    async def drop_checkpoint(self, job: str, step: int, force: bool) -> None:
+        await self.fake.commands.drop_checkpoint(job, step, force=force)
+
+    def of_job(self, name: str) -> RecoveriesView:
+        lost = {"endpoint": 0.02}
+        return RecoveriesView(job=name, ettr=0.93, gpu_hours_lost=lost, recoveries=[RECOVERY])
+
+    async def of_site(self, since: float) -> SiteRecoveriesView:
+        return await self.fake.queries.site_recoveries(since)
+
+    def views(self) -> list[DrainView]:
+        return list(self.fake.drained.values())
+
+    async def drain(self, kind: DrainKind, name: str, *, now: bool = False) -> DrainView:
+        return await self.fake.commands.drain(kind, name, now=now)
+
+
+async def with_desk(rack: TalkingRack) -> Desk:
+    """Let a job run that keeps checkpoints; what is known of them is fake."""
+    desk = Desk()
+    for part in (rack.service.queries, rack.service.commands):
+        for name in ("_checkpoints", "_recoveries", "_drains"):
+            setattr(part, name, desk)
+    request = {"name": "red", "count": 4, "command": ["train"], "checkpoint": KEPT}
+    await rack.service.commands.submit(JobRequest.model_validate(request))
+    await rack.state("red", "running")
+    return desk
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+async def test_a_jobs_page_shows_steps_and_phases(
+    page: Page, url: str, rack: TalkingRack, width: int
+) -> None:
+    await with_desk(rack)
+    await page.set_viewport_size({"width": width, "height": 900})
+    await page.goto(f"{url}/#/jobs/red")
+    kept = page.get_by_role("region", name="Checkpoints")
+    await expect(kept).to_contain_text("A restart loads step 400")
+    await expect(kept.get_by_role("row")).to_have_count(4)
+    await expect(kept.get_by_role("img", name="local, partner, shared")).to_have_count(1)
+    await expect(kept.get_by_role("img", name="local, partner", exact=True)).to_have_count(1)
+    lost = page.get_by_role("region", name="Recoveries")
+    await expect(lost.get_by_role("listitem")).to_have_count(8)
+    await expect(lost).to_contain_text("gpu5 for gpu3")
+    await expect(lost).to_contain_text("12.0 s, 2.50 s of it lightloom's")
+    await expect(page.get_by_text("dcp, 3.00 GiB of memory a rank, 2 steps kept")).to_be_visible()
+    assert not await page.evaluate(WIDER)
+
+
+async def test_a_job_that_keeps_none_shows_none(page: Page, url: str, rack: TalkingRack) -> None:
+    await rack.service.commands.submit(JobRequest(name="blue", count=2, command=["train"]))
+    await rack.state("blue", "running")
+    await page.goto(f"{url}/#/jobs/blue")
+    await expect(page.get_by_role("region", name="Advice")).to_be_visible()
+    await expect(page.get_by_role("region", name="Checkpoints")).to_be_hidden()
+    await expect(page.get_by_role("region", name="Recoveries")).to_be_hidden()
+
+
+async def test_a_step_is_dropped_after_a_question_with_the_keyboard(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    desk = await with_desk(rack)
+    await page.goto(f"{url}/#/jobs/red")
+    kept = page.get_by_role("region", name="Checkpoints")
+    await kept.get_by_role("row", name="300").get_by_role("button", name="Drop").press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("It is the newest complete one")
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    assert not desk.fake.dropped
+    await kept.get_by_role("row", name="200").get_by_role("button", name="Drop").press("Enter")
+    await expect(dialog).not_to_contain_text("newest complete")
+    await page.keyboard.press("Enter")  # the verb has the focus
+    await expect(kept.get_by_role("row")).to_have_count(3)
+    assert desk.fake.dropped == {"red": {200}}
+    await kept.get_by_role("button", name="Verify all parts").press("Enter")
+    await expect(page.get_by_text("1 of 24 parts are damaged")).to_be_visible()
+
+
+async def test_an_operator_drains_and_puts_back(page: Page, url: str, rack: TalkingRack) -> None:
+    desk = await with_desk(rack)
+    await page.goto(f"{url}/#/objects/aggregators/as0")
+    group = page.get_by_role("group", name="Maintenance")
+    await group.get_by_role("button", name="Drain …").press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Nothing new is placed on this aggregator")
+    await dialog.get_by_role("button", name="Drain").click()
+    await expect(group).to_contain_text("red waits for a protected checkpoint")
+    await group.get_by_role("button", name="Do not wait").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Drain now").click()
+    await expect(group).to_contain_text("drained")
+    assert desk.fake.drained["aggregator/as0"].jobs == {}
+    await group.get_by_role("button", name="Put back into use").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Put it back").click()
+    await expect(group.get_by_role("button", name="Drain …")).to_be_visible()
+    assert not desk.fake.drained
+    await page.goto(f"{url}/#/objects/endpoints/gpu0")
+    await expect(page.locator(".drawer h2")).to_have_text("endpoint/gpu0")
+    await expect(group).to_be_hidden()
+
+
+async def test_a_viewer_may_neither_drain_nor_drop(
+    page: Page, rack: TalkingRack, tmp_path: Path
+) -> None:
+    await with_desk(rack)
+    access, tokens = await people(tmp_path)
+    async with served(rack, access) as url:
+        await enter(page, url, tokens["viewer"])
+        await page.goto(f"{url}/#/objects/switches/ocs0")
+        drain = page.get_by_role("group", name="Maintenance").get_by_role("button")
+        await expect(drain).to_be_disabled()
+        await expect(drain).to_have_attribute("title", "your role (viewer) does not allow this")
+    assert access.accounts is not None
+    await access.accounts.close()
+
+
+async def test_the_form_asks_for_checkpoints_and_spares(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    await page.goto(f"{url}/#/jobs")
+    await page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    await form.get_by_label("Name").fill("red")
+    await form.get_by_label("Checkpoints of a rank, GiB").fill("1.5")
+    await form.get_by_label("Checkpoints are whole by").select_option("dcp")
+    await form.get_by_label("Spares").fill("1?")
+    await form.get_by_label("Without a spare").select_option("shrink")
+    scheme = form.locator("select[name=checkpoint_scheme]")
+    await expect(scheme).to_be_hidden()
+    await form.get_by_text("More about checkpoints").press("Enter")
+    await scheme.select_option("single")
+    await form.get_by_label("They are in").select_option("disk")
+    await form.get_by_label("Parts of ranks").select_option("identical")
+    await form.get_by_label("Ranks with which it goes on at least").fill("2")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(page.get_by_role("row", name="red")).to_be_visible()
+    asked = rack.service._state.jobs["red"].request
+    assert asked.checkpoint is not None
+    assert (asked.checkpoint.size_bytes, asked.checkpoint.complete) == (1610612736, "dcp")
+    assert (asked.spares, asked.spares_needed, asked.on_loss) == (1, False, "shrink")
+    assert (asked.checkpoint.where, asked.checkpoint.scheme) == ("disk", "single")
+    assert (asked.checkpoint.identical, asked.at_least) == (True, 2)
+
+
+async def test_a_move_that_brings_copies_together_is_warned_of(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    kept = KEPT | {"copies": {"apart": "aggregator"}}
+    request = {"name": "red", "count": 2, "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
+    await rack.service.commands.submit(JobRequest.model_validate({**request, "command": ["train"]}))
+    await rack.state("red", "running")
+    home = rack.aggregators.light()["gpu4"].aggregator
+    await rack.service.commands.attach("gpu5", AttachRequest(aggregator=None), 60)  # a port
+    await page.goto(url)
+    await expect(page.locator(".status")).to_contain_text("live")
+    await page.locator("#search").fill("gpu0")
+    await page.locator("#search").press("Enter")
+    drawer = page.locator(".drawer")
+    await drawer.get_by_label("Move gpu0 to").select_option(home)
+    await drawer.get_by_role("button", name="Move …").click()
+    asked = page.get_by_role("dialog")
+    await expect(asked.get_by_role("status")).to_contain_text(
+        "2 endpoints of job red will be under"
+    )
+    assert rack.aggregators.light()["gpu0"].aggregator != home
