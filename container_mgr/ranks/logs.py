@@ -115,6 +115,11 @@ def files(log: Path) -> list[Path]:
     return [p for p in (*rotated, log) if p.exists()]
 
 
+def exists(log: Path) -> bool:
+    """Say whether the engine keeps this log; while it rotates, only older files are there."""
+    return log.exists() or bool(files(log))
+
+
 class LogReader:
     """Reads a log's files as one. They stay open, so a rotation meanwhile loses nothing.
 

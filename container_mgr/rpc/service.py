@@ -351,7 +351,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     def _log_path(self, container: Container | None, request: pb.LogsRequest) -> Path | None:
         if container is not None and not container.log_path:
             return None
-        if container is not None and Path(container.log_path).exists():
+        if container is not None and logs.exists(Path(container.log_path)):
             return Path(container.log_path)
         # Removed, perhaps at this moment: its log was archived before.
         return self._archived(request)

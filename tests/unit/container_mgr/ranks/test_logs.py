@@ -55,6 +55,15 @@ async def test_rotated_files_are_read_oldest_first(tmp_path: Path) -> None:
     assert await everything(log, tail=0) == []
 
 
+def test_a_log_exists_while_the_engine_rotates_it(tmp_path: Path) -> None:
+    log = tmp_path / "x-json.log"
+    assert not logs.exists(log)
+    log.write_bytes(record("1\n"))
+    assert logs.exists(log)
+    log.rename(tmp_path / "x-json.log.1")
+    assert logs.exists(log)
+
+
 async def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert await everything(tmp_path / "none") == []
 
