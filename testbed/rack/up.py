@@ -23,6 +23,7 @@ from testbed.engine import Engine, EngineError, EngineInfo
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.probe import ensure_probe_image
+from testbed.image.unpacked import ensure_unpacked
 from testbed.rack import gpus, network, ovs, preflight, procfs, programs, record, shaping
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
@@ -149,7 +150,7 @@ class _Start:
         self._start_agents(env)
         if self._slurm:
             self._progress(f"slurmctld, slurmrestd and {len(self._site.endpoints)} slurmd")
-            engines.start(self._site, self._dir, self._spawn, env)
+            engines.start(self._site, self._dir, self._unpacked(info), self._spawn, env)
         self._start_controller(env)
         if self._slurm:
             engines.let_in(self._site, self._dir, self._record.url)
@@ -190,6 +191,12 @@ class _Start:
         try:
             self._save(image=ensure_image(info))
             ensure_probe_image(info)
+        except ImageError as error:
+            raise RackError("unavailable", str(error), object="image", hint=error.hint) from error
+
+    def _unpacked(self, info: EngineInfo) -> Path:
+        try:
+            return ensure_unpacked(info, self._record.image)
         except ImageError as error:
             raise RackError("unavailable", str(error), object="image", hint=error.hint) from error
 

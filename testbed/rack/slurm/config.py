@@ -91,9 +91,11 @@ def topology_conf(cluster: Cluster, homes: Mapping[str, str | None]) -> str:
 
 
 def hosts_file(cluster: Cluster) -> str:
-    """Return ``/etc/hosts`` of slurmctld and of all nodes."""
+    """Return ``/etc/hosts`` of slurmctld and of all nodes; ``NODE.data`` is its endpoint's NIC."""
     lines = ["127.0.0.1 localhost", f"{cluster.control} {HOST}"]
-    return "\n".join([*lines, *(f"{node.address} {node.name}" for node in cluster.nodes)]) + "\n"
+    lines += [f"{node.address} {node.name}" for node in cluster.nodes]
+    lines += [f"{node.ip} {node.name}.data" for node in cluster.nodes]
+    return "\n".join(lines) + "\n"
 
 
 def engine_section(

@@ -56,10 +56,14 @@ def under_slurm(
 def start(
     site: CabledSite,
     run_dir: Path,
+    image: Path,
     spawn: Callable[[Program], Process],
     env: Mapping[str, str],
 ) -> None:
-    """Start Slurm and wait until all nodes are idle. Raises RackError."""
+    """Start Slurm and wait until all nodes are idle. Raises RackError.
+
+    ``image`` is the root file system in which ranks run.
+    """
     cluster, folder = config.cluster_of(site), programs.folder_of(run_dir)
     root = programs.root_of(folder)
     try:
@@ -69,6 +73,7 @@ def start(
             "failed", f"the kernel refused the nodes' network: {error}", object="slurm"
         ) from error
     files = config.files(cluster, site.homes, programs.HOOK)
+    programs.use_image(folder, image)
     programs.prepare(folder, root, files, config.hosts_file(cluster), HOOK)
     control = spawn(programs.slurmctld(folder, root))
     for node in cluster.nodes:

@@ -24,7 +24,12 @@ for part in run spool tmp; do
     mount --bind "$folder/$part" "$at/$(readlink -m "/$([ $part = spool ] && echo var/)$part")"
 done
 if [ -d "$folder/image" ] && [ -d "$at/lightloom/image" ]; then
-    mount --rbind "$folder/image" "$at/lightloom/image"
+    image=$at/lightloom/image
+    mount --bind "$folder/image" "$image"
+    mount -o remount,bind,ro "$image"
+    mount -t proc proc "$image/proc"
+    mount --rbind /dev "$image/dev"
+    mount --bind "$folder/tmp" "$image/tmp"
 fi
 if [ -n "$cgroup" ]; then
     groups=$at/sys/fs/cgroup

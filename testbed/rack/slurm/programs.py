@@ -13,6 +13,9 @@ from testbed.rack.process import Program
 from testbed.rack.slurm.config import CGROUP, CONTROL_NETNS, HOST, SLURM_USER, Cluster, Node
 
 ENTER = Path(__file__).with_name("enter.sh")
+IN_IMAGE = Path(__file__).with_name("in-image.sh")
+RANK = "/etc/slurm/in-image"
+"""Runs a program in the trainer's image as one rank of a step: ``srun … /etc/slurm/in-image …``."""
 FREEZER = Path("/sys/fs/cgroup/freezer")
 HOOK = "/etc/slurm/hook"
 HEADER = "/etc/slurm/hook.header"
@@ -44,6 +47,11 @@ def folder_of(run_dir: Path) -> Path:
     return run_dir / "slurm"
 
 
+def use_image(folder: Path, image: Path) -> None:
+    """Note the root file system in which ranks run."""
+    (folder / "image").symlink_to(image)
+
+
 def prepare(folder: Path, root: Path, files: Mapping[str, str], hosts: str, hook: Path) -> None:
     """Write configuration, keys and hook, and make the folders that the programs write."""
     user = _user_of(root)
@@ -54,6 +62,7 @@ def prepare(folder: Path, root: Path, files: Mapping[str, str], hosts: str, hook
         (folder / "etc" / name).write_text(text, encoding="utf-8")
     (folder / "hosts").write_text(hosts, encoding="utf-8")
     shutil.copy(hook, folder / "etc" / hook.name)
+    shutil.copy(IN_IMAGE, folder / "etc" / Path(RANK).name)
     wrapper = folder / "etc" / Path(HOOK).name
     wrapper.write_text(_HOOK.format(port=HOOK_PORT, header=HEADER, name=hook.name))
     wrapper.chmod(0o755)

@@ -1,4 +1,4 @@
-"""``demo``: experiments on the emulated rack, the paper's and a lost GPU's."""
+"""``demo``: experiments on the emulated rack: the paper's, a lost GPU, jobs under Slurm."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ from console.cli.show.output import Output
 
 
 class Case(StrEnum):
-    """The paper's two cases (how many GPUs the red and the blue job have), and a lost GPU."""
+    """The paper's two cases (GPUs of the red and the blue job), a lost GPU, jobs under Slurm."""
 
     A = "a"
     B = "b"
     SPARE = "spare"
+    SLURM = "slurm"
 
 
 def demo(
     case: Annotated[
-        Case, typer.Argument(help="a: red 4 and blue 2 GPUs; b: 3 and 3; spare: a GPU is lost.")
+        Case,
+        typer.Argument(
+            help="a: red 4 and blue 2 GPUs; b: 3 and 3; spare: a GPU is lost;"
+            " slurm: 20 jobs under Slurm."
+        ),
     ],
     *,
     arms: Annotated[
         str | None,
         typer.Option(
             help="Comma-separated: fragmented,reordered,regrouped,live;"
-            " of spare: undisturbed,spare,shared,zero. [default: all]"
+            " of spare: undisturbed,spare,shared,zero;"
+            " of slurm: blind,tree,switches,lightloom. [default: all]"
         ),
     ] = None,
     directory: Annotated[Path, typer.Option("--out", help="Folder for plots and figures.")] = Path(
@@ -51,7 +57,8 @@ def demo(
     """Run an experiment on the emulated rack. Needs root; writes JSON and plots.
 
     Cases a and b are the paper's. Spare trains a job, loses one of its GPUs and compares a spare
-    that takes its place by moving light with a restart from shared storage and from zero.
+    that takes its place by moving light with a restart from shared storage and from zero. Slurm
+    runs a mixture of trainings under Slurm without lightloom and with it, on a rack of its own.
 
     Uses a rack that is up, and leaves it up; otherwise brings one up and takes it down again.
     """
@@ -63,6 +70,9 @@ def demo(
     chosen = None if arms is None else [name.strip() for name in arms.split(",")]
     if case is Case.SPARE:
         _spare(chosen, directory, site, output)
+        return
+    if case is Case.SLURM:
+        _slurm(chosen, directory, site, output)
         return
     with reading(site or experiment.PAPER_SITE):
         result = experiment.run(
@@ -88,6 +98,17 @@ def _spare(arms: list[str] | None, directory: Path, site: Path | None, output: O
         out.document(result, output)
     else:
         out.show(spare.render(result))
+
+
+def _slurm(arms: list[str] | None, directory: Path, site: Path | None, output: Output) -> None:
+    from testbed.demo import PAPER_SITE, slurm  # noqa: PLC0415 - loads rack, Docker and plots
+
+    with reading(site or PAPER_SITE):
+        result = slurm.run(arms=arms, out_dir=directory, site_path=site, progress=out.say)
+    if output.structured:
+        out.document(result, output)
+    else:
+        out.show(slurm.render(result))
 
 
 def _interrupt_on_sigterm() -> None:

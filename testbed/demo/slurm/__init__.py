@@ -1,0 +1,6 @@
+"""Compares a mixture of trainings under Slurm, without lightloom and with it."""
+
+from testbed.demo.slurm.experiment import run
+from testbed.demo.slurm.report import render
+
+__all__ = ["render", "run"]

@@ -1,0 +1,105 @@
+"""Runs all arms on the rack under Slurm, and writes the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sitefile import load_site
+from testbed import rack
+from testbed.demo.api import Controller, Document
+from testbed.demo.errors import DemoError
+from testbed.demo.experiment import PAPER_SITE
+from testbed.demo.slurm import plots, report
+from testbed.demo.slurm.measure import Arms
+from testbed.demo.slurm.mixture import Plan, parse_arms
+from testbed.demo.stage import make_folder
+from testbed.mortal import Mortal
+from testbed.rack import preflight
+
+TRIGGERS = """
+regroup:
+  cooldown_s: 20
+  triggers: {threshold: {excess_span: 1, for_s: 5}, pending: true, min_interval_s: 10}
+"""
+"""Added to the site file: when running jobs are regrouped, and for which waiting jobs."""
+SITE_FILE = "demo-slurm-site.yaml"
+
+Progress = Callable[[str], None]
+
+
+def run(
+    *,
+    arms: Sequence[str] | None = None,
+    plan: Plan | None = None,
+    out_dir: Path,
+    site_path: Path | None = None,
+    run_dir: Path = rack.RUN_DIR,
+    progress: Progress,
+) -> Document:
+    """Run the arms, write plots and figures to ``out_dir``, and return the result.
+
+    Brings a rack up under Slurm and takes it down again: the arms without lightloom need one whose
+    controller may be stopped. Raises DemoError, RackError, SiteFileError.
+    """
+    chosen, plan = parse_arms(arms), plan or Plan()
+    plan.check()
+    preflight.need_root()
+    make_folder(out_dir)
+    if rack.status(run_dir).state != "down":
+        raise DemoError(
+            "conflict",
+            "a rack is up, and this demo stops its controller",
+            object="rack",
+            hint="run `lightloom testbed down`, then try again",
+        )
+    given = (site_path or PAPER_SITE).read_text(encoding="utf-8")
+    with_triggers = out_dir / SITE_FILE
+    with_triggers.write_text(given + TRIGGERS, encoding="utf-8")
+    site = load_site(with_triggers)
+    if len(site.endpoints) < plan.most_ranks:
+        raise DemoError(
+            "invalid",
+            f"site {site.name} has {len(site.endpoints)} endpoints, jobs have {plan.most_ranks}",
+            object=f"site/{site.name}",
+            hint="take another site file",
+        )
+    with (
+        _rack(with_triggers, run_dir, progress) as status,
+        Controller(status.url) as controller,
+    ):
+        mortal = Mortal(status, run_dir)
+        mortal.start()
+        try:
+            emulated = controller.get("/health")["emulated"]
+            work = Arms(site, run_dir, controller, mortal, plan, progress)
+            done = [work.run(arm) for arm in chosen]
+        finally:
+            mortal.stop()
+    files = plots.draw(done, out_dir)
+    result = report.document(site.name, plan, done, plots=files, emulated=emulated)
+    raw = {
+        one.arm.value: {
+            "jobs": [dataclasses.asdict(job) for job in one.done],
+            "homes": [{"at": at, "homes": dict(homes)} for at, homes in one.timeline],
+        }
+        for one in done
+    }
+    for name, data in (("demo-slurm.json", result), ("demo-slurm-raw.json", raw)):
+        (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    report.check(result)
+    return result
+
+
+@contextmanager
+def _rack(site_path: Path, run_dir: Path, progress: Progress) -> Iterator[rack.RackStatus]:
+    progress("bringing the rack up, under Slurm")
+    status = rack.up(site_path, run_dir, progress=progress, slurm="open")
+    try:
+        yield status
+    finally:
+        progress("taking the rack down")
+        rack.down(run_dir, progress=lambda line: None)

@@ -1,0 +1,80 @@
+"""Builds the result as one document and as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from testbed.demo.api import Document
+from testbed.demo.errors import DemoError
+from testbed.demo.report import LOSS_TOLERANCE
+from testbed.demo.slurm.measure import Measured
+from testbed.demo.slurm.mixture import Plan
+
+
+def document(
+    site: str,
+    plan: Plan,
+    done: Sequence[Measured],
+    *,
+    plots: Sequence[str],
+    emulated: Sequence[str],
+) -> Document:
+    """Return the result of all arms."""
+    return {
+        "case": "slurm",
+        "site": site,
+        "plan": dataclasses.asdict(plan),
+        "arms": {one.arm.value: one.figures for one in done},
+        "plots": list(plots),
+        "emulated": list(emulated),
+    }
+
+
+def check(result: Document) -> None:
+    """Raise DemoError(failed) when the arms did not train the same."""
+    first: dict[str, float] = {}
+    for name, arm in result["arms"].items():
+        for job, loss in arm["losses"].items():
+            if abs(loss - first.setdefault(job, loss)) > LOSS_TOLERANCE * abs(first[job]):
+                raise DemoError(
+                    "failed",
+                    f"{job} ended with a loss of {loss!r}, and with {first[job]!r} in another arm",
+                    object=f"arm/{name}",
+                    hint="the figures are written; the arms are not comparable",
+                )
+
+
+def render(result: Document) -> RenderableType:
+    """Return the result as a table."""
+    plan = result["plan"]
+    table = Table(
+        title=f"{plan['jobs']} trainings of 1 to {plan['most_ranks']} GPUs, seed {plan['seed']}",
+        title_justify="left",
+    )
+    table.add_column("arm")
+    for heading in (
+        *("makespan s", "mean completion s", "mean run s", "mean wait s", "worst wait s"),
+        *("GPU-time local %", "pauses", "moves"),
+    ):
+        table.add_column(heading, justify="right")
+    for name, arm in result["arms"].items():
+        table.add_row(
+            name,
+            *(f"{arm[key]:.1f}" for key in ("makespan_s", "completion_s_mean", "run_s_mean")),
+            *(f"{arm[key]:.1f}" for key in ("wait_s_mean", "wait_s_worst")),
+            "" if arm["local"] is None else f"{100 * arm['local']:.1f}",
+            str(arm["pauses"]),
+            str(arm["moves"]),
+        )
+    notes = [
+        "wait: from submit to start",
+        "local: under the fewest aggregators possible; of jobs of 2 GPUs and more",
+        f"emulated: {', '.join(result['emulated'])}; real: Slurm, Open vSwitch, TensorFlow",
+        *(f"plot: {plot}" for plot in result["plots"]),
+    ]
+    return Group(table, *(Text(note) for note in notes))
