@@ -1,0 +1,98 @@
+"""What the tests of the rack under Slurm share: a rack, its programs, and an end without traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sitefile import load_site
+from testbed import rack
+from testbed.demo import PAPER_SITE
+from testbed.demo.api import Controller
+from testbed.demo.errors import DemoError
+from testbed.rack import RackStatus, remains
+from testbed.rack.slurm import engines, programs
+from tests.integration import waiting
+
+TICKS = "while :; do date +%s.%N; sleep 0.02; done"
+until = partial(waiting.until, limit_s=60.0)
+Document = dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Slurm:
+    """A rack under Slurm, and its controller's API."""
+
+    run_dir: Path
+    status: RackStatus
+    controller: Controller
+
+    def __call__(self, *argv: str) -> str:
+        """Run one of Slurm's programs; return what it prints."""
+        done = engines.run(self.run_dir, argv)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def submit(self, *options: str, script: str = "srun sleep 600") -> str:
+        """Submit a batch job; return its number."""
+        output = ("--parsable", "--output=/tmp/%j.out")
+        return self("sbatch", *output, *options, "--wrap", script).partition(";")[0]
+
+    def job(self, number: str) -> Callable[[], Document]:
+        """Return what asks the controller for a job."""
+
+        def ask() -> Document:
+            found = [j for j in self.controller.items("/jobs") if j["name"] == f"slurm-{number}"]
+            return found[0] if found else {"state": "unknown", "endpoints": [], "engine": {}}
+
+        return ask
+
+    def running(self, number: str) -> Document:
+        """Wait until the controller sees that a job runs."""
+        return until(self.job(number), lambda found: found["state"] == "running")
+
+    def output(self, number: str) -> str:
+        """Return what a job has printed."""
+        return (self.folder / "tmp" / f"{number}.out").read_text(encoding="utf-8")
+
+    @property
+    def folder(self) -> Path:
+        """Slurm's folder of the rack."""
+        return programs.folder_of(self.run_dir)
+
+    @property
+    def homes(self) -> dict[str, str | None]:
+        """Where every endpoint's light is."""
+        return {e["name"]: e["home"] for e in self.controller.items("/endpoints")}
+
+    def move(self, endpoint: str, home: str) -> None:
+        """Try to move an idle endpoint's light."""
+        with suppress(DemoError):
+            self.controller.post(f"/endpoints/{endpoint}/attachment", {"aggregator": home})
+        with suppress(AssertionError):
+            until(lambda: self.homes[endpoint], lambda now: now == home, limit_s=5.0)
+
+    def empty(self) -> None:
+        """End all jobs, and bring all light back to the site file's homes."""
+        self("scancel", "--user=root", "--full")
+        until(lambda: self("squeue", "-h"), lambda text: not text)
+        for _ in range(2):  # the ports of an aggregator are few: one move may wait for another
+            for name, home in load_site(PAPER_SITE).homes.items():
+                if self.homes[name] != home:
+                    self.move(name, home)
+
+
+@contextmanager
+def rack_under_slurm(run_dir: Path) -> Iterator[Slurm]:
+    """Bring a rack up under Slurm; nothing of it is left at the end."""
+    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None, slurm="open")
+    try:
+        with Controller(status.url) as controller:
+            yield Slurm(run_dir, status, controller)
+    finally:
+        rack.down(run_dir, progress=lambda line: None)
+    assert remains.find(run_dir).empty

@@ -1,0 +1,229 @@
+"""What goes wrong between Slurm and lightloom, with the real daemons."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from testbed.demo.errors import DemoError
+from testbed.mortal import Mortal
+from testbed.rack import process, record
+from testbed.rack.slurm import engines, programs
+from tests.integration.slurm_parts import Document, Slurm, rack_under_slurm, until
+
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+
+RUN_DIR = Path("/run/lightloom/test-slurm-faults")
+SCATTERED = ("-N2", "--gres=gpu:1", "-w", "gpu0,gpu2")
+TOPOLOGY = "topology.conf"
+
+
+@pytest.fixture(scope="module")
+def under_slurm() -> Iterator[Slurm]:
+    with rack_under_slurm(RUN_DIR) as made:
+        yield made
+
+
+@pytest.fixture
+def slurm(under_slurm: Slurm) -> Iterator[Slurm]:
+    yield under_slurm
+    under_slurm.empty()
+
+
+@pytest.fixture(scope="module")
+def mortal(under_slurm: Slurm) -> Iterator[Mortal]:
+    made = Mortal(under_slurm.status, RUN_DIR)
+    made.start()
+    yield made
+    made.stop()
+
+
+def daemon(name: str) -> process.Process:
+    """Return the newest process of that name that runs."""
+    found = record.load(RUN_DIR)
+    assert found is not None
+    return next(p for p in reversed(found.processes) if p.name == name and p.alive())
+
+
+@contextmanager
+def stopped(name: str) -> Iterator[None]:
+    """Keep a daemon from answering; its connections stay open."""
+    pid = daemon(name).pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def state(number: str) -> str:
+    """Return what Slurm says of a job; empty while slurmctld is away."""
+    done = engines.run(RUN_DIR, ("squeue", "-h", "-j", number, "-o", "%T"))
+    return done.stdout.strip()
+
+
+def engine(slurm: Slurm) -> Document:
+    return slurm.controller.get("/engine")
+
+
+def answers(slurm: Slurm, number: str) -> list[Document]:
+    return [a for a in engine(slurm)["allocations"] if a["id"] == number]
+
+
+@contextmanager
+def hook_that(slurm: Slurm, more: str) -> Iterator[None]:
+    """Let the hook do more when lightloom has answered."""
+    path = slurm.folder / "etc" / Path(programs.HOOK).name
+    before = path.read_text(encoding="utf-8")
+    path.write_text(before.replace("exec ", "") + more + "\n", encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def kill_slurmctld() -> None:
+    """Kill slurmctld and start another."""
+    os.kill(daemon("slurmctld").pid, signal.SIGKILL)
+    folder, found = programs.folder_of(RUN_DIR), record.load(RUN_DIR)
+    assert found is not None
+    with process.marked(RUN_DIR):
+        again = process.spawn(
+            programs.slurmctld(folder, programs.root_of(folder)),
+            record.logs(RUN_DIR),
+            str(RUN_DIR),
+        )
+    record.save(RUN_DIR, replace(found, processes=(*found.processes, again)))
+
+
+def test_slurmctld_is_killed_in_the_hook(slurm: Slurm) -> None:
+    """It may call the hook again: light moves once, and the job starts."""
+    with hook_that(slurm, "echo called >>/tmp/hook.calls; sleep 3"):
+        number = slurm.submit(*SCATTERED)
+        until(lambda: answers(slurm, number), bool)
+        kill_slurmctld()
+        until(partial(state, number), "RUNNING".__eq__)
+        running = slurm.running(number)
+    assert (running["span"], sorted(running["endpoints"])) == (1, ["gpu0", "gpu2"])
+    moves = [answer["moves"] for answer in answers(slurm, number)]
+    assert sum(moves) == 1, moves
+    assert engine(slurm)["up"]
+
+
+def test_a_token_expires_and_is_renewed(slurm: Slurm) -> None:
+    path = slurm.folder / "token"
+    good = path.read_text(encoding="utf-8")
+    short = slurm("scontrol", "token", "username=slurm", "lifespan=10").partition("=")[2]
+    try:
+        path.write_text(short, encoding="utf-8")
+        down = until(lambda: engine(slurm), lambda view: not view["up"])
+        assert "token" in down["detail"] or "expired" in down["detail"], down["detail"]
+        lines = slurm.controller.get("/engine/check")["checks"]
+        mends = [line["mend"] for line in lines if line["grade"] == "fault"]
+        assert any("scontrol token" in mend for mend in mends), lines
+        began = time.monotonic()
+        assert slurm("srun", *SCATTERED, "hostname")
+        print(f"without the engine's answer a job starts after {time.monotonic() - began:.1f} s")
+    finally:
+        path.write_text(good, encoding="utf-8")
+    until(lambda: engine(slurm), lambda view: view["up"])
+
+
+def test_the_controller_is_dead(slurm: Slurm, mortal: Mortal) -> None:
+    """Jobs start without it; it finds them when it is back."""
+    mortal.kill()
+    try:
+        number = slurm.submit(*SCATTERED)
+        until(partial(state, number), "RUNNING".__eq__)
+    finally:
+        mortal.start()
+    assert slurm.running(number)["span"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SwitchName=mine Nodes=gpu[0-5]\n", "lightloom did not write it"),
+        ("# Written by lightloom for site other, epoch 7. Changes by hand are lost.\n", "other"),
+    ],
+    ids=["a person's", "another lightloom's"],
+)
+def test_a_foreign_topology_is_left_alone(slurm: Slurm, text: str, why: str) -> None:
+    path = slurm.folder / "etc" / TOPOLOGY
+    until(lambda: engine(slurm), lambda view: view["published"]["at"])
+    ours = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+        assert slurm("srun", *SCATTERED, "hostname"), "light moves, and the job starts"
+        said = until(lambda: engine(slurm)["published"]["error"], bool)
+        assert why in said
+        assert path.read_text(encoding="utf-8") == text
+    finally:
+        path.write_text(ours, encoding="utf-8")
+    until(lambda: engine(slurm)["published"]["error"], lambda said: not said)
+
+
+def test_a_job_ends_between_plan_and_apply(slurm: Slurm) -> None:
+    number = slurm.submit(*SCATTERED, "--comment=lightloom:locality=any")
+    assert slurm.running(number)["span"] == 2
+    plan = slurm.controller.post("/plans", {"job": f"slurm-{number}"})
+    before = slurm.homes
+    slurm("scancel", number)
+    with pytest.raises(DemoError, match=r"changed|ended|no longer|epoch"):
+        slurm.controller.post("/transactions", {"plan": plan}, wait_s=60.0)
+    assert slurm.homes == before
+
+
+def test_slurm_is_away_when_a_plan_is_applied(slurm: Slurm) -> None:
+    """What cannot be confirmed is not moved; the job runs on."""
+    number = slurm.submit(*SCATTERED, "--comment=lightloom:locality=any")
+    assert slurm.running(number)["span"] == 2
+    plan = slurm.controller.post("/plans", {"job": f"slurm-{number}"})
+    before = slurm.homes
+    with (
+        stopped("slurmrestd"),
+        pytest.raises(DemoError, match=r"slurm|answer|time"),
+    ):
+        slurm.controller.post("/transactions", {"plan": plan}, wait_s=60.0)
+    assert slurm.homes == before
+    until(lambda: engine(slurm), lambda view: view["up"])
+    assert slurm.job(number)()["state"] == "running"
+
+
+def test_every_task_of_an_array_and_every_part_of_a_job_has_its_own_light(slurm: Slurm) -> None:
+    first = slurm.submit("-N1", "--gres=gpu:1", "--array=0-1")
+    seen = until(
+        lambda: slurm("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%A %F %N").splitlines(),
+        lambda lines: len(lines) == 2,
+    )
+    for line in seen:
+        number, array, node = line.split()
+        assert array == first
+        assert slurm.running(number)["endpoints"] == [node]
+    slurm.empty()
+    parts = ("-N2", "--gres=gpu:1", ":", "-N1", "--gres=gpu:1")
+    leader = slurm.submit(*parts)
+    running = slurm.running(leader)
+    assert len(running["endpoints"]) == 2
+    other = slurm.running(str(int(leader) + 1))
+    assert len(other["endpoints"]) == 1
+    assert not set(other["endpoints"]) & set(running["endpoints"])
+
+
+def test_a_hostile_comment_is_text(slurm: Slurm) -> None:
+    hostile = "lightloom:policy=\x1b[31mred,pinned,<script>alert(1)</script>,locality=" + "x" * 600
+    number = slurm.submit("-N1", "--gres=gpu:1", f"--comment={hostile}")
+    found = slurm.running(number)
+    shown = str(found)
+    assert "\x1b" not in shown
+    assert re.search(r"x{300}", shown) is None
+    assert found["request"]["pinned"] if "request" in found else True
