@@ -33,6 +33,7 @@ from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.mortal import Mortal
 from testbed.rack.slurm import engines, programs
+from testbed.rack.slurm.config import UnderSlurm
 
 RUN_DIR = Path("/run/lightloom/bench-slurm")
 BUSY = ("gpu0", "gpu1", "gpu2", "gpu3")
@@ -51,7 +52,7 @@ Document = dict[str, Any]
 def slurm_rack() -> Iterator[Mortal]:
     """Bring the rack up under Slurm, with a controller that can be killed."""
     try:
-        status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda _: None, slurm="open")
+        status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda _: None, slurm=UnderSlurm())
         mortal = Mortal(status, RUN_DIR)
         try:
             mortal.start()

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import httpx
 
@@ -31,6 +30,7 @@ from testbed.rack.layout import Layout, lay_out
 from testbed.rack.process import Process, Program, accepts, marked, spawn, wait_ready
 from testbed.rack.record import Record
 from testbed.rack.slurm import engines
+from testbed.rack.slurm.config import UnderSlurm
 from testbed.rack.status import RackStatus, of_record
 from testbed.token import rack_token
 
@@ -54,12 +54,11 @@ def up(
     run_dir: Path = RUN_DIR,
     *,
     progress: Progress,
-    slurm: Literal["", "open", "job"] = "",
+    slurm: UnderSlurm | None = None,
 ) -> RackStatus:
     """Bring up the rack of ``site_path`` and return when its controller reaches every device.
 
-    With ``slurm`` all endpoints belong to a Slurm of the rack's own; the word is the isolation of
-    its jobs.
+    With ``slurm`` some or all endpoints belong to a Slurm of the rack's own.
 
     ``progress`` gets one line per step. Raises RackError or SiteFileError; then all objects
     created so far are removed, and the logs are kept in KEPT_LOGS. A rack that is already up, or
@@ -123,7 +122,7 @@ class _Start:
     _layout: Layout
     _dir: Path
     _progress: Progress
-    _slurm: Literal["", "open", "job"]
+    _slurm: UnderSlurm | None
     _record: Record
 
     def run(self) -> RackStatus:
@@ -132,10 +131,10 @@ class _Start:
         self._save()  # first: a folder without a record is not taken down
         record.logs(self._dir).mkdir()
         shutil.copyfile(self._site_path, record.site_copy(self._dir))
-        if self._slurm:
+        if self._slurm is not None:
             self._progress("Slurm's packages (unpacked if missing)")
             self._site_path = record.site_copy(self._dir)
-            self._site = engines.under_slurm(self._site, self._dir, isolation=self._slurm)
+            self._site = engines.under_slurm(self._site, self._dir, self._slurm)
         programs.make_certificates(self._dir, self._site)
         with ThreadPoolExecutor(max_workers=1) as beside:
             engine = beside.submit(_start_engine, self._dir)
@@ -148,11 +147,11 @@ class _Start:
         self._make_volumes()
         gpus.prepare(self._dir, self._site)
         self._start_agents(env)
-        if self._slurm:
-            self._progress(f"slurmctld, slurmrestd and {len(self._site.endpoints)} slurmd")
+        if self._slurm is not None:
+            self._progress(f"slurmctld, slurmrestd and {len(self._site.engine_endpoints)} slurmd")
             engines.start(self._site, self._dir, self._unpacked(info), self._spawn, env)
         self._start_controller(env)
-        if self._slurm:
+        if self._slurm is not None:
             engines.let_in(self._site, self._dir, self._record.url)
         self._save(phase="up")
         return of_record(self._dir, self._record)

@@ -16,11 +16,13 @@ from testbed.demo.api import Controller
 from testbed.demo.errors import DemoError
 from testbed.rack import RackStatus, remains
 from testbed.rack.slurm import engines, programs
+from testbed.rack.slurm.config import UnderSlurm
 from tests.integration import waiting
 
 TICKS = "while :; do date +%s.%N; sleep 0.02; done"
 until = partial(waiting.until, limit_s=60.0)
 Document = dict[str, Any]
+ALL = UnderSlurm()
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,9 +89,9 @@ class Slurm:
 
 
 @contextmanager
-def rack_under_slurm(run_dir: Path) -> Iterator[Slurm]:
+def rack_under_slurm(run_dir: Path, wanted: UnderSlurm = ALL) -> Iterator[Slurm]:
     """Bring a rack up under Slurm; nothing of it is left at the end."""
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None, slurm="open")
+    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None, slurm=wanted)
     try:
         with Controller(status.url) as controller:
             yield Slurm(run_dir, status, controller)

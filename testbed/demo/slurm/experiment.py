@@ -18,7 +18,8 @@ from testbed.demo.slurm.measure import Arms
 from testbed.demo.slurm.mixture import Plan, parse_arms
 from testbed.demo.stage import make_folder
 from testbed.mortal import Mortal
-from testbed.rack import preflight
+from testbed.rack import preflight, record
+from testbed.rack.slurm.config import UnderSlurm
 
 TRIGGERS = """
 regroup:
@@ -75,7 +76,8 @@ def run(
         mortal.start()
         try:
             emulated = controller.get("/health")["emulated"]
-            work = Arms(site, run_dir, controller, mortal, plan, progress)
+            under_slurm = load_site(record.site_copy(run_dir))
+            work = Arms(under_slurm, run_dir, controller, mortal, plan, progress)
             done = [work.run(arm) for arm in chosen]
         finally:
             mortal.stop()
@@ -97,7 +99,7 @@ def run(
 @contextmanager
 def _rack(site_path: Path, run_dir: Path, progress: Progress) -> Iterator[rack.RackStatus]:
     progress("bringing the rack up, under Slurm")
-    status = rack.up(site_path, run_dir, progress=progress, slurm="open")
+    status = rack.up(site_path, run_dir, progress=progress, slurm=UnderSlurm())
     try:
         yield status
     finally:

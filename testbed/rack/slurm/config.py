@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Literal
 
 from controller.devices.observed import Published
 from controller.devices.slurm import topology
@@ -22,6 +23,15 @@ CPUS = 8
 """What a node says that it has: its jobs share the machine's cores in truth."""
 SLURM_USER = "slurm"
 HOST = "ctl"
+
+
+@dataclass(slots=True, frozen=True)
+class UnderSlurm:
+    """What of a rack belongs to Slurm, and who its jobs' endpoints reach (docs/slurm.md)."""
+
+    isolation: Literal["open", "job"] = "open"
+    endpoints: tuple[str, ...] = ()
+    """Empty for all; the others stay lightloom's own."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +59,7 @@ class Cluster:
 
 
 def cluster_of(site: CabledSite) -> Cluster:
-    """Return the cluster of a site: every endpoint is a node with one GPU."""
+    """Return the cluster of a site: every endpoint of its engine is a node with one GPU."""
     hosts = MANAGEMENT.hosts()
     control = next(hosts)
     nodes = tuple(
@@ -64,6 +74,7 @@ def cluster_of(site: CabledSite) -> Cluster:
             endpoint.mac,
         )
         for endpoint in site.endpoints
+        if endpoint.name in site.engine_endpoints
     )
     return Cluster(site.name, control, nodes)
 
@@ -99,9 +110,10 @@ def hosts_file(cluster: Cluster) -> str:
 
 
 def engine_section(
-    site: CabledSite, folder: Path, prefix: Sequence[str], *, isolation: str
+    site: CabledSite, folder: Path, prefix: Sequence[str], wanted: UnderSlurm
 ) -> dict[str, object]:
     """Return the section ``engine`` of the rack's site file; ``folder`` is Slurm's of the rack."""
+    names = wanted.endpoints or tuple(endpoint.name for endpoint in site.endpoints)
     return {
         "kind": "slurm",
         "transport": "rest",
@@ -109,9 +121,9 @@ def engine_section(
         "user": SLURM_USER,
         "token": {"file": str(folder / "token")},
         "prefix": list(prefix),
-        "nodes": {endpoint.name: [endpoint.name] for endpoint in site.endpoints},
+        "nodes": {name: [name] for name in names},
         "topology": {"file": str(folder / "etc" / "topology.conf")},
-        "isolation": isolation,
+        "isolation": wanted.isolation,
     }
 
 

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import httpx
 import yaml
@@ -29,12 +28,11 @@ HOOK = Path(console.deploy.__file__).parent / "slurm" / "lightloom-allocation"
 TOKEN_NAME = "slurm-hook"  # noqa: S105 - the name of a token
 
 
-def under_slurm(
-    site: CabledSite, run_dir: Path, *, isolation: Literal["open", "job"]
-) -> CabledSite:
+def under_slurm(site: CabledSite, run_dir: Path, wanted: config.UnderSlurm) -> CabledSite:
     """Add the section ``engine`` to the rack's copy of its site file; return the site.
 
-    RackError(invalid) when the file has one, RackError(unavailable) without Slurm's packages.
+    RackError(invalid) when the file has one, or when it has no such endpoint;
+    RackError(unavailable) without Slurm's packages.
     """
     path = record.site_copy(run_dir)
     if site.engine is not None:
@@ -44,10 +42,18 @@ def under_slurm(
             object="engine",
             hint="remove the section engine: the rack writes its own",
         )
+    unknown = sorted(set(wanted.endpoints) - {endpoint.name for endpoint in site.endpoints})
+    if unknown:
+        raise RackError(
+            "invalid",
+            f"{site.name} has no endpoint {unknown[0]}",
+            object=f"endpoint/{unknown[0]}",
+            hint="name endpoints of the site file, or none for all",
+        )
     folder, root = programs.folder_of(run_dir), ensure_root()
     programs.use_root(folder, root)
     prefix = programs.client(folder, root, ())
-    section = config.engine_section(site, folder, prefix, isolation=isolation)
+    section = config.engine_section(site, folder, prefix, wanted)
     text = path.read_text(encoding="utf-8")
     path.write_text(text + "\n" + yaml.safe_dump({"engine": section}), encoding="utf-8")
     return load_site(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import age, rate
+
+if TYPE_CHECKING:
+    from testbed.rack.slurm.config import UnderSlurm
 
 Document = dict[str, Any]
 _RUN_DIR = Path("/run/lightloom/rack")
@@ -35,11 +38,15 @@ def _default_site() -> Path:
 
 @app.command()
 def up(
+    *,
     site: Annotated[
         Path | None, typer.Option(help="Site file; the paper's rack if absent.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="slurm: all endpoints belong to a Slurm of the rack's own.")
+        str, typer.Option(help="slurm: endpoints belong to a Slurm of the rack's own.")
+    ] = "",
+    engine_endpoints: Annotated[
+        str, typer.Option(help="Comma-separated: which ones, gpu4,gpu5. [default: all]")
     ] = "",
     isolation: Annotated[
         str, typer.Option(help="Of that engine's jobs: open or job; docs/slurm.md.")
@@ -54,6 +61,8 @@ def up(
             f"--engine {engine} --isolation {isolation} is not known",
             "lightloom testbed up --engine slurm --isolation open",
         )
+    if engine_endpoints and not engine:
+        raise usage("--engine-endpoints needs --engine", "lightloom testbed up --engine slurm")
     out.logs_to_stderr()
     from testbed import rack  # noqa: PLC0415 - start-up time
 
@@ -64,11 +73,20 @@ def up(
             file,
             run_dir,
             progress=out.say,
-            slurm=cast("Literal['', 'open', 'job']", isolation if engine else ""),
+            slurm=_under_slurm(engine, isolation, engine_endpoints),
         )
     then = "lightloom testbed slurm -- sinfo" if engine else "lightloom get endpoints"
     out.say(f"up after {time.monotonic() - started:.1f} s; try: {then}")
     _print(status.to_dict(), output, run_dir)
+
+
+def _under_slurm(engine: str, isolation: str, endpoints: str) -> UnderSlurm | None:
+    from testbed.rack.slurm.config import UnderSlurm  # noqa: PLC0415 - start-up time
+
+    if not engine:
+        return None
+    names = tuple(name.strip() for name in endpoints.split(",") if name.strip())
+    return UnderSlurm("job" if isolation == "job" else "open", names)
 
 
 @app.command()
