@@ -74,6 +74,13 @@ class Mortal:
             raise RackError("failed", "no controller was started", object="process/controller")
         return self._process.wait(timeout=PATIENCE_S)
 
+    @property
+    def pid(self) -> int:
+        """The running controller's. Raises RackError when none was started."""
+        if self._process is None:
+            raise RackError("failed", "no controller was started", object="process/controller")
+        return self._process.pid
+
     def kill(self) -> None:
         """Kill the controller with SIGKILL."""
         if self._process is not None:
