@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.adopt import Adopter
@@ -13,9 +15,13 @@ from controller.state.writes import DropQuarantine
 class QuarantineKeeper:
     """Lists and releases ports and endpoints that are out of use."""
 
-    def __init__(self, state: State, adopter: Adopter) -> None:
+    def __init__(
+        self, state: State, adopter: Adopter, relight: Callable[[Iterable[str]], None]
+    ) -> None:
+        """``relight`` gives light back to endpoints that are dark."""
         self._state = state
         self._adopter = adopter
+        self._relight = relight
 
     def views(self) -> list[QuarantineView]:
         """Return all quarantined objects, the oldest entry first."""
@@ -25,8 +31,9 @@ class QuarantineKeeper:
     async def release(self, name: str) -> QuarantineView:
         """Put a port (``as0/3``) or an endpoint back into use. ServiceError ``not_found``.
 
-        The repair loop restores the light of a dark endpoint. If the port still carries no light,
-        the next transaction that uses it puts it into quarantine again.
+        An endpoint that is dark, as after a spare has taken its place, gets light as soon as a port
+        of its home is free. If the port still carries no light, the next transaction that uses it
+        puts it into quarantine again.
         """
         state = self._state
         entry = state.light.quarantine.get(name)
@@ -45,5 +52,8 @@ class QuarantineKeeper:
         cable = state.cables.get(name)
         if cable is not None and cable.fiber.device in state.light.foreign_points:
             await self._adopter.adopt(cable.fiber.device)
+        if cable is not None and name not in state.light.attachments:
+            self._relight((name,))
+            state.journal.owe(state.facts())
         state.jobs.wake.set()
         return QuarantineView(object=entry.object, reason=entry.reason, since=entry.since)

@@ -357,7 +357,7 @@ class Service:
             self._state, self._telemetry, fabric, self._meter, protection=self._checkpoints
         )
         allocation = AllocationFiles(self._state, self._plans)
-        quarantine = QuarantineKeeper(self._state, self._adopter)
+        quarantine = QuarantineKeeper(self._state, self._adopter, self._swaps.relight)
         preparations = Preparations(self._state, images, self._tasks, lambda: token_hex(6))
         self.queries = Queries(
             self._state,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controller.base.tasks import Tasks
@@ -90,6 +90,11 @@ class SwapDesk:
             sent_bps=parts.sent_bps,
             communicates=parts.communicates,
         )
+
+    @property
+    def relight(self) -> Callable[[Iterable[str]], None]:
+        """Gives light back to endpoints that are dark; the caller makes it durable."""
+        return self._relighter.want
 
     def resume(self) -> None:
         """Go on with what an earlier controller had begun."""

@@ -52,6 +52,19 @@ async def test_a_spare_takes_the_place_of_a_dead_gpu(spared: Rack, code: int | N
     check(spared)
 
 
+async def test_a_dead_gpu_that_is_repaired_and_released_gets_light(spared: Rack) -> None:
+    before = await running(spared)
+    kill(spared, "gpu1")
+    await again(spared, before)
+    await spared.until(lambda: "gpu1" in state_of(spared).light.quarantine)
+    spared.engine.sick = {}
+    await spared.until(lambda: not state_of(spared).light.unfit)
+    await spared.service.commands.release("gpu1")
+    await spared.until(lambda: "gpu1" in state_of(spared).light.attachments)
+    assert spared.aggregators.light()["gpu1"].aggregator == "as0"
+    check(spared)
+
+
 async def test_a_job_that_asks_for_no_survival_ends_although_the_site_has_a_spare(
     spared: Rack,
 ) -> None:
