@@ -1,8 +1,4 @@
-"""On the rack: a lost GPU's place is taken by a spare, and the job goes on where it was.
-
-The jobs are rings whose last state depends on every state of every rank before
-(``testbed.ring_checkpoint``): a torn, mixed or older restore ends in a fault or another digest.
-"""
+"""On the rack: a lost GPU's place is taken by a spare, and the job goes on where it was."""
 
 from __future__ import annotations
 
@@ -11,127 +7,52 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import testbed
 from testbed import rack
-from testbed.kept_ring import Ring, complete_steps, said
+from testbed.kept_ring import said
 from testbed.mortal import Mortal
 from testbed.rack import record
-from tests.integration.waiting import until
+from tests.integration.spare_parts import (
+    RING,
+    WHOLE_S,
+    ended_well,
+    homes,
+    made_whole,
+    mortal_rack,
+    protected,
+    reached,
+    submit,
+)
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
-Document = dict[str, Any]
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
-RING = Ring(steps=160, size=2_000_000)
-"""It trains for 16 s at least: a loss after its first checkpoints comes well before its end."""
+RUN_DIR = Path(f"/run/lightloom/test-spare-{os.getpid()}")
 LONG_RING = replace(RING, steps=600)
 """For a loss that comes only after an agent's death was noticed and mended."""
-ENDED = frozenset({"completed", "failed", "cancelled"})
-START_S, END_S, WHOLE_S = 120.0, 240.0, 120.0
-PAUSE_S = 0.2
-"""Between two looks: a test that asks all the time slows the rack on two cores."""
 
 
 @pytest.fixture(scope="module")
-def run_dir() -> Iterator[Path]:
-    path = Path(f"/run/lightloom/test-spare-{os.getpid()}")
-    rack.up(SITE, path, progress=lambda line: None)
-    try:
-        yield path
-    finally:
-        rack.down(path, progress=lambda line: None)
-    assert rack.status(path).state == "down"
+def run_dir() -> Path:
+    return RUN_DIR
 
 
 @pytest.fixture(scope="module")
 def mortal(run_dir: Path) -> Iterator[Mortal]:
     """The rack's controller, which can be killed at any point of a swap."""
-    made = Mortal(rack.status(run_dir), run_dir)
-    made.start()
-    try:
+    with mortal_rack(SITE, run_dir) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(autouse=True)
 def whole(mortal: Mortal, run_dir: Path) -> Iterator[None]:
-    """After every test: no job, nothing lost, everything connected."""
     yield
-    for job in mortal.get("/jobs")["items"]:
-        if job["state"] not in ENDED:
-            with suppress(rack.RackError):
-                mortal.post(f"/jobs/{job['name']}/cancel")
-    for lost in rack.status(run_dir).lost:
-        rack.repair(lost, run_dir)
-    mortal.until(mortal.whole, WHOLE_S)
-    for drain in mortal.get("/drains")["items"]:
-        kind, _, name = drain["object"].partition("/")
-        mortal.http.delete(f"/{kind}s/{name}/drain").raise_for_status()
-    mortal.until(lambda: released(mortal), WHOLE_S)
-    mortal.until(lambda: not mortal.get("/containers")["items"], WHOLE_S)
-
-
-def released(mortal: Mortal) -> bool:
-    """Put back into use what is out of it; return whether every endpoint can be used."""
-    for entry in mortal.get("/quarantine")["items"]:
-        mortal.post(f"/quarantine/{entry['object']}/release")
-    states = {end["state"] for end in mortal.get("/endpoints")["items"]}
-    return states == {"idle"}
-
-
-def submit(mortal: Mortal, name: str, ring: Ring = RING, **changes: Any) -> str:
-    mortal.post("/jobs", ring.request(name, **changes))
-    return name
-
-
-def reached(mortal: Mortal, name: str, steps: int) -> None:
-    """Wait until rank 0's present run has trained so many steps."""
-    until(
-        lambda: said(mortal, name).reached(),
-        lambda trained: trained >= steps,
-        limit_s=START_S,
-        pause_s=PAUSE_S,
-    )
-
-
-def protected(mortal: Mortal, name: str, *, least: int = 1) -> int:
-    """Wait for a complete step; return the newest."""
-    found = until(
-        lambda: complete_steps(mortal, name),
-        lambda steps: max(steps, default=0) >= least,
-        limit_s=START_S,
-        pause_s=PAUSE_S,
-    )
-    return found[0]
-
-
-def ended_well(mortal: Mortal, name: str, ring: Ring = RING) -> Document:
-    """Wait for the end, which must be that of an undisturbed run. Return the recovery."""
-    until(
-        lambda: mortal.get(f"/jobs/{name}"),
-        lambda job: job["state"] in ENDED,
-        limit_s=END_S,
-        pause_s=PAUSE_S,
-    )
-    job, told = mortal.get(f"/jobs/{name}"), said(mortal, name)
-    assert not told.faults
-    assert job["state"] == "completed", job["reason"]
-    assert told.as_undisturbed(ring)
-    recoveries: list[Document] = mortal.get(f"/jobs/{name}/recoveries")["recoveries"]
-    assert recoveries, "the job ended before its loss"
-    return recoveries[-1]
-
-
-def homes(mortal: Mortal) -> dict[str, str | None]:
-    return {end["name"]: end["home"] for end in mortal.get("/endpoints")["items"]}
+    made_whole(mortal, run_dir)
 
 
 def test_a_spare_takes_the_place_of_a_lost_gpu(mortal: Mortal, run_dir: Path) -> None:
