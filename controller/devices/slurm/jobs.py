@@ -159,6 +159,7 @@ def vanished(seen: Seen, now: float) -> Seen:
         curable=False,
         ahead=0,
         ended_at=now,
+        end="cancelled",  # as the fold says of a job that a whole batch lacks
         suspended=False,
     )
 

@@ -287,7 +287,8 @@ def test_the_revision_is_of_attempt_turn_and_endpoints() -> None:
 def test_a_job_that_the_engine_forgot_has_ended() -> None:
     job = seen("v0.0.45", "running")
     end = vanished(job, 1.8e9)
-    assert (end.turn, end.endpoints, end.ended_at) == (Turn.ENDED, job.endpoints, 1.8e9)
+    assert (end.turn, end.end, end.ended_at) == (Turn.ENDED, "cancelled", 1.8e9)
+    assert end.endpoints == job.endpoints
     assert end.revision != job.revision
 
 
