@@ -13,6 +13,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
 from controller.api.gate.pace import RateLimit
+from tests.integration.waiting import until
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import PLENTY, Site, people_site
 
@@ -68,6 +69,8 @@ def site() -> Iterator[Site]:
         for part in ("queries", "commands", "access"):
             setattr(APP.state, part, getattr(made.app.state, part))
         yield made
+        # Requests ran in schemathesis' loop; what it still writes cannot be awaited in this one.
+        until(lambda: made.audit._writing is None, bool, limit_s=30.0)
         runner.run(stack.aclose())
 
 
