@@ -132,6 +132,12 @@ def main() -> int:
         help="remove pulled images that no job has used for this long, e.g. 14d (default: never)",
     )
     parser.add_argument(
+        "--ask-profilers",
+        action="store_true",
+        help="ask TensorFlow's workers of jobs with record: full for windows of their profiler;"
+        " TensorFlow 2.21 may crash of it (docs/measure.md; default: no)",
+    )
+    parser.add_argument(
         "--observe",
         default="",
         metavar="slurm",
@@ -180,6 +186,7 @@ def main() -> int:
                 logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
                 image_space_bytes=options.image_space,
                 keep_images_s=options.keep_images,
+                ask_profilers=options.ask_profilers,
                 observe=options.observe,
                 observe_nodes=[n.strip() for n in options.observe_nodes.split(",") if n.strip()],
                 observe_below=options.observe_below,

@@ -32,7 +32,7 @@ from container_mgr.ranks import images
 from container_mgr.ranks.policy import MAX_START_BYTES
 from container_mgr.ranks.quotas import QuotaWatch
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.recordings import shown
+from container_mgr.recordings import asking, shown
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.scopes.scopes import Scopes
@@ -109,6 +109,8 @@ class AgentConfig:
     """Most bytes of images that this agent pulled; None for no limit."""
     keep_images_s: float | None = None
     """Longest time that a pulled image stays unused; None for ever."""
+    ask_profilers: bool = False
+    """Ask the profilers of TensorFlow's workers in jobs with ``record: full``: it may kill them."""
     observe: str = ""
     """The other scheduler whose jobs the agent may freeze and thaw: ``slurm``; none when empty."""
     observe_nodes: Sequence[str] = ()
@@ -176,6 +178,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
                 transfers=mover,
                 state_dir=config.directory,
                 log_dir=config.logs_directory,
+                ask=asking.ask if config.ask_profilers else None,
             )
             closing.push_async_callback(ranks.close)
             await ranks.recover()

@@ -50,7 +50,7 @@ from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
-from container_mgr.recordings.recordings import Recordings
+from container_mgr.recordings.recordings import Ask, Recordings
 from container_mgr.values import AgentError, Container, NicReport, RankSpec
 from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
 
@@ -79,12 +79,14 @@ class Ranks:
         state_dir: Path,
         log_dir: Path | None = None,
         transfers: Transfers | None = None,
+        ask: Ask | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
 
         ``log_dir`` keeps the output of removed ranks; ``logs`` below ``state_dir`` if absent.
-        ``transfers`` learn which ranks have checkpoints, and stop before a freeze.
+        ``transfers`` learn which ranks have checkpoints, and stop before a freeze. ``ask`` asks
+        the profilers of TensorFlow's workers; without it none is asked.
         """
         self._server = host.server
         self._engine = engine
@@ -114,7 +116,7 @@ class Ranks:
             engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
         )
         self._recordings = Recordings(
-            lacking=host.packages.lacking, paused=self._is_paused, proc=proc
+            lacking=host.packages.lacking, paused=self._is_paused, ask=ask, proc=proc
         )
         self._launcher = Launcher(
             engine,

@@ -1,8 +1,9 @@
 """Keeps what is known of the communication of this server's ranks, also of ranks that have ended.
 
 Recorders' files are read every ten seconds, and once more at a rank's end: the last steps count.
-NICs are watched for some seconds in every thirty. Both happen in threads of their own. The profiler
-of a TensorFlow worker is asked for two to ten seconds in every sixty, by a process of its own.
+NICs are watched for some seconds in every thirty. Both happen in threads of their own. Where the
+site wants it, the profiler of a TensorFlow worker is asked for two to ten seconds in every sixty,
+by a process of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from container_mgr.recordings import asking, bursts, profiled
+from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.place import Place
@@ -85,12 +86,15 @@ class Recordings:
         lacking: str = NOTHING,
         paused: Callable[[str], bool] = lambda name: False,
         looker: Looker | None = None,
-        ask: Ask = asking.ask,
+        ask: Ask | None = None,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``lacking`` says why a rank may have no file; ``paused``, whether one is frozen."""
+        """``lacking`` says why a rank may have no file; ``paused``, whether one is frozen.
+
+        Without ``ask`` no profiler is asked.
+        """
         self._lacking = lacking
         self._paused = paused
         self._proc = proc
@@ -120,7 +124,7 @@ class Recordings:
         self._watched[name] = _Watched(container, place, Read(state="absent", reason=why))
         if place is None:
             self._watched[name].ended_at = self._monotonic()
-        elif container.profiler_port:
+        elif container.profiler_port and self._ask is not None:
             known = Profiled(since_s=self._monotonic())
             marked = place.marked(MARK)
             self._watched[name].profiled = profiled.refused(known) if marked else known
@@ -209,7 +213,7 @@ class Recordings:
             if watched.profiled is None or not self._can_ask(watched):
                 continue
             if not _steps(watched):
-                # TensorFlow 2.21 corrupts its heap when it is profiled while it starts.
+                # TensorFlow 2.21 damages its heap most often when it is profiled while it starts.
                 watched.profiled = profiled.starting(watched.profiled)
                 continue
             now, watched.profiled = profiled.asked_now(watched.profiled)
@@ -277,7 +281,7 @@ class Recordings:
     async def _ask_one(self, watched: _Watched, known: Profiled) -> None:
         """Ask one worker; what a freeze touched says nothing."""
         container, place = watched.container, watched.place
-        if place is None:
+        if place is None or self._ask is None:
             return
         name, job = container.key.container, container.key.job
         before = self._disturbed[job]
