@@ -49,7 +49,8 @@ class Slurm:
 
         def ask() -> Document:
             found = [j for j in self.controller.items("/jobs") if j["name"] == f"slurm-{number}"]
-            return found[0] if found else {"state": "unknown", "endpoints": [], "engine": {}}
+            missing = {"state": "unknown", "endpoints": [], "engine": {}, "finished_at": None}
+            return found[0] if found else missing
 
         return ask
 
