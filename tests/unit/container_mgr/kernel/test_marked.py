@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from container_mgr.kernel import marked
+from tests.integration.waiting import until
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     command = ["sleep", "600"]
     with subprocess.Popen(command, env={"LL_EXEC": "abc", "OTHER": "LL_EXEC=no"}) as process:
+        # Popen returns before the kernel shows the new program's environment.
+        environ = Path(f"/proc/{process.pid}/environ")
+        until(environ.read_bytes, bool, limit_s=30.0)
         yield process
         process.kill()
 
