@@ -181,15 +181,18 @@ def applied(slurm: Slurm, plan: Document) -> Document:
 
 
 def test_a_job_ends_between_plan_and_apply(slurm: Slurm) -> None:
+    """Either its end is known, and idle light moves; or Slurm is asked, and nothing moves."""
     number = slurm.submit(*SCATTERED, "--comment=lightloom:locality=any")
     assert slurm.running(number)["span"] == 2
     plan = slurm.controller.post("/plans", {"job": f"slurm-{number}"})
     before = slurm.homes
     slurm("scancel", number)
     done = applied(slurm, plan)
-    assert done["state"] != "committed", done
-    assert re.search(r"changed|ended|no longer|epoch", str(done)), done
-    assert slurm.homes == before
+    if done["state"] != "committed":
+        assert re.search(r"changed|ended|no longer|epoch", str(done)), done
+        assert slurm.homes == before
+    ended = until(slurm.job(number), lambda found: found["finished_at"])
+    assert (ended["state"], ended["pauses"]) == ("cancelled", 0)
 
 
 def test_slurm_is_away_when_a_plan_is_applied(slurm: Slurm) -> None:
