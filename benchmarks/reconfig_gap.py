@@ -35,7 +35,7 @@ import testbed
 from ocs_driver import CircuitRequest
 from sitefile import load_site
 from testbed import ring
-from testbed.mortal import Mortal
+from testbed.mortal import Mortal, taken_over
 from testbed.rack import down, up
 from testbed.rack.programs import passwords
 
@@ -62,12 +62,8 @@ def rack(mirror_s: float) -> Iterator[Mortal]:
             text = text.replace(line, f"  {name}: {mirror_s}")
         site.write_text(text, encoding="utf-8")
         try:
-            mortal = Mortal(up(site, run_dir, progress=lambda _: None), run_dir)
-            try:
-                mortal.start()
+            with taken_over(up(site, run_dir, progress=lambda _: None), run_dir) as mortal:
                 yield mortal
-            finally:
-                mortal.stop()
         finally:
             down(run_dir, progress=lambda _: None)
 

@@ -31,7 +31,7 @@ from measure.statistics import summarise
 from sitefile import load_site
 from testbed import rack
 from testbed.demo import PAPER_SITE
-from testbed.mortal import Mortal
+from testbed.mortal import Mortal, taken_over
 from testbed.rack.slurm import engines, programs
 from testbed.rack.slurm.config import UnderSlurm
 
@@ -53,12 +53,8 @@ def slurm_rack() -> Iterator[Mortal]:
     """Bring the rack up under Slurm, with a controller that can be killed."""
     try:
         status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda _: None, slurm=UnderSlurm())
-        mortal = Mortal(status, RUN_DIR)
-        try:
-            mortal.start()
+        with taken_over(status, RUN_DIR) as mortal:
             yield mortal
-        finally:
-            mortal.stop()
     finally:
         rack.down(RUN_DIR, progress=lambda _: None)
 

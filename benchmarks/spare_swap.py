@@ -30,7 +30,7 @@ import testbed
 from measure.statistics import summarise
 from testbed import rack
 from testbed.kept_ring import Ring, complete_steps, said
-from testbed.mortal import Mortal
+from testbed.mortal import Mortal, taken_over
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -49,12 +49,8 @@ def controlled_rack(site: Path = SITE) -> Iterator[tuple[Mortal, Path]]:
     """Bring a rack up, with a controller that can be killed."""
     run_dir = Path(f"/run/lightloom/spare-{os.getpid()}")
     try:
-        mortal = Mortal(rack.up(site, run_dir, progress=lambda _: None), run_dir)
-        try:
-            mortal.start()
+        with taken_over(rack.up(site, run_dir, progress=lambda _: None), run_dir) as mortal:
             yield mortal, run_dir
-        finally:
-            mortal.stop()
     finally:
         rack.down(run_dir, progress=lambda _: None)
 

@@ -8,7 +8,8 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,17 @@ class Mortal:
                 last = self.log.read_text(encoding="utf-8")[-4000:]
                 raise RackError("timeout", f"waited {limit_s:g} s; {last}", object=str(self.log))
             time.sleep(POLL_S)
+
+
+@contextmanager
+def taken_over(rack: RackStatus, run_dir: Path) -> Iterator[Mortal]:
+    """Run a rack's controller as one that can be killed, and stop it at the end."""
+    made = Mortal(rack, run_dir)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def kill_with_children(pid: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from scheduler.model import Fabric, Job, Locality, Placement, RankOrder, Request
 from scheduler.placement.place import place
@@ -90,22 +91,28 @@ def find_case(name: str) -> Case:
     return CASES[name]
 
 
-def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+AnArm = TypeVar("AnArm", bound=StrEnum)
+
+
+def chosen(names: Sequence[str] | None, arms: type[AnArm]) -> tuple[AnArm, ...]:
     """Return the requested arms in their fixed order, or all without ``names``.
 
     Raises DemoError(invalid) for an unknown name.
     """
     if names is None:
-        return tuple(Arm)
-    known = {arm.value for arm in Arm}
+        return tuple(arms)
+    hint = f"the arms are {', '.join(arms)}"
     for name in names:
-        if name not in known:
-            raise DemoError(
-                "invalid", f"unknown arm {name!r}", hint=f"the arms are {', '.join(known)}"
-            )
+        if name not in set(arms):
+            raise DemoError("invalid", f"unknown arm {name!r}", hint=hint)
     if not names:
-        raise DemoError("invalid", "no arm was given", hint=f"the arms are {', '.join(known)}")
-    return tuple(arm for arm in Arm if arm.value in names)
+        raise DemoError("invalid", "no arm was given", hint=hint)
+    return tuple(arm for arm in arms if arm.value in names)
+
+
+def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+    """Return the requested arms of a case, as :func:`chosen`."""
+    return chosen(names, Arm)
 
 
 def scattered(site: CabledSite, case: Case) -> Places:

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed import rack
 from testbed.kept_ring import Ring, complete_steps, said
-from testbed.mortal import Mortal
+from testbed.mortal import Mortal, taken_over
 from tests.integration.waiting import until
 
 Document = dict[str, Any]
@@ -30,12 +30,8 @@ def mortal_rack(site: Path, run_dir: Path) -> Iterator[Mortal]:
     """Bring a rack up, with a controller that can be killed; nothing of it is left at the end."""
     status = rack.up(site, run_dir, progress=lambda line: None)
     try:
-        made = Mortal(status, run_dir)
-        made.start()
-        try:
+        with taken_over(status, run_dir) as made:
             yield made
-        finally:
-            made.stop()
     finally:
         rack.down(run_dir, progress=lambda line: None)
     assert rack.status(run_dir).state == "down"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testbed.demo.errors import DemoError
-from testbed.mortal import Mortal
+from testbed.mortal import Mortal, taken_over
 from testbed.rack import process, record
 from testbed.rack.slurm import engines, programs
 from tests.integration.slurm_parts import Document, Slurm, rack_under_slurm, until
@@ -41,10 +41,8 @@ def slurm(under_slurm: Slurm) -> Iterator[Slurm]:
 
 @pytest.fixture(scope="module")
 def mortal(under_slurm: Slurm) -> Iterator[Mortal]:
-    made = Mortal(under_slurm.status, RUN_DIR)
-    made.start()
-    yield made
-    made.stop()
+    with taken_over(under_slurm.status, RUN_DIR) as made:
+        yield made
 
 
 def daemon(name: str) -> process.Process:

@@ -17,7 +17,7 @@ from testbed.demo.slurm import plots, report
 from testbed.demo.slurm.measure import Arms
 from testbed.demo.slurm.mixture import Plan, parse_arms
 from testbed.demo.stage import make_folder
-from testbed.mortal import Mortal
+from testbed.mortal import taken_over
 from testbed.rack import preflight, record
 from testbed.rack.slurm.config import UnderSlurm
 
@@ -71,16 +71,12 @@ def run(
     with (
         _rack(with_triggers, run_dir, progress) as status,
         Controller(status.url) as controller,
+        taken_over(status, run_dir) as mortal,
     ):
-        mortal = Mortal(status, run_dir)
-        mortal.start()
-        try:
-            emulated = controller.get("/health")["emulated"]
-            under_slurm = load_site(record.site_copy(run_dir))
-            work = Arms(under_slurm, run_dir, controller, mortal, plan, progress)
-            done = [work.run(arm) for arm in chosen]
-        finally:
-            mortal.stop()
+        emulated = controller.get("/health")["emulated"]
+        under_slurm = load_site(record.site_copy(run_dir))
+        work = Arms(under_slurm, run_dir, controller, mortal, plan, progress)
+        done = [work.run(arm) for arm in chosen]
     files = plots.draw(done, out_dir)
     result = report.document(site.name, plan, done, plots=files, emulated=emulated)
     raw = {

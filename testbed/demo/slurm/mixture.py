@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from testbed.demo.cases import chosen
 from testbed.demo.errors import DemoError
 from testbed.rack.slurm.programs import RANK
 
@@ -114,16 +115,5 @@ def command(work: Work, plan: Plan, arm: Arm, span: int) -> tuple[str, ...]:
 
 
 def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
-    """Return the requested arms in their fixed order, or all without ``names``.
-
-    Raises DemoError(invalid) for an unknown name.
-    """
-    if names is None:
-        return tuple(Arm)
-    known = ", ".join(Arm)
-    for name in names:
-        if name not in set(Arm):
-            raise DemoError("invalid", f"unknown arm {name!r}", hint=f"the arms are {known}")
-    if not names:
-        raise DemoError("invalid", "no arm was given", hint=f"the arms are {known}")
-    return tuple(arm for arm in Arm if arm in names)
+    """Return the requested arms, as :func:`testbed.demo.cases.chosen`."""
+    return chosen(names, Arm)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from testbed.demo.api import Document
+from testbed.demo.cases import chosen
 from testbed.demo.errors import DemoError
 
 STORE_BYTES_PER_S = 20e6
@@ -70,14 +71,7 @@ def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
 
     Raises DemoError(invalid) for an unknown name.
     """
-    known = [arm.value for arm in Arm]
-    for name in names or ():
-        if name not in known:
-            raise DemoError(
-                "invalid", f"unknown arm {name!r}", hint=f"the arms are {', '.join(known)}"
-            )
-    wanted = set(known if names is None else names) | {Arm.UNDISTURBED.value}
-    return tuple(arm for arm in Arm if arm.value in wanted)
+    return chosen(None if names is None else [*names, Arm.UNDISTURBED.value], Arm)
 
 
 def request(arm: Arm, plan: Plan, *, name: str, image: str) -> Document:
