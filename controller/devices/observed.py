@@ -68,7 +68,7 @@ class Seen:
     attempt: int
     """How often the engine has started it anew; the first is 0."""
     revision: str
-    """Changes with everything that a move of its light depends on: attempt, turn, endpoints."""
+    """Changes with all that a move of its light depends on: attempt, turn, end, endpoints."""
     turn: Turn
     wants: Wants
     name: str = ""
@@ -93,6 +93,8 @@ class Seen:
     """How it ended; of no meaning before."""
     exit_code: int | None = None
     suspended: bool = False
+    ending: bool = False
+    """The engine ends its processes: no move of its light is of use any more."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -234,7 +234,7 @@ def _spec(seen: Seen, rules: Rules) -> JobSpec:
         locality=wants.locality or rules.locality,
         policy=policy if seen.scope else Policy.LIVE,
         rank_order=RankOrder.PLACED,
-        pinned=wants.pinned,
+        pinned=wants.pinned or seen.ending,
         dark_tolerance_s=wants.dark_tolerance_s,
         time_limit_s=wants.time_limit_s,
     )

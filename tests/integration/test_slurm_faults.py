@@ -190,7 +190,7 @@ def test_a_job_ends_between_plan_and_apply(slurm: Slurm) -> None:
         assert re.search(r"changed|ended|no longer|epoch", str(done)), done
         assert slurm.homes == before
     ended = until(slurm.job(number), lambda found: found["finished_at"])
-    assert ended["state"] == "cancelled"
+    assert (ended["state"], ended["pauses"]) == ("cancelled", 0)
 
 
 def test_slurm_is_away_when_a_plan_is_applied(slurm: Slurm) -> None:

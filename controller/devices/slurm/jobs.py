@@ -122,11 +122,12 @@ def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> R
     described = clean(text_of(job, "state_description"), MAX_REASON)
     priority = number_of(job, "priority") or 0.0
     waits = turn is Turn.WAITS
+    ending = turn is Turn.RUNNING and "COMPLETING" in states
     started = number_of(job, "start_time") or None
     seen = Seen(
         key=key_of(number),
         attempt=attempt,
-        revision=_revision(attempt, turn, held),
+        revision=_revision(attempt, turn, held, ending=ending),
         turn=turn,
         wants=_wants(job, turn, held, nodes),
         name=clean(text_of(job, "name"), MAX_NAME),
@@ -143,6 +144,7 @@ def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> R
         end=end,
         exit_code=_exit_code(job) if turn is Turn.ENDED else None,
         suspended=bool(states & {"SUSPENDED", "STOPPED"}),
+        ending=ending,
     )
     eligible = priority > 0 and reason not in _LATER and not reason.startswith("JobHeld")
     return Record(number, seen, priority, eligible)
@@ -161,6 +163,7 @@ def vanished(seen: Seen, now: float) -> Seen:
         ended_at=now,
         end="cancelled",  # as the fold says of a job that a whole batch lacks
         suspended=False,
+        ending=False,
     )
 
 
@@ -308,6 +311,7 @@ def _exit_code(job: Document) -> int | None:
     return None if value is None else int(value)
 
 
-def _revision(attempt: int, turn: Turn, held: _Held) -> str:
+def _revision(attempt: int, turn: Turn, held: _Held, *, ending: bool = False) -> str:
     words = "\n".join((*held.endpoints, "", *held.strangers))
-    return f"{attempt}.{turn}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"
+    where = "ending" if ending else turn
+    return f"{attempt}.{where}.{hashlib.sha256(words.encode()).hexdigest()[:16]}"

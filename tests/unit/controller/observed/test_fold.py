@@ -57,6 +57,16 @@ class Site:
         return put
 
 
+def test_the_light_of_a_job_that_is_being_ended_stays() -> None:
+    site = Site()
+    running = seen(1, Turn.RUNNING, "gpu0", "gpu1")
+    site.take(running)
+    assert not site.records["slurm-1"].request.pinned
+    site.take(replace(running, ending=True))
+    record = site.records["slurm-1"]
+    assert (record.state, record.request.pinned) == ("running", True)
+
+
 def test_a_job_waits_gets_endpoints_runs_and_ends() -> None:
     site = Site()
     site.take(seen(1, Turn.WAITS))

@@ -128,7 +128,10 @@ async def test_devices_of_a_completing_job_are_remembered(rig: Rig) -> None:
     seen = await rig.engine.look("slurm:2")
     assert seen is not None
     rig.slurm.job_like("cancelled", 2)
-    assert await rig.engine.still("slurm:2", seen.revision)
+    completing = await rig.engine.look("slurm:2")
+    assert completing is not None
+    assert (completing.endpoints, completing.ending) == (seen.endpoints, True)
+    assert not await rig.engine.still("slurm:2", seen.revision)
 
 
 async def test_nodes_whose_gpus_slurm_does_not_count(

@@ -158,8 +158,10 @@ def test_a_completing_job_keeps_what_slurm_forgets(version: str) -> None:
     assert document["gres_detail"] == []
     completing = record_of(document, MAP, before).seen
     assert (completing.turn, completing.endpoints) == (Turn.RUNNING, ("gpu4", "gpu5"))
-    assert completing.revision == before.revision
+    assert completing.ending
+    assert completing.revision != before.revision
     ended = record_of({**document, "job_state": ["CANCELLED"]}, MAP, completing).seen
+    assert not ended.ending
     assert (ended.turn, ended.end, ended.endpoints) == (Turn.ENDED, "cancelled", before.endpoints)
     again = record_of({**document, "restart_cnt": 1}, MAP, before).seen
     assert again.endpoints == ()
@@ -272,7 +274,7 @@ def test_text_of_the_owner_is_clipped_and_printable() -> None:
     assert len(seen("v0.0.45", "weird", name="x" * 9999).name) == MAX_NAME
 
 
-def test_the_revision_is_of_attempt_turn_and_endpoints() -> None:
+def test_the_revision_is_of_attempt_turn_end_and_endpoints() -> None:
     job = seen("v0.0.45", "running")
     assert seen("v0.0.45", "running", name="other", time_limit=3).revision == job.revision
     for changes in (
