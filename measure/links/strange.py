@@ -28,7 +28,7 @@ def standing_out(
     """Return the anomalies; what stands out at half of the sizes or fewer is noise.
 
     Bandwidth and latency are looked at apart: a longer fiber delays, a worse one slows.
-    The fastest repetitions are compared: what disturbs a machine only ever slows. ``loopback`` is
+    The fastest repetitions that can be believed are compared (``Point``). ``loopback`` is
     the latency without any link, by size: a few of it are the processor's.
     """
     large = [size for size in sizes if size >= BANDWIDTH_FROM]

@@ -101,6 +101,18 @@ def test_a_rack_has_two_groups_and_nothing_stands_out() -> None:
     assert {f["class"]: f["beta"] for f in body.fits} == pytest.approx(betas, rel=0.05)
 
 
+def test_one_repetition_faster_than_the_link_makes_no_group() -> None:
+    """A sender that stood still before it counts fills an empty buffer."""
+    lines = _lines(_beta)
+    for line in lines:
+        told = line.record
+        if (told.get("sender"), told.get("receiver"), told.get("number")) == (1, 4, 2):
+            told["bandwidth"] = [[size, 1.25 * rate] for size, rate in told["bandwidth"]]
+    body = _body(lines)
+    assert [g["pairs"] for g in body.groups if g["size"] >= 65536] == len(LARGE) * [12, 18]
+    assert not body.anomalies
+
+
 def _gated(access: Callable[[int], float]) -> Callable[[int, int], float]:
     """Rates of fibers, of which pairs that cross the slower link show less."""
     return lambda a, b: min(access(a), access(b), _beta(a, b))
