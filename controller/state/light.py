@@ -37,6 +37,9 @@ class Light:
         flows stay."""
         self.lost: frozenset[str] = frozenset()
         """Aggregators that count as lost: they forward nothing, and nothing waits for them."""
+        self.lost_switches: frozenset[str] = frozenset()
+        """Optical switches that counted as lost and whose session is not back: no job starts on
+        their endpoints, whose light may be gone."""
         self.unfit: Mapping[str, str] = {}
         """Endpoints whose GPU or agent is unfit now, and why."""
 

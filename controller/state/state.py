@@ -310,6 +310,8 @@ class State:
                 reason = f"the session of aggregator {at.aggregator} is flapping"
             elif endpoint.name in light.unfit:
                 reason = light.unfit[endpoint.name]
+            elif device in light.lost_switches:
+                reason = f"optical switch {device} is lost"
             elif device in self.optical and device not in light.foreign_points:
                 reason = f"the circuits of {device} have not been read yet"
             elif endpoint.name in aside:

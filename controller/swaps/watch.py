@@ -54,6 +54,9 @@ class LossWatch:
         state.light.lost = frozenset(
             lost.name for lost in lasting.values() if lost.cause == "aggregator"
         ) | (state.light.lost - state.connections.aggregators())
+        state.light.lost_switches = frozenset(
+            lost.name for lost in lasting.values() if lost.cause == "switch"
+        ) | (state.light.lost_switches - state.connections.switches())
         if lasting:
             self._recover(list(lasting.values()), now)
 
