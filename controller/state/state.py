@@ -291,6 +291,11 @@ class State:
         reasons: dict[str, str] = {}
         aside = dict.fromkeys(light.squatted, "held by a container of an unknown job")
         aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
+        aside |= {
+            end.name: f"optical switch {end.fiber.device} is lost"
+            for end in self.site.endpoints
+            if end.fiber.device in light.lost_switches
+        }
         for endpoint in self.site.endpoints:
             at = light.attachments.get(endpoint.name)
             device = endpoint.fiber.device
@@ -310,8 +315,6 @@ class State:
                 reason = f"the session of aggregator {at.aggregator} is flapping"
             elif endpoint.name in light.unfit:
                 reason = light.unfit[endpoint.name]
-            elif device in light.lost_switches:
-                reason = f"optical switch {device} is lost"
             elif device in self.optical and device not in light.foreign_points:
                 reason = f"the circuits of {device} have not been read yet"
             elif endpoint.name in aside:
