@@ -291,11 +291,6 @@ class State:
         reasons: dict[str, str] = {}
         aside = dict.fromkeys(light.squatted, "held by a container of an unknown job")
         aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
-        aside |= {
-            end.name: f"optical switch {end.fiber.device} is lost"
-            for end in self.site.endpoints
-            if end.fiber.device in light.lost_switches
-        }
         for endpoint in self.site.endpoints:
             at = light.attachments.get(endpoint.name)
             device = endpoint.fiber.device
@@ -315,14 +310,22 @@ class State:
                 reason = f"the session of aggregator {at.aggregator} is flapping"
             elif endpoint.name in light.unfit:
                 reason = light.unfit[endpoint.name]
-            elif device in self.optical and device not in light.foreign_points:
-                reason = f"the circuits of {device} have not been read yet"
+            elif why := self._no_light(device):
+                reason = why
             elif endpoint.name in aside:
                 reason = aside[endpoint.name]
             else:
                 continue
             reasons[endpoint.name] = reason
         return reasons
+
+    def _no_light(self, switch: str) -> str:
+        """Return why nothing starts on an optical switch's endpoints; empty when it may."""
+        if switch in self.light.lost_switches:
+            return f"optical switch {switch} is lost"
+        if switch in self.optical and switch not in self.light.foreign_points:
+            return f"the circuits of {switch} have not been read yet"
+        return ""
 
     def spares(self) -> dict[str, str]:
         """Return the endpoints that stand by for lost ones, and for whom."""

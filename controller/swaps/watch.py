@@ -51,12 +51,13 @@ class LossWatch:
             if now - self._since[name] >= state.site.recovery.lost_after_s
         }
         self._tell(lasting)
-        state.light.lost = frozenset(
-            lost.name for lost in lasting.values() if lost.cause == "aggregator"
-        ) | (state.light.lost - state.connections.aggregators())
-        state.light.lost_switches = frozenset(
-            lost.name for lost in lasting.values() if lost.cause == "switch"
-        ) | (state.light.lost_switches - state.connections.switches())
+        light, connections = state.light, state.connections
+        by_cause = {
+            cause: frozenset(lost.name for lost in lasting.values() if lost.cause == cause)
+            for cause in ("aggregator", "switch")
+        }
+        light.lost = by_cause["aggregator"] | (light.lost - connections.aggregators())
+        light.lost_switches = by_cause["switch"] | (light.lost_switches - connections.switches())
         if lasting:
             self._recover(list(lasting.values()), now)
 

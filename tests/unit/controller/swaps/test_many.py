@@ -140,6 +140,29 @@ async def test_an_aggregator_from_which_no_nic_has_light_is_lost_without_a_stall
     await rack.down()
 
 
+async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
+    tmp_path: Path, kept: FakeCheckpoints
+) -> None:
+    rack = rack_with(tmp_path, lost_after_s=0.1)
+    await rack.up()
+    before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
+    rack.switch.away = True
+    await rack.until(lambda: not state_of(rack).connections.switches())
+    rack.engine.nics["gpu2"] = False
+    await rack.until(lambda: job_of(rack).state == "pending")
+    watch = rack.service._swaps._losses
+    looked = watch._monotonic() + 1
+    await rack.until(lambda: watch._monotonic() > looked)
+    assert job_of(rack).state == "pending"
+    assert len(rows(rack)) == 1, "the loss does not end with the job that showed it"
+    assert set(state_of(rack).unavailable().values()) == {"optical switch ocs0 is lost"}
+    rack.switch.away = False
+    rack.engine.nics["gpu2"] = True
+    after = await again(rack, before)
+    assert (after.endpoints, len(rows(rack))) == (("gpu2",), 1)
+    await rack.down()
+
+
 async def test_a_silent_agent_is_left_alone(spared: Rack) -> None:
     before = await running(spared, **KEEPS)
     spared.engine.lost.add("srv1")
