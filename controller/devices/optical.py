@@ -46,6 +46,10 @@ class _Switch:
     """Changes that run or wait; the periodic reading is skipped meanwhile."""
     changed_at: float = 0.0
     """When the last change was read back, in the loop's time."""
+    read_at: float = 0.0
+    """When the last reading that was answered began, in the loop's time."""
+    doubted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the session is to be checked at once."""
 
     @property
     def connected(self) -> bool:
@@ -90,6 +94,13 @@ class SwitchBank:
     def connected(self) -> frozenset[str]:
         """Return the switches that answer."""
         return frozenset(name for name, entry in self._switches.items() if entry.connected)
+
+    def answered_since(self, switch: str, since: float) -> bool:
+        """Whether a switch has answered a question asked since a moment of the loop's time."""
+        entry = self._switches[switch]
+        if entry.read_at < since:
+            entry.doubted.set()
+        return entry.read_at >= since
 
     def error(self, switch: str) -> str:
         """Return why a switch does not answer, empty when it does."""
@@ -163,8 +174,10 @@ class SwitchBank:
         return entry
 
     async def _read(self, switch: str, entry: _Switch) -> CircuitMap:
+        began = asyncio.get_running_loop().time()
         async with _understood(switch), asyncio.timeout(READ_TIMEOUT_S):
             entry.circuits = await entry.driver.read()
+        entry.read_at = began
         return entry.circuits
 
     async def _keep(self, name: str, entry: _Switch) -> None:
@@ -195,7 +208,10 @@ class SwitchBank:
         self._on_change(name, True)
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(CHECK_EVERY_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_EVERY_S):
+                    await entry.doubted.wait()
+            entry.doubted.clear()
             if entry.changing:  # a change checks the session itself by reading back
                 continue
             began = loop.time()

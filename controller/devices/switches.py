@@ -38,6 +38,12 @@ class Switches(Protocol):
     def connected(self) -> frozenset[str]:
         """Return the switches that answer."""
 
+    def answered_since(self, switch: str, since: float) -> bool:
+        """Whether a switch has answered a question asked since a moment of the loop's time.
+
+        If its session is up and it has not, it is asked at once; look again later.
+        """
+
     def error(self, switch: str) -> str:
         """Return why a switch does not answer, empty when it does."""
 

@@ -229,6 +229,7 @@ class Service:
                 state=self._state,
                 engine=engine,
                 aggregators=self._aggregators,
+                switches=self._switches,
                 tasks=self._tasks,
                 mover=mover,
                 intent=self._intent,

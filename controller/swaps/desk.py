@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from controller.base.tasks import Tasks
 from controller.devices.aggregators import Aggregators
 from controller.devices.engine import ExecutionEngine
+from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
@@ -33,6 +34,7 @@ class Parts:
     state: State
     engine: ExecutionEngine
     aggregators: Aggregators
+    switches: Switches
     tasks: Tasks
     mover: Mover
     intent: FabricIntent
@@ -69,7 +71,9 @@ class SwapDesk:
             spares=self._spares,
             queue=parts.queue,
         )
-        self._losses = LossWatch(parts.state, parts.aggregators, parts.engine, self.swapper)
+        self._losses = LossWatch(
+            parts.state, parts.aggregators, parts.switches, parts.engine, self.swapper
+        )
         self._relighter = Relighter(parts.state, parts.mover, parts.tasks)
         self._left = LeftRuns(parts.state, parts.engine, self._relighter, parts.tasks)
         self.drains = DrainKeeper(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine
+from controller.devices.switches import Switches
 from controller.state.state import State
 from controller.swaps.contract import Loss
 from controller.swaps.losses import Lost, Seen, judge
@@ -14,6 +15,8 @@ from controller.swaps.swapper import Swapper
 
 _RANK = ("endpoint", "server", "aggregator", "switch")
 """The larger loss names the cause of a recovery."""
+SESSION_S = 7.0
+"""Until the session of an aggregator without power is closed: its silence and a look."""
 
 
 class LossWatch:
@@ -23,17 +26,17 @@ class LossWatch:
         self,
         state: State,
         aggregators: Aggregators,
+        switches: Switches,
         engine: ExecutionEngine,
         swapper: Swapper,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
         self._aggregators = aggregators
+        self._switches = switches
         self._engine = engine
         self._swapper = swapper
-        self._monotonic = monotonic
         self._since: dict[str, float] = {}
-        """By object: since when it is seen as lost."""
+        """By object: since when it is seen as lost, in the monotonic time of the loop."""
         self._told: set[str] = set()
 
     def look(self) -> None:
@@ -42,15 +45,18 @@ class LossWatch:
         if state.suspect or state.transactions.interrupted:
             self._since.clear()
             return
-        now = self._monotonic()
-        found = {lost.object: lost for lost in judge(state.site, self._places(), self._seen())}
-        self._since = {name: self._since.get(name, now) for name in found}
+        now = asyncio.get_running_loop().time()
+        places, seen = self._places(), self._seen()
+        found = {lost.object: lost for lost in judge(state.site, places, seen)}
+        self._since = {name: self._began(lost, now) for name, lost in found.items()}
+        sure = {name: lost for name, lost in found.items() if self._sure(lost)}
         lasting = {
             name: lost
-            for name, lost in found.items()
-            if now - self._since[name] >= state.site.recovery.lost_after_s
+            for name, lost in sure.items()
+            if now - self._since[name]
+            >= state.site.recovery.lost_after_s
+            + (SESSION_S if _contradicted(lost, places, seen) else 0.0)
         }
-        self._tell(lasting)
         light, connections = state.light, state.connections
         by_cause = {
             cause: frozenset(lost.name for lost in lasting.values() if lost.cause == cause)
@@ -58,8 +64,27 @@ class LossWatch:
         }
         light.lost = by_cause["aggregator"] | (light.lost - connections.aggregators())
         light.lost_switches = by_cause["switch"] | (light.lost_switches - connections.switches())
+        self._tell(lasting)
         if lasting:
             self._recover(list(lasting.values()), now)
+
+    def _began(self, lost: Lost, now: float) -> float:
+        """Return since when it is lost: a switch since the first of its endpoints is dark."""
+        seen = [lost.object]
+        if lost.cause == "switch":
+            seen += [f"endpoint/{endpoint}" for endpoint in lost.endpoints]
+        return min((self._since[name] for name in seen if name in self._since), default=now)
+
+    def _sure(self, lost: Lost) -> bool:
+        """Whether it is this object that is lost.
+
+        A switch without power leaves endpoints dark before its silence is noticed: it is asked.
+        """
+        if lost.cause != "endpoint":
+            return True
+        switch = self._state.cables[lost.name].fiber.device
+        away = switch not in self._state.connections.switches()
+        return away or self._switches.answered_since(switch, self._since[lost.object])
 
     def _tell(self, lasting: Mapping[str, Lost]) -> None:
         events = self._state.events
@@ -68,9 +93,12 @@ class LossWatch:
             silent = "" if lost.cause == "endpoint" else "it is silent, and "
             text = f"{silent}{', '.join(lost.endpoints)} cannot work: no carrier, or a stall"
             events.add("error", name, "ObjectLost", text)
-        for name in self._told - lasting.keys():
+        light = self._state.light
+        silent_still = {f"aggregator/{name}" for name in light.lost}
+        silent_still |= {f"switch/{name}" for name in light.lost_switches}
+        for name in self._told - lasting.keys() - silent_still:
             events.add("info", name, "ObjectBack", "its jobs can work again, or have moved on")
-        self._told = set(lasting)
+        self._told = lasting.keys() | (self._told & silent_still)
 
     def _recover(self, lasting: Sequence[Lost], now: float) -> None:
         state = self._state
@@ -118,3 +146,9 @@ class LossWatch:
             stalled={name: running[name] for name in state.jobs.stalled if name in running},
             endpoints=frozenset(e for endpoints in running.values() for e in endpoints),
         )
+
+
+def _contradicted(lost: Lost, places: Mapping[str, AttachPoint], seen: Seen) -> bool:
+    """Whether the aggregator says of a dark NIC's port that it has light: it may be dead itself."""
+    at = places.get(lost.name) if lost.cause == "endpoint" else None
+    return at is not None and seen.carriers.get(at, False)

@@ -54,3 +54,27 @@ def test_a_spare_takes_a_place_that_any_switch_gives_it(mortal: Mortal, switch: 
     assert recovery["how"] == "swap"
     assert homes(mortal)[recovery["swaps"][dead]] == place
     assert recovery["step_restored"] >= newest
+
+
+def test_a_lost_switchs_job_goes_on_at_the_other(mortal: Mortal) -> None:
+    """Nothing starts on the lost one's endpoints: their agents answer, but they have no light."""
+    job = submit(mortal, "grey", spares=0)
+    reached(mortal, job, 12)
+    newest = protected(mortal, job)
+    assert {SWITCH_OF[e] for e in mortal.get(f"/jobs/{job}")["endpoints"]} == {"ocs0", "ocs1"}
+    rack.lose("ocs1", RUN_DIR)
+    recovery = ended_well(mortal, job)
+    assert (recovery["how"], recovery["cause"]) == ("queue", "switch")
+    assert recovery["step_restored"] >= newest
+    assert len(mortal.get(f"/jobs/{job}/recoveries")["recoveries"]) == 1
+    assert {SWITCH_OF[e] for e in mortal.get(f"/jobs/{job}")["endpoints"]} == {"ocs0"}
+    assert told(mortal) == ["ObjectLost"]
+    rack.repair("ocs1", RUN_DIR)
+    mortal.until(lambda: told(mortal) == ["ObjectLost", "ObjectBack"])
+
+
+def told(mortal: Mortal) -> list[str]:
+    """Return which of its loss and its return was told, oldest first."""
+    events = mortal.get("/events?limit=1000")["items"]
+    mine = [e["reason"] for e in events if e["object"] == "switch/ocs1"]
+    return [reason for reason in mine if reason in ("ObjectLost", "ObjectBack")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
-from controller.swaps import relight
+from controller.swaps import relight, watch
 from tests.unit.controller.fakes import FakeAggregators, Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.swaps.conftest import rack_with
@@ -127,9 +128,7 @@ async def test_an_aggregator_from_which_no_nic_has_light_is_lost_without_a_stall
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.engine.nics["gpu2"] = True
     rack.aggregators.away.add("as1")
-    watch = rack.service._swaps._losses
-    looked = watch._monotonic() + 1
-    await rack.until(lambda: watch._monotonic() > looked)
+    await asyncio.sleep(1.0)
     assert not rows(rack), "it gives light, and its session alone proves nothing"
     rack.engine.nics["gpu2"] = False
     after = await again(rack, before)
@@ -140,35 +139,78 @@ async def test_an_aggregator_from_which_no_nic_has_light_is_lost_without_a_stall
     await rack.down()
 
 
-async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
+async def test_an_aggregator_without_power_is_no_lost_nic_while_its_session_still_stands(
     tmp_path: Path, kept: FakeCheckpoints
 ) -> None:
+    """Its own word, that the port has light, is older than its death."""
+    rack = rack_with(tmp_path, lost_after_s=0.1)
+    await rack.up()
+    before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
+    rack.engine.nics["gpu2"] = False
+    await asyncio.sleep(1.0)
+    rack.aggregators.away.add("as1")
+    after = await again(rack, before)
+    assert [row.cause for row in rows(rack)] == ["aggregator"]
+    assert after.endpoints == ("gpu2",)
+    await rack.down()
+
+
+async def test_a_nic_that_stays_dark_is_lost_though_its_port_has_light(
+    tmp_path: Path, kept: FakeCheckpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "SESSION_S", 0.2)
+    rack = rack_with(tmp_path, lost_after_s=0.1)
+    await rack.up()
+    await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
+    rack.engine.nics["gpu2"] = False
+    await rack.until(lambda: [row.cause for row in rows(rack)] == ["endpoint"])
+    await rack.down()
+
+
+def darken(rack: Rack, endpoint: str) -> None:
+    """Take the light from an endpoint; its aggregator and its agent say so at once."""
+    rack.engine.nics[endpoint] = False
+    was = FakeAggregators.carrier
+
+    def carrier(as_name: str) -> dict[int, bool]:
+        at, up = rack.aggregators.light().get(endpoint), rack.engine.nics[endpoint]
+        mine = {at.port: up} if at is not None and at.aggregator == as_name else {}
+        return {**was(rack.aggregators, as_name), **mine}
+
+    rack.aggregators.carrier = carrier  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["session closed", "session stands"])
+async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
+    tmp_path: Path, kept: FakeCheckpoints, *, noticed: bool
+) -> None:
+    """A switch without power is asked before its endpoints are called lost."""
     rack = rack_with(tmp_path, lost_after_s=0.1)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.switch.away = True
-    await rack.until(lambda: not state_of(rack).connections.switches())
-    rack.engine.nics["gpu2"] = False
+    if noticed:
+        await rack.until(lambda: not state_of(rack).connections.switches())
+    darken(rack, "gpu2")
     await rack.until(lambda: job_of(rack).state == "pending")
-    watch = rack.service._swaps._losses
-    looked = watch._monotonic() + 1
-    await rack.until(lambda: watch._monotonic() > looked)
+    assert [row.cause for row in rows(rack)] == ["switch"]
+    await asyncio.sleep(1.0)
     assert job_of(rack).state == "pending"
     assert len(rows(rack)) == 1, "the loss does not end with the job that showed it"
     assert set(state_of(rack).unavailable().values()) == {"optical switch ocs0 is lost"}
+    assert "ObjectBack" not in reasons(rack)
     rack.switch.away = False
     rack.engine.nics["gpu2"] = True
     after = await again(rack, before)
     assert (after.endpoints, len(rows(rack))) == (("gpu2",), 1)
+    await rack.until(lambda: "ObjectBack" in reasons(rack))
     await rack.down()
 
 
 async def test_a_silent_agent_is_left_alone(spared: Rack) -> None:
     before = await running(spared, **KEEPS)
     spared.engine.lost.add("srv1")
-    watch = spared.service._swaps._losses
-    looked = watch._monotonic() + 1
-    await spared.until(lambda: watch._monotonic() > looked)
+    await asyncio.sleep(1.0)
     assert job_of(spared) == before and not rows(spared)
 
 
