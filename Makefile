@@ -9,6 +9,8 @@ PY := .venv/bin/python
 CASE ?= a
 OUT ?= out
 STORIES ?= 10000
+# Tests without a rack wait more than they compute: two for each core.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 .PHONY: help setup demo test check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock dist clean
 
@@ -36,22 +38,22 @@ layers:
 	.venv/bin/lint-imports
 
 unit: ## seconds, no root, no network
-	$(PY) -m pytest tests/unit -q -n 2
+	$(PY) -m pytest tests/unit -q -n $(WORKERS)
 
 explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
-	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n 2 --timeout 36000
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n $(WORKERS) --timeout 36000
 
 fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
 	$(PY) -m pytest tests/fuzz -q
 
 contract: ## one suite per interface, every implementation
-	$(PY) -m pytest tests/contract -q -n 2
+	$(PY) -m pytest tests/contract -q -n $(WORKERS)
 
 web: ## the console in Chromium, over a controller with fakes
 	$(PY) -m pytest tests/web -q
 
 integration: ## root: Open vSwitch, the emulated optical switch, Docker Engine
-	$(PY) -m pytest tests/integration -q -m "not training and not roce"
+	$(PY) -m pytest tests/integration -q -m "not training and not roce" --durations 40
 
 training: ## root: a real training with a live regroup
 	$(PY) -m pytest tests/integration -q -m training

@@ -10,7 +10,7 @@ and 95 % intervals:
 
 * ``first_step_s``: from the loss to the end of the first new step of rank 0;
 * ``started_s``: from the loss to the start of rank 0's program;
-* ``phases``: what the controller reports of the recovery; ``steps_lost``.
+* ``controller_*``: what the controller reports of the recovery's phases, and the steps lost.
 
 A ring whose last state is not that of an undisturbed run ends the benchmark with an error.
 """
@@ -39,6 +39,7 @@ PHASES = (
     *("detect_s", "decide_s", "stop_s", "light_s", "fetch_s", "start_s", "import_s"),
     *("first_step_s", "total_s", "own_s", "steps_lost"),
 )
+MEASURED = ("first_step_s", "started_s")
 ARMS = ("spare", "queue")
 
 Document = dict[str, Any]
@@ -95,15 +96,15 @@ def one(mortal: Mortal, run_dir: Path, name: str, *, spares: int) -> Document:
 
 def summary(samples: list[Document]) -> Document:
     """Return medians with intervals."""
-    figures = {
-        key: [sample[key] for sample in samples] for key in ("first_step_s", "started_s")
-    } | {phase: [s["phases"][phase] for s in samples if phase in s["phases"]] for phase in PHASES}
+    figures = {name: [sample[name] for sample in samples] for name in MEASURED}
+    for phase in PHASES:
+        told = [s["phases"][phase] for s in samples if phase in s["phases"]]
+        figures[f"controller_{phase}"] = told
     shown: Document = {"n": len(samples), "how": sorted({s["how"] for s in samples})}
     for name, values in figures.items():
         found = summarise(values) if values else None
         if found is not None:
-            key = name if name in {"first_step_s", "started_s"} else f"controller_{name}"
-            shown[key] = found.document()
+            shown[name] = found.document()
     return shown
 
 

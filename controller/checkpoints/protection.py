@@ -86,7 +86,8 @@ def wanted(
     found: list[tuple[int, Keep]] = []
     if copying is not None and copying in ledger.steps:
         record, identical = ledger.steps[copying], ledger.runs[copying.epoch].identical
-        if running.layout.scheme is Scheme.PARTNER:
+        comes = identical and _comes_apart(copying, ledger, running, places)
+        if running.layout.scheme is Scheme.PARTNER and not comes:
             found += _copies(copying, record, running, places, identical)
         elif running.layout.scheme is Scheme.XOR and not identical:
             found += _parities(copying, record, running, places)
@@ -96,6 +97,20 @@ def wanted(
     for rank, keep in found:
         keeps.setdefault(places[running.endpoints[rank]].server, []).append(keep)
     return {server: tuple(some) for server, some in keeps.items()}
+
+
+def _comes_apart(key: Key, ledger: Ledger, running: Running, places: Places) -> bool:
+    """Whether ranks on servers apart are about to have written an identical step: none is copied.
+
+    Those that wrote the step before this one write this one as well, if not at the same moment.
+    """
+    earlier = max((k for k in ledger.steps if k.epoch == key.epoch and k < key), default=None)
+    if earlier is None:
+        return False
+    writers = ledger.steps[earlier].parts.keys()
+    homes = [running.endpoints[rank] for rank in writers if rank < len(running.endpoints)]
+    awaited = writers - ledger.steps[key].parts.keys()
+    return bool(awaited) and _any_apart(homes, running.layout, places)
 
 
 def _copies(

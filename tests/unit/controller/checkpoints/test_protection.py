@@ -12,7 +12,7 @@ from checkpoints.ledger import Began, Copied, Key, Ledger, Run, State, Wrote, fo
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place
 from controller.checkpoints.book import complete_of, safety_of
-from controller.checkpoints.protection import droppable, target
+from controller.checkpoints.protection import Running, droppable, target, wanted
 
 PLACES = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", "as0") for n in range(2)}
 LAYOUT = Layout(Scheme.PARTNER, partner=(1, 0))
@@ -92,6 +92,22 @@ def test_a_step_that_lost_its_copies_stays() -> None:
     safety = safety_of(keeper.ledger, alone)
     assert set(safety.values()) == {State.WRITTEN}
     assert droppable(keeper.ledger, 2, alone, keeper.seen, None) == ()
+
+
+def test_of_identical_parts_nothing_is_copied_while_a_server_apart_is_about_to_write_one() -> None:
+    ledger = fold(Ledger(), Began(EPOCH, Run(2, LAYOUT, identical=True)))
+    running = Running(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
+
+    def orders(step: int, *ranks: int) -> int:
+        nonlocal ledger
+        for rank in ranks:
+            ledger = fold(ledger, Wrote(key(step), rank, f"gpu{rank}", "the same", 9))
+        return len(wanted(ledger, running, PLACES, key(step), None))
+
+    assert orders(5, 0) == 1, "who writes is not known yet"
+    assert orders(5, 1) == 0, "both servers have it"
+    assert orders(10, 0) == 0, "rank 1 wrote the step before as well"
+    assert orders(15, 0) == 1, "it did not: only rank 0 still writes"
 
 
 @given(st.integers(1, 9), st.integers(1, 4))
