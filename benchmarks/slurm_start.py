@@ -9,7 +9,7 @@ under each aggregator; a job wants both. Arms, in turns, each round in another o
   long (Slurm's default is 300 s), or never if nothing ends; measured in the first rounds only;
 * ``scattered``: Slurm alone, which starts it at once under two aggregators;
 * ``hook``: lightloom moves the light between allocation and start;
-* ``publish``: ``--switches=1@300``; lightloom moves idle light and publishes the topology.
+* ``publish``: ``--switches=1@5:00``; lightloom moves idle light and publishes the topology.
 
 "Slurm alone" has the same hook and a controller that is dead. Prints one JSON document: seconds
 from ``sbatch`` to the first command of the job, its aggregators, and lightloom's parts of it.
@@ -112,13 +112,18 @@ def topology() -> str:
     return (programs.folder_of(RUN_DIR) / "etc" / "topology.conf").read_text(encoding="utf-8")
 
 
+def patience(seconds: float) -> str:
+    """Return a time as Slurm reads it: minutes and seconds (a number alone is minutes)."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
 def one(mortal: Mortal, arm: str, wait_s: float) -> Document:
     """Submit one job that is blocked by locality; return its figures."""
     if arm in ALONE:
         mortal.kill()
     options = ["-N2"]
     if arm in ("switches", "publish"):
-        options.append(f"--switches=1@{wait_s if arm == 'switches' else 300:g}")
+        options.append(f"--switches=1@{patience(wait_s if arm == 'switches' else 300.0)}")
     began = time.time()
     number = submitted(*options, script="date +%s.%N; sleep 600")
     until(lambda: first_words(number), LIMIT_S + wait_s)

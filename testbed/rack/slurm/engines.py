@@ -82,11 +82,14 @@ def start(
     programs.use_image(folder, image)
     programs.prepare(folder, root, files, config.hosts_file(cluster), HOOK)
     control = spawn(programs.slurmctld(folder, root))
-    for node in cluster.nodes:
-        spawn(programs.slurmd(folder, root, node))
+    nodes = {node.name: spawn(programs.slurmd(folder, root, node)) for node in cluster.nodes}
     spawn(programs.slurmrestd(folder, root))
     spawn(programs.relay(_port_of(site), env))
-    _wait(control, lambda: programs.nodes_up(_states(folder, root), cluster))
+    _wait(
+        control,
+        lambda: programs.nodes_up(_states(folder, root), cluster),
+        lambda: _away(_states(folder, root), nodes),
+    )
     _write_token(folder, root)
     socket = folder / "run" / "restd" / "s.sock"
     _wait(control, lambda: accepts(socket))
@@ -166,13 +169,26 @@ def _write_token(folder: Path, root: Path) -> None:
         file.write(token)
 
 
-def _wait(process: Process, ready: Callable[[], bool]) -> None:
+def _away(states: str, nodes: Mapping[str, Process]) -> str:
+    """Return what the nodes that are not up have said last."""
+    up = programs.idle_nodes(states)
+    return "".join(
+        f"\n{name} is not up{quote(Path(process.log))}"
+        for name, process in nodes.items()
+        if name not in up
+    )
+
+
+def _wait(
+    process: Process, ready: Callable[[], bool], details: Callable[[], str] = lambda: ""
+) -> None:
     deadline = time.monotonic() + READY_S
     while not ready():
         if not process.alive() or time.monotonic() > deadline:
+            log = quote(Path(process.log))
             raise RackError(
                 "timeout",
-                f"Slurm is not ready after {READY_S:g} s{quote(Path(process.log))}",
+                f"Slurm is not ready after {READY_S:g} s{log}{details()}",
                 object="slurm",
                 hint=f"see {process.log} and its neighbours",
             )

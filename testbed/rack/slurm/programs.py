@@ -149,5 +149,9 @@ def _user_of(root: Path) -> tuple[int, int]:
 
 def nodes_up(states: str, cluster: Cluster) -> bool:
     """Whether ``sinfo -h -N -o '%N %T'`` says that every node is idle."""
-    up = {line.split()[0] for line in states.splitlines() if line.split()[1:] == ["idle"]}
-    return up == {node.name for node in cluster.nodes}
+    return idle_nodes(states) == {node.name for node in cluster.nodes}
+
+
+def idle_nodes(states: str) -> set[str]:
+    """Return the nodes that ``sinfo -h -N -o '%N %T'`` calls idle."""
+    return {line.split()[0] for line in states.splitlines() if line.split()[1:] == ["idle"]}
