@@ -104,12 +104,16 @@ def restore(mortal: Mortal) -> None:
         if homes(mortal)[endpoint] != home:
             mortal.post(f"/endpoints/{endpoint}/attachment", {"aggregator": home}, wait_s=30)
     until(lambda: homes(mortal) == dict(wanted))
-    until(lambda: "as0 Nodes=gpu[0-1,4]" in topology())
+    until(lambda: leaf("as0") == "gpu[0-1,4]")
 
 
-def topology() -> str:
-    """Return the topology file that Slurm reads."""
-    return (programs.folder_of(RUN_DIR) / "etc" / "topology.conf").read_text(encoding="utf-8")
+def leaf(aggregator: str) -> str:
+    """Return the nodes under an aggregator in the topology that the running slurmctld has."""
+    for line in slurm("scontrol", "show", "topology").splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if words.get("SwitchName") == aggregator:
+            return words.get("Nodes", "")
+    return ""
 
 
 def patience(seconds: float) -> str:
