@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
@@ -99,7 +100,10 @@ class Allocations:
         self._state.require_command()
         began = self._monotonic()
         found = await self._looked_up(key)
-        return await self._begun(found, self._monotonic() - began)
+        former = await self._former(found)
+        engine_s = self._monotonic() - began
+        await self._keeper.take(Batch((found, *former), complete=False))
+        return await self._begun(found, engine_s)
 
     def look(self) -> None:
         """Begin the work for allocations that no hook has announced."""
@@ -140,6 +144,23 @@ class Allocations:
             )
         return found
 
+    async def _former(self, found: Seen) -> list[Seen]:
+        """Return the jobs that had the endpoints before, as the engine has them now.
+
+        It gives endpoints away in the moment in which a job ends, and tells of that end later.
+        """
+        holders = self._state.jobs.holders()
+        keys = {
+            holder.observed.key
+            for endpoint in found.endpoints
+            if (holder := holders.get(endpoint)) is not None and holder.observed is not None
+        } - {found.key}
+        former: list[Seen] = []
+        for key in sorted(keys):
+            with suppress(ServiceError):
+                former.append(await self._looked_up(key))
+        return former
+
     async def _begun(self, found: Seen, engine_s: float) -> Allocated:
         ident = (found.key, found.attempt)
         work = self._works.get(ident)
@@ -157,7 +178,6 @@ class Allocations:
         return await asyncio.shield(work)
 
     async def _serve(self, found: Seen, engine_s: float) -> Allocated:
-        await self._keeper.take(Batch((found,), complete=False))
         name = name_of(found.key)
         job = self._state.jobs.get(name)
         done = Allocated(

@@ -32,6 +32,9 @@ if [ -d "$folder/image" ] && [ -d "$at/lightloom/image" ]; then
     mount --bind "$folder/tmp" "$image/tmp"
 fi
 if [ -n "$cgroup" ]; then
+    # A node's slurmd binds /run/slurm/sack.socket: two that start at once must not mean one file.
+    mkdir -p "$folder/run/slurm" "$folder/run/slurm-$name"
+    mount --bind "$folder/run/slurm-$name" "$at/run/slurm"
     groups=$at/sys/fs/cgroup
     mount -t tmpfs none "$groups"
     mkdir "$groups/all" "$groups/freezer"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import pytest_asyncio
@@ -156,6 +156,34 @@ async def test_a_job_that_is_announced_too_soon_is_served_when_it_has_endpoints(
     assert (await rack.service.commands.allocated("7")).moves == 0
     await engine(rack).allocate("slurm:7", ("gpu0", "gpu2"))
     assert (await rack.service.commands.allocated("7")).moves >= 1
+
+
+def untold(rack: Rack, key: str, **changes: Any) -> None:
+    """Change a job of the engine, of which the controller hears only when it asks."""
+    jobs = engine(rack).jobs
+    jobs[key] = replace(jobs[key], **changes)
+
+
+async def test_endpoints_whose_last_job_has_just_ended_are_the_next_ones(rack: Rack) -> None:
+    await running(rack, 7, "gpu0", "gpu1")
+    await waits(rack, 8, 2)
+    await shown(rack, "slurm-8", "waiting")
+    untold(rack, "slurm:7", turn=Turn.ENDED, ended_at=engine(rack).now, revision="ended")
+    untold(rack, "slurm:8", turn=Turn.ALLOCATED, endpoints=("gpu0", "gpu2"), revision="allocated")
+    done = await rack.service.commands.allocated("8")
+    assert done.text.startswith("2 endpoints under 1 aggregator")
+    assert done.moves
+    assert (await rack.service.queries.job("slurm-7")).state == "completed"
+
+
+async def test_the_hook_of_the_end_frees_the_endpoints(rack: Rack) -> None:
+    await gets(rack, 7, "gpu0", "gpu1")
+    await rack.service.commands.allocated("7")
+    await engine(rack).run("slurm:7")
+    await shown(rack, "slurm-7", "running")
+    untold(rack, "slurm:7", turn=Turn.ENDED, ended_at=engine(rack).now, revision="ended")
+    await rack.service.commands.allocated("7")
+    assert (await rack.service.queries.job("slurm-7")).state == "completed"
 
 
 async def test_endpoints_of_the_engine_are_not_for_our_jobs(rack: Rack) -> None:
