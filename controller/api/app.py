@@ -99,6 +99,7 @@ def create_app(
     published = published_schema(app, PREFIX)
     app.router.routes.append(published)
     routes.append(("", published))
+    _build(app)
     install(app)
     table = RouteTable(routes)
     app.add_middleware(
@@ -113,6 +114,12 @@ def create_app(
     app.add_middleware(RequestLimits, table=table)
     console.install(app)
     return app
+
+
+def _build(app: FastAPI) -> None:
+    """Build all routes now: FastAPI would do it within the first request, and hold the loop."""
+    for route in app.router.routes:
+        route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
 
 
 def _operation_id(route: APIRoute) -> str:
