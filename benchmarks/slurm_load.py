@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.slurm_start import RUN_DIR, first_words, slurm, slurm_rack, submitted, until
+from benchmarks.slurm_start import RUN_DIR, slurm, slurm_rack, started, submitted
 from measure.statistics import summarise
 from testbed.mortal import Mortal
 from testbed.rack import record
@@ -92,8 +92,7 @@ def main() -> None:
         arms["lightloom"] = over(options.seconds, mortal)
         began_at = time.time()
         number = submitted("-N2", "-w", "gpu0,gpu2", script="date +%s.%N; sleep 600")
-        until(lambda: first_words(number))
-        started_s = first_words(number)[0] - began_at
+        started_s = started(number) - began_at
         status = mortal.get("/engine")
         own = next(a for a in status["allocations"] if a["id"] == number)
     document = {

@@ -73,22 +73,31 @@ def submitted(*options: str, script: str) -> str:
     return slurm("sbatch", *output, *options, "--wrap", script).partition(";")[0]
 
 
-def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
+def until(
+    condition: Callable[[], object],
+    limit_s: float = LIMIT_S,
+    details: Callable[[], str] = lambda: "",
+) -> None:
     """Wait for a condition; a wait that takes too long ends the benchmark."""
     deadline = time.monotonic() + limit_s
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"waited {limit_s:g} s for {condition}")
+            raise SystemExit(f"waited {limit_s:g} s for {condition}: {details()}")
         time.sleep(POLL_S)
 
 
-def first_words(number: str) -> list[float]:
-    """Return when the job's first command ran, empty before."""
+def started(number: str, limit_s: float = LIMIT_S) -> float:
+    """Wait until the job's first command has run; return when, in seconds since 1970."""
     path = programs.folder_of(RUN_DIR) / "tmp" / f"{number}.out"
-    try:
-        return [float(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
-    except (OSError, ValueError):
-        return []
+
+    def said() -> str:
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def details() -> str:
+        return f"it said {said()!r}; {slurm('scontrol', 'show', 'job', number)}"
+
+    until(lambda: said().endswith("\n"), limit_s, details)
+    return float(said().splitlines()[0])
 
 
 def homes(mortal: Mortal) -> dict[str, str]:
@@ -130,8 +139,7 @@ def one(mortal: Mortal, arm: str, wait_s: float) -> Document:
         options.append(f"--switches=1@{patience(wait_s if arm == 'switches' else 300.0)}")
     began = time.time()
     number = submitted(*options, script="date +%s.%N; sleep 600")
-    until(lambda: first_words(number), LIMIT_S + wait_s)
-    figures: Document = {"arm": arm, "start_s": first_words(number)[0] - began}
+    figures: Document = {"arm": arm, "start_s": started(number, LIMIT_S + wait_s) - began}
     if arm in ALONE:
         mortal.start()
     job = f"slurm-{number}"
