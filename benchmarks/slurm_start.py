@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from controller.devices.slurm.topology import shown_in
 from measure.statistics import summarise
 from sitefile import load_site
 from testbed import rack
@@ -107,22 +108,13 @@ def homes(mortal: Mortal) -> dict[str, str]:
 
 def restore(mortal: Mortal) -> None:
     """Move all light back to the site file's homes, and wait until Slurm has the topology."""
-    wanted = load_site(PAPER_SITE).homes
+    wanted = dict(load_site(PAPER_SITE).homes)
     until(lambda: mortal.get("/engine").get("jobs") == len(BUSY))
     for endpoint, home in wanted.items():
         if homes(mortal)[endpoint] != home:
             mortal.post(f"/endpoints/{endpoint}/attachment", {"aggregator": home}, wait_s=30)
-    until(lambda: homes(mortal) == dict(wanted))
-    until(lambda: leaf("as0") == "gpu[0-1,4]")
-
-
-def leaf(aggregator: str) -> str:
-    """Return the nodes under an aggregator in the topology that the running slurmctld has."""
-    for line in slurm("scontrol", "show", "topology").splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if words.get("SwitchName") == aggregator:
-            return words.get("Nodes", "")
-    return ""
+    until(lambda: homes(mortal) == wanted)
+    until(lambda: shown_in(slurm("scontrol", "show", "topology")).leaf == wanted)
 
 
 def patience(seconds: float) -> str:

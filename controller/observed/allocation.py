@@ -155,11 +155,13 @@ class Allocations:
             for endpoint in found.endpoints
             if (holder := holders.get(endpoint)) is not None and holder.observed is not None
         } - {found.key}
-        former: list[Seen] = []
-        for key in sorted(keys):
+
+        async def asked(key: str) -> Seen | None:
             with suppress(ServiceError):
-                former.append(await self._looked_up(key))
-        return former
+                return await self._looked_up(key)
+            return None
+
+        return [one for one in await asyncio.gather(*map(asked, sorted(keys))) if one is not None]
 
     async def _begun(self, found: Seen, engine_s: float) -> Allocated:
         ident = (found.key, found.attempt)

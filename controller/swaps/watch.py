@@ -49,13 +49,10 @@ class LossWatch:
         places, seen = self._places(), self._seen()
         found = {lost.object: lost for lost in judge(state.site, places, seen)}
         self._since = {name: self._began(lost, now) for name, lost in found.items()}
-        sure = {name: lost for name, lost in found.items() if self._sure(lost)}
         lasting = {
             name: lost
-            for name, lost in sure.items()
-            if now - self._since[name]
-            >= state.site.recovery.lost_after_s
-            + (SESSION_S if _contradicted(lost, places, seen) else 0.0)
+            for name, lost in found.items()
+            if self._sure(lost) and now - self._since[name] >= self._patience_s(lost, places, seen)
         }
         light, connections = state.light, state.connections
         by_cause = {
@@ -85,6 +82,15 @@ class LossWatch:
         switch = self._state.cables[lost.name].fiber.device
         away = switch not in self._state.connections.switches()
         return away or self._switches.answered_since(switch, self._since[lost.object])
+
+    def _patience_s(self, lost: Lost, places: Mapping[str, AttachPoint], seen: Seen) -> float:
+        """Return how long it must last.
+
+        Longer for a dark NIC whose aggregator says that its port has light: it may be dead itself.
+        """
+        at = places.get(lost.name) if lost.cause == "endpoint" else None
+        contradicted = at is not None and seen.carriers.get(at, False)
+        return self._state.site.recovery.lost_after_s + (SESSION_S if contradicted else 0.0)
 
     def _tell(self, lasting: Mapping[str, Lost]) -> None:
         events = self._state.events
@@ -146,9 +152,3 @@ class LossWatch:
             stalled={name: running[name] for name in state.jobs.stalled if name in running},
             endpoints=frozenset(e for endpoints in running.values() for e in endpoints),
         )
-
-
-def _contradicted(lost: Lost, places: Mapping[str, AttachPoint], seen: Seen) -> bool:
-    """Whether the aggregator says of a dark NIC's port that it has light: it may be dead itself."""
-    at = places.get(lost.name) if lost.cause == "endpoint" else None
-    return at is not None and seen.carriers.get(at, False)
