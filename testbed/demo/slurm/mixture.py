@@ -39,11 +39,11 @@ class Plan:
 
     jobs: int = 20
     seed: int = 1
-    gap_s: float = 12.0
+    gap_s: float = 8.0
     """Mean time between two submits (a Poisson process)."""
     most_ranks: int = 6
-    least_steps: int = 30
-    most_steps: int = 90
+    least_steps: int = 15
+    most_steps: int = 45
     rank_batch: int = 8
 
     def check(self) -> None:
