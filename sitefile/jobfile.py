@@ -6,6 +6,7 @@ can request. Unknown keys are refused by name; nothing is dropped silently.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,11 +26,13 @@ from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
 from sitefile.quantities import Bytes, BytesPerSecond, no_flag, off_word
-from sitefile.yaml_io import load_mapping
+from sitefile.yaml_io import load_mapping, load_mappings
 
 SCHEMA_COMMAND = "lightloom schema job"
 MAX_BYTES = 256 * 1024
 """Limit of a job file: four times the longest command that an agent accepts."""
+MAX_JOBS, MAX_JOBS_BYTES = 1000, 4 * 2**20
+"""Limits of a file with several jobs: those of one request."""
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 JobName = Annotated[str, StringConstraints(pattern=f"^{names.JOB}$")]
@@ -225,11 +228,28 @@ class JobFileModel(_Strict):
 def load_job(path: str | Path) -> dict[str, Any]:
     """Read a job file as the body of a REST request; SiteFileError lists every problem."""
     file = Path(path)
-    document = load_mapping(file, max_bytes=MAX_BYTES, schema=SCHEMA_COMMAND)
+    return _load(file, load_mapping(file, max_bytes=MAX_BYTES, schema=SCHEMA_COMMAND))
+
+
+def load_jobs(path: str | Path) -> list[dict[str, Any]]:
+    """Read a file with one job in each YAML document, as ``load_job``."""
+    file = Path(path)
+    documents = load_mappings(file, most=MAX_JOBS, max_bytes=MAX_JOBS_BYTES, schema=SCHEMA_COMMAND)
+    return [
+        _load(file, document, f"document {number}" if len(documents) > 1 else "")
+        for number, document in enumerate(documents, 1)
+    ]
+
+
+def _load(file: Path, document: dict[str, Any], which: str = "") -> dict[str, Any]:
     try:
         model = JobFileModel.model_validate(document)
     except ValidationError as error:
-        raise SiteFileError(str(file), problems_of(error, schema=SCHEMA_COMMAND)) from error
+        problems = [
+            replace(p, path=", ".join(filter(None, (which, p.path))))
+            for p in problems_of(error, schema=SCHEMA_COMMAND)
+        ]
+        raise SiteFileError(str(file), problems) from error
     return request(model)
 
 

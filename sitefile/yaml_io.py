@@ -31,6 +31,14 @@ def load_mapping(
 
     ``schema`` is the command that prints the file's schema, for the error's fix.
     """
+    (document,) = load_mappings(path, most=1, max_bytes=max_bytes, schema=schema)
+    return document
+
+
+def load_mappings(
+    path: Path, *, most: int, max_bytes: int = MAX_BYTES, schema: str = "lightloom schema"
+) -> list[dict[str, Any]]:
+    """Read 1 to ``most`` documents, as ``load_mapping``. Raises SiteFileError."""
     try:
         with path.open("rb") as file:  # a pipe has no size beforehand
             data = file.read(max_bytes + 1)
@@ -45,7 +53,7 @@ def load_mapping(
     except UnicodeDecodeError as error:
         raise SiteFileError(str(path), [Problem("", "file is not UTF-8 text")]) from error
     try:
-        document = _Builder().build(yaml.parse(text, Loader=_Loader))
+        documents = _Builder(most).build(yaml.parse(text, Loader=_Loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -53,26 +61,28 @@ def load_mapping(
         raise SiteFileError(
             str(path), [Problem(where, str(problem), "correct the YAML")]
         ) from error
-    if not isinstance(document, dict):
-        raise SiteFileError(
-            str(path), [Problem("", "the document is not a mapping", f"see `{schema}`")]
-        )
-    return document
+    for number, document in enumerate(documents, 1):
+        if not isinstance(document, dict):
+            where = f"document {number}" if len(documents) > 1 else ""
+            raise SiteFileError(
+                str(path), [Problem(where, "the document is not a mapping", f"see `{schema}`")]
+            )
+    return documents
 
 
 class _Builder:
-    """Builds one document's value from events."""
+    """Builds the values of at most ``most`` documents from events."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._words: dict[str, Any] = {}
         self._plain: Any = yaml.SafeLoader("")
         self._open: list[tuple[Any, Any]] = []
         """Open collections, outermost first, each with its next key."""
 
-    def build(self, events: Iterator[Any]) -> Any:
-        """Return the value of the only document; None when there is none."""
-        document: Any = None
-        documents = 0
+    def build(self, events: Iterator[Any]) -> list[Any]:
+        """Return the documents' values; one None when there is none."""
+        documents: list[Any] = []
         for event in events:
             if isinstance(event, yaml.ScalarEvent):
                 value = self._scalar(event)
@@ -84,17 +94,22 @@ class _Builder:
             elif isinstance(event, yaml.AliasEvent):
                 raise _error(event, "aliases (*name) are not accepted; write the value out")
             elif isinstance(event, yaml.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    raise _error(event, "a file must contain only one document")
+                documents.append(None)
+                if len(documents) > self._most:
+                    raise _error(
+                        event,
+                        "a file must contain only one document"
+                        if self._most == 1
+                        else f"a file must contain at most {self._most} documents",
+                    )
                 continue
             else:
                 continue
             if self._open:
                 self._add(value, event)
             else:
-                document = value
-        return document
+                documents[-1] = value
+        return documents or [None]
 
     def _start(self, event: Any) -> None:
         if event.tag not in {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}:

@@ -280,6 +280,10 @@ class Commands(Protocol):
         """Queue a job of ``user``, the caller's name."""
         ...
 
+    async def submit_all(self, requests: Sequence[JobRequest], user: str = "") -> list[str]:
+        """Queue jobs of ``user``, all or none; return their names."""
+        ...
+
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""
         ...

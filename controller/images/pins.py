@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from container_mgr.ranks.images import repository
 from controller.base.errors import ServiceError
@@ -27,6 +27,12 @@ def hosts(site: CabledSite, request: JobRequest) -> frozenset[str]:
         and request.model in (None, e.model)
         and e.memory_bytes >= request.min_memory_bytes
     )
+
+
+def pin_key(request: JobRequest) -> Hashable:
+    """Return what the meaning of a job's image depends on, besides the site and the moment."""
+    where = request.model, request.min_memory_bytes, tuple(request.endpoints)
+    return request.image, request.project, request.pull, where
 
 
 def pinned(image: str, digest: str) -> str:

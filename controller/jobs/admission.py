@@ -14,10 +14,10 @@ from controller.devices.engine import Record
 from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest, Replicas
-from controller.state.records import CheckpointSpec, JobRecord, JobSpec
+from controller.state.records import CheckpointSpec, JobSpec
 from scheduler.model import TimeLimitAction
 from scheduler.queue.model import Project
-from sitefile import CabledSite
+from sitefile import CabledSite, EndpointCable
 
 MAX_JOB_BYTES = 128 * 1024
 """Limit of a job's command and own variables together: all ranks receive them, the store keeps
@@ -71,44 +71,101 @@ def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
     return request.model_copy(update=chosen)
 
 
-def check_possible(site: CabledSite, request: JobRequest) -> None:
-    """Refuse (ServiceError ``invalid``) a job that this site or its agents can never run."""
-    _check_name(site, request)
-    _check_environment(request)
-    _check_program(request)
-    _check_time_limit(request)
-    known = {e.name for e in site.endpoints}
-    unknown = next((name for name in request.endpoints if name not in known), None)
-    theirs = site.engine_endpoints
-    other = next((name for name in request.endpoints if name in theirs), None)
-    fitting = [
-        e
-        for e in site.endpoints
-        if e.name not in theirs
-        and request.model in (None, e.model)
-        and e.memory_bytes >= request.min_memory_bytes
-    ]
-    named = len(request.endpoints)
-    if unknown is not None:
-        problem = f"site {site.name} has no endpoint {clipped(unknown)}"
-        hint = f"it has {_some(e.name for e in site.endpoints)}"
-    elif other is not None and site.engine is not None:
-        problem = f"{other} belongs to {site.engine.kind}, which starts its jobs itself"
-        hint = f"submit the job to {site.engine.kind}, or name other endpoints"
-    elif named and (named != request.count or len(set(request.endpoints)) != named):
-        different = len(set(request.endpoints))
-        problem = f"{request.count} endpoints requested, {different} different ones named"
-        hint = "name as many different endpoints as the job's count"
-    elif request.count > len(fitting):
-        what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
-        if request.min_memory_bytes:
-            what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
-        problem = f"{request.count} {what} requested, site {site.name} has {len(fitting)}"
-        hint = f"request at most {len(fitting)}"
-    else:
-        _check_ranks(site, request)
-        return
-    raise ServiceError("invalid", problem, object=f"job/{request.name}", hint=hint)
+class Admission:
+    """What one site, and its agents, can run."""
+
+    def __init__(self, site: CabledSite) -> None:
+        self.site = site
+        self._known = {e.name for e in site.endpoints}
+        self._theirs = site.engine_endpoints
+        self._ours = [e for e in site.endpoints if e.name not in self._theirs]
+        self._addresses = _longest_first(site.endpoints)
+        self._together = max(Counter(e.server for e in site.endpoints).values(), default=0)
+        """Most endpoints of one server."""
+
+    def check(self, request: JobRequest) -> None:
+        """Refuse (ServiceError ``invalid``) a job that can never run."""
+        site = self.site
+        _check_name(site, request)
+        _check_environment(request)
+        _check_program(request)
+        _check_time_limit(request)
+        unknown = next((name for name in request.endpoints if name not in self._known), None)
+        other = next((name for name in request.endpoints if name in self._theirs), None)
+        fitting = self._fitting(request)
+        named = len(request.endpoints)
+        if unknown is not None:
+            problem = f"site {site.name} has no endpoint {clipped(unknown)}"
+            hint = f"it has {_some(e.name for e in site.endpoints)}"
+        elif other is not None and site.engine is not None:
+            problem = f"{other} belongs to {site.engine.kind}, which starts its jobs itself"
+            hint = f"submit the job to {site.engine.kind}, or name other endpoints"
+        elif named and (named != request.count or len(set(request.endpoints)) != named):
+            different = len(set(request.endpoints))
+            problem = f"{request.count} endpoints requested, {different} different ones named"
+            hint = "name as many different endpoints as the job's count"
+        elif request.count > fitting:
+            what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
+            if request.min_memory_bytes:
+                what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
+            problem = f"{request.count} {what} requested, site {site.name} has {fitting}"
+            hint = f"request at most {fitting}"
+        else:
+            self._check_ranks(request)
+            return
+        raise ServiceError("invalid", problem, object=f"job/{request.name}", hint=hint)
+
+    def _fitting(self, request: JobRequest) -> int:
+        """Return how many endpoints a job could have."""
+        if request.model is None and not request.min_memory_bytes:
+            return len(self._ours)
+        return sum(
+            request.model in (None, e.model) and e.memory_bytes >= request.min_memory_bytes
+            for e in self._ours
+        )
+
+    def _check_ranks(self, request: JobRequest) -> None:
+        """Refuse a job whose ranks need more variables than an agent accepts: they grow with it."""
+        what = f"job/{request.name}"
+        addresses = self._addresses
+        if request.endpoints:
+            chosen = set(request.endpoints)
+            addresses = _longest_first(e for e in self.site.endpoints if e.name in chosen)
+        env = environment(
+            request.name or "",
+            request.count - 1,
+            addresses[: request.count],
+            request.plain_env,
+            dark_s=request.dark_tolerance_s or 1.0,
+            network=Network(),
+        )
+        reason = ""
+        try:
+            policy.check_env(what, env)
+        except AgentError as error:
+            ranks = request.count
+            reason = f"an agent would refuse the variables of {ranks} ranks: {error.message}"
+        together = min(request.count, self._together)
+        rank = _size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES
+        rank += policy.MAX_SECRETS_BYTES if request.secrets else 0
+        size = together * rank
+        if not reason and size > policy.MAX_START_BYTES:
+            reason = (
+                f"up to {together} ranks on one server take {size} bytes to start,"
+                f" the limit is {policy.MAX_START_BYTES}"
+            )
+        if reason:
+            raise ServiceError(
+                "invalid",
+                reason,
+                object=what,
+                hint="request fewer endpoints, or shorten the command and the variables",
+            )
+
+
+def _longest_first(endpoints: Iterable[EndpointCable]) -> list[str]:
+    """Return the addresses, the longest first: what a job's variables can take at most."""
+    return sorted((e.ip for e in endpoints), key=len, reverse=True)
 
 
 def check_project(site: CabledSite, projects: Iterable[Project], request: JobRequest) -> None:
@@ -136,10 +193,9 @@ def check_project(site: CabledSite, projects: Iterable[Project], request: JobReq
         )
 
 
-def check_queue(site: CabledSite, jobs: Iterable[JobRecord], request: JobRequest) -> None:
+def check_queue(site: CabledSite, waiting: int, request: JobRequest) -> None:
     """Refuse (ServiceError ``conflict``) a job whose project has too many waiting jobs already."""
     most = site.scheduling.max_waiting
-    waiting = sum(j.state == "pending" and j.request.project == request.project for j in jobs)
     if waiting >= most:
         raise ServiceError(
             "conflict",
@@ -207,45 +263,6 @@ def _check_program(request: JobRequest) -> None:
             f"its command and variables take {size} bytes, the limit is {MAX_JOB_BYTES}",
             object=what,
             hint="put large inputs into the image, and refer to them in the command",
-        )
-
-
-def _check_ranks(site: CabledSite, request: JobRequest) -> None:
-    """Refuse a job whose ranks need more variables than an agent accepts: they grow with it."""
-    what = f"job/{request.name}"
-    chosen = set(request.endpoints)
-    addresses = sorted(
-        (e.ip for e in site.endpoints if not chosen or e.name in chosen), key=len, reverse=True
-    )[: request.count]
-    env = environment(
-        request.name or "",
-        request.count - 1,
-        addresses,
-        request.plain_env,
-        dark_s=request.dark_tolerance_s or 1.0,
-        network=Network(),
-    )
-    reason = ""
-    try:
-        policy.check_env(what, env)
-    except AgentError as error:
-        reason = f"an agent would refuse the variables of {request.count} ranks: {error.message}"
-    servers = Counter(e.server for e in site.endpoints)
-    together = min(request.count, max(servers.values()))
-    rank = _size(request.command) + _size(env) + _size(env.values()) + _RANK_BYTES
-    rank += policy.MAX_SECRETS_BYTES if request.secrets else 0
-    size = together * rank
-    if not reason and size > policy.MAX_START_BYTES:
-        reason = (
-            f"up to {together} ranks on one server take {size} bytes to start,"
-            f" the limit is {policy.MAX_START_BYTES}"
-        )
-    if reason:
-        raise ServiceError(
-            "invalid",
-            reason,
-            object=what,
-            hint="request fewer endpoints, or shorten the command and the variables",
         )
 
 

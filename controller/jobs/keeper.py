@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -19,27 +18,15 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.images.keeper import FetchStoppedError, ImageKeeper
-from controller.jobs.admission import (
-    check_possible,
-    check_project,
-    check_queue,
-    spec_of,
-    with_site_defaults,
-)
-from controller.jobs.checkpoints import check_checkpoints
-from controller.jobs.volumes import check_offered, volumes_of
+from controller.jobs.submission import Submission, Submissions
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
-from controller.schema.jobs import JobRequest
 from controller.state.jobs import Handled
-from controller.state.kept.checkpoints import CheckpointRecord
-from controller.state.offers import directories
 from controller.state.records import JobRecord, Observed
 from controller.state.state import State
 from controller.state.transactions import Running
-from controller.state.writes import PutCheckpoints, PutJob
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -85,87 +72,16 @@ class JobKeeper:
         self._ender = ender
         self._tasks = tasks
         self._images = images
-        self._default_image = default_image
+        self._submissions = Submissions(state, default_image, random_bytes)
         self._lost_at_start = lost_at_start
-        self._random_bytes = random_bytes
         self._attempts: dict[str, int] = {}
         self._launches: dict[str, asyncio.Task[None]] = {}
 
     # --- operations -----------------------------------------------------------------------
 
-    async def submit(
-        self, request: JobRequest, user: str = "", image_digest: str = "", *, probe: bool = False
-    ) -> JobRecord:
-        """Queue a job of ``user``.
-
-        ServiceError ``invalid`` when it can never run, ``conflict`` on its name. ``image_digest``
-        is what its image's name means now; empty leaves that to its start. ``probe`` marks a job of
-        a measurement.
-        """
-        state = self._state
-        state.require_command()
-        name = request.name or self._free_name()
-        existing = state.jobs.get(name)
-        if existing is not None and not existing.ended:
-            raise ServiceError(
-                "conflict",
-                f"job {name} exists and is {existing.state}",
-                object=f"job/{name}",
-                hint="choose another name, or cancel it first",
-            )
-        if name in state.light.strangers.values():
-            raise ServiceError(
-                "conflict",
-                f"containers of an unknown job {name} are running",
-                object=f"job/{name}",
-                hint="choose another name; `lightloom get events` shows where they are",
-            )
-        request = request.model_copy(update={"name": name})
-        check_possible(state.site, request)
-        check_project(state.site, state.projects(), request)
-        check_queue(state.site, state.jobs.values(), request)
-        volumes = volumes_of(state.site, request)
-        check_offered(state.site, state.offers, state.connections.servers(), request)
-        check_checkpoints(state.site, request)
-        checkpoints = self._checkpoints(request)
-        job = JobRecord(
-            name=name,
-            request=replace(
-                spec_of(with_site_defaults(state.site, request)), volumes=volumes, probe=probe
-            ),
-            image=request.image or self._default_image,
-            submitted_at=state.clock(),
-            reason="in the queue",
-            image_digest=image_digest,
-            user=user,
-            folder=checkpoints[0].folder if checkpoints else "",
-        )
-        _check_removals(state, job)
-        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
-        state.jobs.put(job)
-        for record in checkpoints:
-            state.checkpoints.put(record)
-        state.events.add(
-            "info",
-            f"job/{name}",
-            "JobSubmitted",
-            f"wants {request.count} endpoint{'' if request.count == 1 else 's'}",
-        )
-        state.jobs.unsaved.add(name)
-        try:
-            async with failpoints.around("save-job"):
-                await state.commit(PutJob(job), PutCheckpoints(checkpoints))
-        except BaseException:
-            state.jobs.remove(name)
-            for record in checkpoints:
-                state.checkpoints.remove(record.folder)
-            if before is not None:
-                state.jobs.put_back(before)
-            raise
-        finally:
-            state.jobs.unsaved.discard(name)
-            state.jobs.wake.set()
-        return job
+    async def submit(self, asked: Sequence[Submission], user: str = "") -> list[JobRecord]:
+        """Queue jobs of ``user``, all or none, as ``Submissions.submit``. ServiceError."""
+        return await self._submissions.submit(asked, user)
 
     async def cancel(self, name: str) -> JobRecord:
         """Stop a job, or remove it from the queue. Returns when its end is durable.
@@ -433,22 +349,6 @@ class JobKeeper:
         launch.add_done_callback(over)
         return launch
 
-    def _checkpoints(self, request: JobRequest) -> tuple[CheckpointRecord, ...]:
-        """Return the record of a new job's checkpoints; none without any."""
-        if request.checkpoint is None:
-            return ()
-        name = request.name or ""
-        folder = f"{name}.{self._random_bytes(4).hex()}"
-        while folder in self._state.checkpoints:
-            folder = f"{name}.{self._random_bytes(4).hex()}"
-        return (CheckpointRecord(folder=folder, job=name, key=self._random_bytes(32)),)
-
-    def _free_name(self) -> str:
-        number = len(self._state.jobs) + 1
-        while f"job-{number}" in self._state.jobs:
-            number += 1
-        return f"job-{number}"
-
     def _require(self, name: str, state: JobState) -> None:
         running = self._state.transactions.of_job(name)
         doing = f"is held by transaction {running.tx.id}" if running else self._mover.doing(name)
@@ -529,14 +429,3 @@ def _ended_already(job: JobRecord, how: str = "") -> ServiceError:
     return ServiceError(
         "conflict", f"job {job.name} {how or f'is {job.state} already'}", object=f"job/{job.name}"
     )
-
-
-def _check_removals(state: State, job: JobRecord) -> None:
-    """Refuse (ServiceError ``conflict``) a job whose data is being removed at this moment."""
-    for directory in directories(state.site, job) & state.offers.removing:
-        raise ServiceError(
-            "conflict",
-            f"the data of {directory.owner} in volume {directory.volume} is being removed",
-            object=f"volume/{directory.volume}",
-            hint="submit the job again in a moment",
-        )

@@ -50,6 +50,8 @@ def check_offered(
     A server that is away, or whose volume has a problem now, may have it later: the job waits.
     """
     names = list(dict.fromkeys(v.volume for v in request.volumes))
+    if not names:
+        return
     without = {
         server.name: lacking
         for server in site.servers

@@ -15,7 +15,7 @@ from controller.base.tasks import Tasks
 from controller.base.texts import clipped
 from controller.devices.engine import Pull
 from controller.images.pins import hosts
-from controller.jobs.admission import check_possible, check_project
+from controller.jobs.admission import Admission, check_project
 from controller.jobs.volumes import volumes_of
 from controller.measurements.jobs import check_runs, homed, request_of
 from controller.measurements.places import pick
@@ -314,11 +314,11 @@ class MeasurementKeeper:
 
     async def _check_runs(self, ident: str, runs: Sequence[Run], project: str) -> None:
         """Refuse runs that can never be jobs, before anything is kept. ServiceError."""
-        state = self._state
+        state, admission = self._state, Admission(self._state.site)
         checked: set[tuple[str, str]] = set()
         for number, run in enumerate(runs):
             request = request_of(job_name(ident, number), run, project)
-            check_possible(state.site, request)
+            admission.check(request)
             check_project(state.site, state.projects(), request)
             volumes_of(state.site, request)
             key = run.image, request.project

@@ -22,6 +22,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.images.keeper import ImageKeeper
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.limits import ended_by_limit
+from controller.jobs.submission import Submission
 from controller.measurements.jobs import check_runs, groups, homed, request_of
 from controller.measurements.light import LightOf, lit
 from controller.measurements.lines import Collected
@@ -292,7 +293,9 @@ class MeasurementRunner:
     async def _submitted(self, number: int, name: str) -> JobRecord:
         request = request_of(name, self._runs[number], self._record.project)
         digest = await self._parts.images.pin_request(request)
-        return await self._parts.jobs.submit(request, self._record.user, digest, probe=True)
+        asked = Submission(request, digest, probe=True)
+        (job,) = await self._parts.jobs.submit([asked], self._record.user)
+        return job
 
     def _job(self, number: int) -> JobRecord | None:
         """Return the job of a run if it was submitted and is still known."""

@@ -181,6 +181,22 @@ class JobRequest(Request):
         return {name: value.secret for name, value in found if isinstance(value, SecretRef)}
 
 
+class JobsRequest(Request):
+    """Jobs that are queued together, or none of them."""
+
+    most_parts = 200_000
+
+    jobs: list[JobRequest] = Field(min_length=1, max_length=1000)
+    """In the order in which they are queued."""
+
+
+class JobsSubmittedView(View):
+    """The names of jobs that were queued together, in the order of the request."""
+
+    names: list[str]
+    epoch: int
+
+
 class PlanHintView(View):
     """A regroup that would make room for a waiting job; not proven optimal."""
 

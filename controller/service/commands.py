@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from controller.advice.desk import AdviceDesk
 from controller.devices.engine import ExecEnd, ExecOutput, ExecutionEngine, Typed, WindowSize
 from controller.images.keeper import ImageKeeper
+from controller.images.pins import pin_key
 from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
+from controller.jobs.submission import Submission
 from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
@@ -48,6 +50,7 @@ from controller.schema.volumes import DataRemovalView
 from controller.service.data import DataCommands
 from controller.service.engines import EngineDesk
 from controller.service.survival import CheckpointDesk, DrainDesk
+from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.views.fabric import FabricViews
 from controller.views.jobs import JobViews
@@ -99,9 +102,23 @@ class Commands:
 
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of ``user``."""
-        digest = await self._images.pin_request(request)
-        await self._secrets.check(request.project, request.secrets.values())
-        return self._jobs.job(await self._keeper.submit(request, user, digest))
+        (job,) = await self._submit([request], user)
+        return self._jobs.job(job)
+
+    async def submit_all(self, requests: Sequence[JobRequest], user: str = "") -> list[str]:
+        """Queue jobs of ``user``, all or none; return their names."""
+        return [job.name for job in await self._submit(requests, user)]
+
+    async def _submit(self, requests: Sequence[JobRequest], user: str) -> list[JobRecord]:
+        digests: dict[Hashable, str] = {}
+        asked = []
+        for request in requests:
+            key = pin_key(request)
+            if key not in digests:
+                digests[key] = await self._images.pin_request(request)
+            await self._secrets.check(request.project, request.secrets.values())
+            asked.append(Submission(request, digests[key]))
+        return await self._keeper.submit(asked, user)
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""

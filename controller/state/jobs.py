@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
@@ -36,6 +37,8 @@ class Jobs(Mapping[str, JobRecord]):
         """``changed`` hears of every replaced record: the one before, None without, and the new."""
         self._changed = changed
         self._records: dict[str, JobRecord] = {}
+        self._waiting: Counter[str] = Counter()
+        """Pending jobs by project."""
         self._sizes: dict[str, tuple[JobSpec | None, int]] = {}
         """Per job that ended: its request and the bytes of its texts."""
         self.unsaved: set[str] = set()
@@ -82,6 +85,12 @@ class Jobs(Mapping[str, JobRecord]):
     def restore(self, jobs: Iterable[JobRecord]) -> None:
         """Take over the stored jobs."""
         self._records = {job.name: job for job in jobs}
+        pending = (job for job in self._records.values() if job.state == "pending")
+        self._waiting = Counter(job.request.project for job in pending)
+
+    def waiting(self, project: str) -> int:
+        """Return how many jobs of a project are pending."""
+        return self._waiting[project]
 
     def put(self, job: JobRecord) -> JobRecord:
         """Replace a job's record and wake the tasks that wait for a change."""
@@ -105,7 +114,9 @@ class Jobs(Mapping[str, JobRecord]):
     def remove(self, name: str) -> JobRecord | None:
         """Forget a job; return its last record, None if there is none."""
         self._sizes.pop(name, None)
-        return self._records.pop(name, None)
+        gone = self._records.pop(name, None)
+        self._count(gone, -1)
+        return gone
 
     def forget_ended(self) -> tuple[str, ...]:
         """Forget the oldest ended jobs beyond the limits; return their names."""
@@ -135,7 +146,13 @@ class Jobs(Mapping[str, JobRecord]):
     def _replace(self, job: JobRecord) -> None:
         before = self._records.get(job.name)
         self._records[job.name] = job
+        self._count(before, -1)
+        self._count(job, 1)
         self._changed(before, job)
+
+    def _count(self, job: JobRecord | None, delta: int) -> None:
+        if job is not None and job.state == "pending":
+            self._waiting[job.request.project] += delta
 
     def _replaced(self, name: str, **fields: object) -> JobRecord:
         return replace(self._records[name], **fields)  # type: ignore[arg-type]

@@ -17,7 +17,10 @@ Document = dict[str, Any]
 FileOption = Annotated[
     Path | None,
     typer.Option(
-        "-f", "--file", metavar="FILE", help="A job file; options of the command line override it."
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="A job file, of one job or of several in YAML documents; options override it.",
     ),
 ]
 DryRunOption = Annotated[
@@ -93,23 +96,36 @@ def mounts(texts: Iterable[str]) -> list[Document]:
 
 
 def merged(path: Path | None, given: Document) -> Document:
-    """Return the request: the file's fields, overridden by those of the command line.
+    """Return the request of the file's only job. CliError as ``all_merged``."""
+    found = all_merged(path, given)
+    if len(found) > 1:
+        raise usage(f"{path} has {len(found)} jobs", "give a file with one job")
+    return found[0]
+
+
+def all_merged(path: Path | None, given: Document) -> list[Document]:
+    """Return the requests: the file's fields, overridden by those of the command line.
 
     Environment variables override the file's one by one, checkpoints part by part, every other
     field as a whole. CliError
     with exit code 2 for a file that cannot be used, or when the number of GPUs is missing.
     """
-    said: Document = {}
-    if path is not None:
-        with reading(path):
-            from sitefile import load_job  # noqa: PLC0415 - start-up time
+    if path is None:
+        return [_merged({}, given, "give -n N")]
+    with reading(path):
+        from sitefile import load_jobs  # noqa: PLC0415 - start-up time
 
-            said = load_job(path)
+        said = load_jobs(path)
+    if len(said) > 1 and "name" in given:
+        raise usage(f"{path} has {len(said)} jobs, --name would name all of them", "leave it out")
+    return [_merged(job, given, f"give -n N, or resources.gpus in {path}") for job in said]
+
+
+def _merged(said: Document, given: Document, fix: str) -> Document:
     env = {**said.get("env", {}), **given.get("env", {})}
     request = {**said, **given, **({"env": env} if env else {})}
     if "checkpoint" in request:
         request["checkpoint"] = checkpoint(said.get("checkpoint"), given.get("checkpoint"))
     if "count" not in request:
-        fix = "give -n N" if path is None else f"give -n N, or resources.gpus in {path}"
         raise usage("the number of GPUs is missing", fix)
     return request

@@ -24,8 +24,8 @@ from console.cli.ask.jobfile import (
     IoLimitOption,
     MemoryLimitOption,
     VolumeOption,
+    all_merged,
     limits,
-    merged,
     mounts,
 )
 from console.cli.ask.options import OutputOption, connect, one_of
@@ -156,7 +156,10 @@ def submit(
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Queue a job: one container per GPU. Without a command it trains the demo's model."""
+    """Queue a job: one container per GPU. Without a command it trains the demo's model.
+
+    A file with several jobs is queued as a whole, or not at all.
+    """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     given: Document = {
         "count": count,
@@ -185,12 +188,18 @@ def submit(
         **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
         **asked(size=checkpoint_size, rule=checkpoint_rule, store=checkpoint_store, spares=spares),
     }
-    request = merged(file, {key: value for key, value in given.items() if value is not None})
+    requests = all_merged(file, {key: value for key, value in given.items() if value is not None})
+    if len(requests) > 1 and wait:
+        raise usage(f"--wait waits for one job, {file} has {len(requests)}", "see `lightloom wait`")
     if dry_run:
-        out.document(request, Output.JSON if output is Output.JSON else Output.YAML)
+        whole = requests[0] if len(requests) == 1 else {"jobs": requests}
+        out.document(whole, Output.JSON if output is Output.JSON else Output.YAML)
+        return
+    if len(requests) > 1:
+        _submit_all(ctx, requests, output)
         return
     with connect(ctx) as client:
-        job = client.post("/jobs", request, extra_s=60.0)
+        job = client.post("/jobs", requests[0], extra_s=60.0)
         if wait:
             job = _wait_for_end(client, job, timeout_s)
     _print_job(job, output)
@@ -338,6 +347,17 @@ def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
     with connect(ctx) as client:
         view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)
+
+
+def _submit_all(ctx: typer.Context, requests: list[Document], output: Output) -> None:
+    """Queue all jobs or none."""
+    with connect(ctx) as client:
+        queued = client.post("/jobs/bulk", {"jobs": requests}, extra_s=60.0)
+    if output.structured:
+        out.document(queued, output)
+        return
+    for name in queued["names"]:
+        out.line(f"job/{name}" if output is Output.NAME else f"job/{name} pending")
 
 
 def _print_job(job: Document, output: Output) -> None:

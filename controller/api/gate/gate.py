@@ -169,7 +169,10 @@ class RequestGate:
             return _misdirected()
         if asked.caller is None:
             return self._unidentified(asked)
-        late = self._rate_limit.check(asked.caller.principal, change=asked.begins)
+        if asked.begins:
+            late = self._rate_limit.change(asked.caller.principal, self._body_bytes(asked.scope))
+        else:
+            late = self._rate_limit.read(asked.caller.principal)
         return late or self._check_caller(asked, asked.caller, asked.matched)
 
     def _check_caller(
@@ -187,6 +190,14 @@ class RequestGate:
                 hint="ask an admin of the site; GET /api/v1/whoami lists what you may do",
             )
         return self._check_change(asked, caller) if asked.changes else None
+
+    def _body_bytes(self, scope: Scope) -> int:
+        """Return the size of a body, or the most that it may have if it comes in chunks."""
+        headers = Headers(scope=scope)
+        if "content-length" in headers:  # which the guard has checked
+            return int(headers["content-length"])
+        chunks = "transfer-encoding" in headers
+        return self._table.largest_body(scope["method"], scope["path"]) if chunks else 0
 
     def _own_page(self, scope: Scope) -> bool:
         """Whether a change comes from a program or from one of the controller's own pages."""

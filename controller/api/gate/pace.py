@@ -34,6 +34,8 @@ FAILURES = Limit(rate=1, burst=20)
 """Requests of one address without a valid token, and its sign-ins."""
 PUBLIC = Limit(rate=100, burst=500)
 """Requests of one address for what needs no token: the console's files, the schema, probes."""
+BYTES = 4096
+"""A change counts once for each so many bytes of its body: a thousand jobs are not one request."""
 _FREE = frozenset({Role.ADMIN, Role.OPERATOR, Role.ENGINE})
 
 
@@ -55,13 +57,20 @@ class RateLimit:
         self._buckets: defaultdict[str, OrderedDict[str, TokenBucket]] = defaultdict(OrderedDict)
         """Per kind, so that addresses, which cost nothing, cannot displace a user's bucket."""
 
-    def check(self, principal: Principal, *, change: bool) -> JSONResponse | None:
-        """Return the refusal of a caller who sends too many requests, else None."""
+    def read(self, principal: Principal) -> JSONResponse | None:
+        """Count a read; return the refusal of a caller who sends too many requests."""
         if principal.role in _FREE:
             return None
-        if change:
-            return self._take("change", principal.name, self._changes)
         return self._take("read", principal.name, self._reads)
+
+    def change(self, principal: Principal, size: int) -> JSONResponse | None:
+        """Count a change whose body has ``size`` bytes; return the refusal, as ``read``.
+
+        A large one is let through on what is left and makes later ones wait.
+        """
+        if principal.role in _FREE:
+            return None
+        return self._take("change", principal.name, self._changes, 1 + size // BYTES)
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal if there are too many."""
@@ -71,7 +80,7 @@ class RateLimit:
         """Count a request that needs no token; return the refusal if there are too many."""
         return self._take("public", network_of(address), self._public)
 
-    def _take(self, kind: str, key: str, limit: Limit) -> JSONResponse | None:
+    def _take(self, kind: str, key: str, limit: Limit, cost: float = 1) -> JSONResponse | None:
         now = self._clock()
         buckets = self._buckets[kind]
         bucket = buckets.get(key)
@@ -81,6 +90,7 @@ class RateLimit:
                 buckets.popitem(last=False)
         buckets.move_to_end(key)
         if bucket.take(now):
+            bucket.spend(now, cost - 1)
             return None
         wait_s = bucket.wait_s(now)
         return problem(

@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = {
     "list_jobs": "jobs:read",
     "get_job": "jobs:read",
     "submit_job": "jobs:submit",
+    "submit_jobs": "jobs:submit",
     "cancel_job": "jobs:change",
     "pause_job": "jobs:change",
     "resume_job": "jobs:change",
@@ -100,6 +101,7 @@ BODY_BYTES = 16 * 2**10
 BODIES: Mapping[str, int] = {
     "open_session": 4 * 2**10,
     "submit_job": 256 * 2**10,
+    "submit_jobs": 4 * 2**20,
     "put_allocation": 4 * 2**20,
     "apply_plan": 4 * 2**20,
     "create_token": 64 * 2**10,

@@ -17,7 +17,7 @@ from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
 from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobRequest, JobsRequest, JobsSubmittedView, JobView
 from controller.schema.live import LogLineView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
@@ -58,6 +58,24 @@ async def submit_job(
     view = await change(CHANGE_S, f"job/{request.name or ''}", work)
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
+
+
+@router.post(
+    "/bulk", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict")
+)
+async def submit_jobs(
+    queries: QueriesOf, commands: CommandsOf, caller: CallerOf, request: JobsRequest
+) -> JobsSubmittedView:
+    """Queue up to 1,000 jobs together: all of them, in one durable write, or none.
+
+    The refusal names the first job that cannot be queued.
+    """
+    jobs = [_with_project(caller.principal, job) for job in request.jobs]
+    for job in jobs:
+        _check_priority(queries, caller.principal, job)
+    work = commands.submit_all(jobs, caller.principal.name)
+    names = await change(CHANGE_S, f"jobs/{len(jobs)}", work)
+    return JobsSubmittedView(names=names, epoch=queries.epoch)
 
 
 def _with_project(principal: Principal, request: JobRequest) -> JobRequest:

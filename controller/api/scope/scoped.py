@@ -7,15 +7,19 @@ the same to all; jobs, their figures, their events and the addresses of devices 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Awaitable,
     Callable,
     Collection,
+    Iterator,
     Mapping,
     Sequence,
 )
+from itertools import count
+from typing import TypeVar
 
 from controller.api.operations import Commands, Queries
 from controller.api.scope.redact import Redactor
@@ -62,6 +66,7 @@ from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Frame, Reader
 
 _EVENT_PAGE = 1000
+Result = TypeVar("Result")
 
 
 class ScopedQueries:
@@ -361,6 +366,34 @@ class ScopedCommands:
         Its name starts with the project's: a conflict must not reveal the name of another
         project's job.
         """
+        view = await self._named([request], lambda named: self._commands.submit(named[0], user))
+        return self._scoped.redactor().job(view)
+
+    async def submit_all(self, requests: Sequence[JobRequest], user: str = "") -> list[str]:
+        """Queue jobs of the principal's projects, all or none; return their names."""
+        return await self._named(requests, lambda named: self._commands.submit_all(named, user))
+
+    async def _named(
+        self,
+        requests: Sequence[JobRequest],
+        submit: Callable[[list[JobRequest]], Awaitable[Result]],
+    ) -> Result:
+        """Submit jobs; those without a name get the first free ones of their project."""
+        for request in requests:
+            self._check_submission(request)
+        refused: set[str] = set()
+        while True:
+            chosen, named = self._with_names(requests, refused)
+            try:
+                return await submit(named)
+            except ServiceError as error:
+                # A concurrent request, or containers of an unknown job, may have the name.
+                name = error.object.removeprefix("job/")
+                if error.code != "conflict" or name not in chosen:
+                    raise
+                refused.add(name)
+
+    def _check_submission(self, request: JobRequest) -> None:
         project = request.project
         if not self._principal.sees(project):
             raise ServiceError(
@@ -369,32 +402,32 @@ class ScopedCommands:
                 object=f"project/{project}",
                 hint=f"yours: {', '.join(sorted(self._principal.projects))}",
             )
-        if request.name is None:
-            return await self._submit_unnamed(request, user)
-        if not request.name.startswith(f"{project}-"):
+        if request.name is not None and not request.name.startswith(f"{project}-"):
             raise ServiceError(
                 "invalid",
                 f"names of the jobs of project {project} start with {project}-",
                 object=f"job/{request.name}",
                 hint=f"call it {project}-{request.name}"[:200],
             )
-        return self._scoped.redactor().job(await self._commands.submit(request, user))
 
-    async def _submit_unnamed(self, request: JobRequest, user: str) -> JobView:
-        """Queue a job under the first free name; a concurrent request may take it."""
-        taken = self._queries.owners()
-        number = 1
-        while True:
-            name = f"{request.project}-{number}"
-            number += 1
-            if name in taken:
-                continue
-            try:
-                named = request.model_copy(update={"name": name})
-                return self._scoped.redactor().job(await self._commands.submit(named, user))
-            except ServiceError as error:
-                if error.code != "conflict" or error.object != f"job/{name}":
-                    raise
+    def _with_names(
+        self, requests: Sequence[JobRequest], refused: Collection[str]
+    ) -> tuple[set[str], list[JobRequest]]:
+        """Return the names given to jobs without one, and all jobs."""
+        if all(request.name is not None for request in requests):
+            return set(), list(requests)
+        asked = {request.name for request in requests if request.name is not None}
+        taken = self._queries.owners().keys() | asked | set(refused)
+        numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
+        chosen, named = set(), []
+        for request in requests:
+            name = request.name
+            if name is None:
+                tried = (f"{request.project}-{n}" for n in numbers[request.project])
+                name = next(one for one in tried if one not in taken)
+                chosen.add(name)
+            named.append(request.model_copy(update={"name": name}))
+        return chosen, named
 
     async def cancel(self, name: str) -> JobView:
         """Stop a job, or take it out of the queue."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
@@ -246,6 +246,9 @@ class FakeCommands(SurvivalCommands, EngineCommands):
             span=0,
             started_at=None,
         )
+
+    async def submit_all(self, requests: Sequence[JobRequest], user: str = "") -> list[str]:
+        return [(await self.submit(request, user)).name for request in requests]
 
     async def _to(self, name: str, operation: str, state: str) -> JobView:
         await self._fake.enter(operation)

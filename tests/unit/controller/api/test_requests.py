@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from container_mgr.ranks import policy
 from controller.base.errors import ServiceError
-from controller.jobs.admission import MAX_JOB_BYTES, check_possible, spec_of
+from controller.jobs.admission import MAX_JOB_BYTES, Admission, spec_of
 from controller.ranks.specs import rank_specs
 from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord, JobSpec
@@ -261,10 +261,10 @@ def test_a_jobs_own_texts_fit_what_agents_take() -> None:
     """What is accepted at most is below what the agents' rules allow."""
     assert MAX_JOB_BYTES <= policy.MAX_COMMAND_BYTES + policy.MAX_ENV_BYTES
     own = {f"APP_{n}": "x" * 30_000 for n in range(3)}
-    check_possible(load_site(PAPER), JobRequest(name="red", count=1, env=own))
+    Admission(load_site(PAPER)).check(JobRequest(name="red", count=1, env=own))
     with pytest.raises(ServiceError, match="its command and variables take"):
-        check_possible(
-            load_site(PAPER), JobRequest(name="red", count=1, env=own, command=["x" * 60_000])
+        Admission(load_site(PAPER)).check(
+            JobRequest(name="red", count=1, env=own, command=["x" * 60_000])
         )
 
 
@@ -298,7 +298,7 @@ def large(endpoints: int, per_server: int = 8) -> CabledSite:
 def test_a_job_of_thousands_of_ranks_passes_the_agents_rules(count: int) -> None:
     site = large(count)
     request = JobRequest(name="x" * 41, count=count)
-    check_possible(site, request)
+    Admission(site).check(request)
     cables = {e.name: e for e in site.endpoints}
     job = JobRecord(
         "x" * 41, spec_of(request), "image:1", 1.0, endpoints=tuple(e.name for e in site.endpoints)
@@ -309,7 +309,7 @@ def test_a_job_of_thousands_of_ranks_passes_the_agents_rules(count: int) -> None
 
 def test_a_job_whose_ranks_can_not_be_told_of_each_other_is_refused_at_once() -> None:
     with pytest.raises(ServiceError, match="TF_CONFIG has") as refused:
-        check_possible(large(7000), JobRequest(name="red", count=7000))
+        Admission(large(7000)).check(JobRequest(name="red", count=7000))
     assert refused.value.code == "invalid"
     with pytest.raises(ServiceError, match="on one server"):
-        check_possible(large(4096, per_server=512), JobRequest(name="red", count=4096))
+        Admission(large(4096, per_server=512)).check(JobRequest(name="red", count=4096))

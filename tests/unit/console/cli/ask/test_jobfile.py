@@ -113,3 +113,50 @@ def test_the_number_of_gpus_is_required(run: Run, tmp_path: Path) -> None:
 def test_both_schemas_are_printed(run: Run) -> None:
     assert "resources" in run("schema", "job").document["properties"]
     assert "fibers" in run("schema").document["properties"]
+
+
+SEVERAL = "name: lime\nresources: {gpus: 1}\n---\nname: teal\nresources: {gpus: 2}\n"
+
+
+def test_a_file_with_several_jobs(run: Run, service: FakeService, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(SEVERAL)
+    ran = run("submit", "-f", str(path), "--priority", "3", "-o", "json")
+    assert ran.code == 0, ran.err
+    assert ran.document["names"] == ["lime", "teal"]
+    assert [(r.name, r.count, r.priority) for r in service.requests] == [
+        ("lime", 1, 3),
+        ("teal", 2, 3),
+    ]
+    ran = run("submit", "-f", str(path), "--dry-run", "-o", "json")
+    assert [job["name"] for job in ran.document["jobs"]] == ["lime", "teal"]
+    assert len(service.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (SEVERAL, ("--name", "green"), "--name would name all"),
+        (SEVERAL, ("--wait",), "--wait waits for one job"),
+        (SEVERAL.replace("gpus: 2", "gpus: -2"), (), "document 2, resources.gpus"),
+        (SEVERAL + "---\n- a list\n", (), "document 3"),
+        (SEVERAL + "---\nname: green\n", (), "the number of GPUs is missing"),
+        ("---\nname: red\nresources: {gpus: 1}\n" * 1001, (), "at most 1000 documents"),
+    ],
+    ids=["name", "wait", "wrong", "list", "no count", "too many"],
+)
+def test_a_file_with_several_jobs_that_is_wrong(
+    run: Run,
+    service: FakeService,
+    tmp_path: Path,
+    *,
+    text: str,
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(text)
+    ran = run("submit", "-f", str(path), *arguments)
+    assert ran.code == 2
+    assert message in ran.err
+    assert service.requests == []

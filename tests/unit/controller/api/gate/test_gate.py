@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.api.gate.pace import Limit, RateLimit
+from controller.api.gate.pace import BYTES, Limit, RateLimit
+from controller.api.gate.rules import BODIES
 from controller.base.errors import ServiceError
 from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.people.authz import Principal, Role
@@ -258,15 +259,50 @@ async def test_pace_remembers_a_bounded_number_of_callers() -> None:
     assert len(rate_limit._buckets["failed"]) == module.MAX_KNOWN
 
 
+async def test_a_large_change_makes_later_ones_wait() -> None:
+    now = 0.0
+    rate_limit = RateLimit(changes=Limit(rate=20, burst=100), clock=lambda: now)
+    ann = Principal("ann", Role.USER)
+    assert rate_limit.change(ann, 400 * BYTES) is None
+    refused = rate_limit.change(ann, 0)
+    assert refused is not None and int(refused.headers["Retry-After"]) in range(14, 18)
+    assert rate_limit.change(Principal("bob", Role.USER), 0) is None
+    assert rate_limit.change(Principal("root", Role.ADMIN), 400 * BYTES) is None
+    now = 20.0
+    assert rate_limit.change(ann, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "size"),
+    [
+        ({}, 0),
+        ({"content-length": "300000"}, 300_000),
+        ({"transfer-encoding": "chunked"}, BODIES["submit_jobs"]),
+    ],
+)
+async def test_the_size_of_a_body_is_known_before_it_is_read(
+    tmp_path: Path, headers: dict[str, str], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    monkeypatch.setattr(RateLimit, "change", lambda _self, _who, size: sizes.append(size))
+    async with people_site(tmp_path) as site, site.client("user-alpha") as client:
+        request = client.build_request("POST", "/jobs/bulk")
+        for name in ("content-length", "transfer-encoding"):
+            request.headers.pop(name, None)
+        request.headers.update(headers)
+        await client.send(request)
+    assert sizes == [size]
+
+
 async def test_addresses_push_no_users_bucket_out() -> None:
     from controller.api.gate import pace as module
 
     rate_limit = RateLimit(changes=Limit(1, 1), clock=lambda: 0.0)
     ann = Principal("ann", Role.USER)
-    assert rate_limit.check(ann, change=True) is None
+    assert rate_limit.change(ann, 0) is None
     for number in range(module.MAX_KNOWN + 500):
         rate_limit.failed(f"10.0.{number // 256}.{number % 256}")
-    assert rate_limit.check(ann, change=True) is not None
+    assert rate_limit.change(ann, 0) is not None
 
 
 async def test_a_project_kept_over_a_restart(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ CALLERS = [
 ]
 BODIES: dict[str, Any] = {
     "submit_job": {"count": 1, "project": "alpha", "name": "alpha-new"},
+    "submit_jobs": {"jobs": [{"count": 1, "project": "alpha", "name": "alpha-other"}]},
     "make_plan": {},
     "predict_job": {"homes": {"gpu0": "as1"}},
     "prepare_image": {"image": "trainer:2"},
@@ -161,6 +162,7 @@ def expected(who: str, name: str) -> set[int]:
         "list_job_recoveries",
         "predict_job",
         "submit_job",
+        "submit_jobs",
         "get_transaction",
         "abort_transaction",
         "remove_data",

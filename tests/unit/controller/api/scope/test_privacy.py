@@ -175,6 +175,30 @@ async def test_a_user_without_a_name_in_mind_is_told_that_the_queue_is_full(tmp_
         await submitted(site, "bob", project="beta", count=6)
 
 
+async def test_jobs_submitted_together_get_the_names_that_are_free_in_their_project(
+    tmp_path: Path,
+) -> None:
+    async with people(tmp_path) as site:
+        await submitted(site, "ann", name="alpha-2", project="alpha", count=6)
+        # Nobody knows what runs there, and the list of jobs does not name it.
+        site.rack.service._state.light.strangers["gpu9"] = "alpha-3"
+        one: dict[str, Any] = {"project": "alpha", "count": 6}
+        async with site.client("ann") as client:
+            asked = [one, {**one, "name": "alpha-1"}, one]
+            reply = await client.post("/jobs/bulk", json={"jobs": asked})
+            assert reply.status_code == 201, reply.text
+            assert reply.json()["names"] == ["alpha-4", "alpha-1", "alpha-5"]
+            for other, code in (
+                ({**one, "name": "beta-1"}, 422),
+                ({**one, "project": "beta"}, 404),
+                ({**one, "name": "alpha-5"}, 409),
+                ({**one, "priority": 100}, 403),
+            ):
+                asked = [{**one, "name": "alpha-new"}, other]
+                assert (await client.post("/jobs/bulk", json={"jobs": asked})).status_code == code
+            assert (await client.get("/jobs/alpha-new")).status_code == 404
+
+
 async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

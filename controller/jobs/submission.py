@@ -1,0 +1,193 @@
+"""Queues submitted jobs: all those of one request, or none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from controller.base import failpoints
+from controller.base.errors import ServiceError
+from controller.jobs.admission import (
+    Admission,
+    check_project,
+    check_queue,
+    spec_of,
+    with_site_defaults,
+)
+from controller.jobs.checkpoints import check_checkpoints
+from controller.jobs.volumes import check_offered, volumes_of
+from controller.schema.jobs import JobRequest
+from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.offers import directories
+from controller.state.records import JobRecord
+from controller.state.state import State
+from controller.state.writes import PutCheckpoints, PutJob
+
+AT_ONCE = 20
+"""Jobs that are checked before other tasks get their turn on the event loop."""
+
+
+@dataclass(slots=True, frozen=True)
+class Submission:
+    """A job that a user asks for."""
+
+    request: JobRequest
+    image_digest: str = ""
+    """What its image's name means now; empty leaves that to its start."""
+    probe: bool = False
+    """It is a job of a measurement."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Put:
+    """A job that is in memory and not durable yet."""
+
+    job: JobRecord
+    checkpoints: tuple[CheckpointRecord, ...]
+    before: JobRecord | None
+    """The ended job whose name it has."""
+
+
+class Submissions:
+    """Checks what is submitted, and keeps it."""
+
+    def __init__(
+        self,
+        state: State,
+        default_image: str,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._state = state
+        self._default_image = default_image
+        self._random_bytes = random_bytes
+        self._admission = Admission(state.site)
+
+    async def submit(self, asked: Sequence[Submission], user: str) -> list[JobRecord]:
+        """Queue jobs of ``user`` in this order; returns when they are durable.
+
+        ServiceError for the first that cannot be queued (``invalid`` when it can never run,
+        ``conflict`` on its name or with the site's limits), and when the store refuses: then none
+        of them is queued.
+        """
+        state = self._state
+        state.require_command()
+        if self._admission.site is not state.site:
+            self._admission = Admission(state.site)
+        put: list[_Put] = []
+        try:
+            for number, one in enumerate(asked, 1):
+                put.append(self._put(one, user))
+                if number % AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            for each in put:
+                count = each.job.request.count
+                state.events.add(
+                    "info",
+                    f"job/{each.job.name}",
+                    "JobSubmitted",
+                    f"wants {count} endpoint{'' if count == 1 else 's'}",
+                )
+            checkpoints = tuple(record for each in put for record in each.checkpoints)
+            async with failpoints.around("save-job"):
+                await state.commit(*(PutJob(each.job) for each in put), PutCheckpoints(checkpoints))
+        except BaseException:
+            for each in reversed(put):
+                self._take_back(each)
+            raise
+        finally:
+            state.jobs.unsaved.difference_update(each.job.name for each in put)
+            state.jobs.wake.set()
+        return [each.job for each in put]
+
+    def _put(self, one: Submission, user: str) -> _Put:
+        """Check one job and put it into memory, where nothing happens to it before it is durable.
+
+        ServiceError; then nothing has changed.
+        """
+        state = self._state
+        request = self._named(one.request)
+        self._admission.check(request)
+        check_project(state.site, state.projects(), request)
+        check_queue(state.site, state.jobs.waiting(request.project), request)
+        volumes = volumes_of(state.site, request)
+        check_offered(state.site, state.offers, state.connections.servers(), request)
+        check_checkpoints(state.site, request)
+        checkpoints = self._checkpoints(request)
+        name = request.name or ""
+        job = JobRecord(
+            name=name,
+            request=replace(
+                spec_of(with_site_defaults(state.site, request)), volumes=volumes, probe=one.probe
+            ),
+            image=request.image or self._default_image,
+            submitted_at=state.clock(),
+            reason="in the queue",
+            image_digest=one.image_digest,
+            user=user,
+            folder=checkpoints[0].folder if checkpoints else "",
+        )
+        _check_removals(state, job)
+        state.jobs.unsaved.add(name)
+        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
+        state.jobs.put(job)
+        for record in checkpoints:
+            state.checkpoints.put(record)
+        return _Put(job, checkpoints, before)
+
+    def _take_back(self, put: _Put) -> None:
+        state = self._state
+        state.jobs.remove(put.job.name)
+        for record in put.checkpoints:
+            state.checkpoints.remove(record.folder)
+        if put.before is not None:
+            state.jobs.put_back(put.before)
+
+    def _named(self, request: JobRequest) -> JobRequest:
+        """Return the request with a name that is free. ServiceError ``conflict``."""
+        state = self._state
+        name = request.name or self._free_name()
+        existing = state.jobs.get(name)
+        if existing is not None and not existing.ended:
+            raise ServiceError(
+                "conflict",
+                f"job {name} exists and is {existing.state}",
+                object=f"job/{name}",
+                hint="choose another name, or cancel it first",
+            )
+        if name in state.light.strangers.values():
+            raise ServiceError(
+                "conflict",
+                f"containers of an unknown job {name} are running",
+                object=f"job/{name}",
+                hint="choose another name; `lightloom get events` shows where they are",
+            )
+        return request.model_copy(update={"name": name})
+
+    def _free_name(self) -> str:
+        number = len(self._state.jobs) + 1
+        while f"job-{number}" in self._state.jobs:
+            number += 1
+        return f"job-{number}"
+
+    def _checkpoints(self, request: JobRequest) -> tuple[CheckpointRecord, ...]:
+        """Return the record of a new job's checkpoints; none without any."""
+        if request.checkpoint is None:
+            return ()
+        name = request.name or ""
+        folder = f"{name}.{self._random_bytes(4).hex()}"
+        while folder in self._state.checkpoints:
+            folder = f"{name}.{self._random_bytes(4).hex()}"
+        return (CheckpointRecord(folder=folder, job=name, key=self._random_bytes(32)),)
+
+
+def _check_removals(state: State, job: JobRecord) -> None:
+    """Refuse (ServiceError ``conflict``) a job whose data is being removed at this moment."""
+    for directory in directories(state.site, job) & state.offers.removing:
+        raise ServiceError(
+            "conflict",
+            f"the data of {directory.owner} in volume {directory.volume} is being removed",
+            object=f"volume/{directory.volume}",
+            hint="submit the job again in a moment",
+        )
