@@ -51,6 +51,11 @@ class _Asked:
         return self.changes and (self.matched is None or self.matched.name not in CONTINUING)
 
     @property
+    def body_bytes(self) -> int:
+        """Size of the body; the guard refuses one that comes without its length."""
+        return int(Headers(scope=self.scope).get("content-length", "0"))
+
+    @property
     def address(self) -> str:
         """The sender's address."""
         return _address(self.scope)
@@ -170,7 +175,7 @@ class RequestGate:
         if asked.caller is None:
             return self._unidentified(asked)
         if asked.begins:
-            late = self._rate_limit.change(asked.caller.principal, self._body_bytes(asked.scope))
+            late = self._rate_limit.change(asked.caller.principal, asked.body_bytes)
         else:
             late = self._rate_limit.read(asked.caller.principal)
         return late or self._check_caller(asked, asked.caller, asked.matched)
@@ -190,14 +195,6 @@ class RequestGate:
                 hint="ask an admin of the site; GET /api/v1/whoami lists what you may do",
             )
         return self._check_change(asked, caller) if asked.changes else None
-
-    def _body_bytes(self, scope: Scope) -> int:
-        """Return the size of a body, or the most that it may have if it comes in chunks."""
-        headers = Headers(scope=scope)
-        if "content-length" in headers:  # which the guard has checked
-            return int(headers["content-length"])
-        chunks = "transfer-encoding" in headers
-        return self._table.largest_body(scope["method"], scope["path"]) if chunks else 0
 
     def _own_page(self, scope: Scope) -> bool:
         """Whether a change comes from a program or from one of the controller's own pages."""
