@@ -18,9 +18,10 @@ OLDEST = (23, 11)
 TOKEN_SOON_S = 600.0
 _SHOWN_NODES = 64
 _DOWN = {"DOWN", "DRAIN", "DRAINED", "FAIL", "UNKNOWN", "NOT_RESPONDING"}
-_HOOKS = (
-    ("PrologSlurmctld", "allocation", "jobs start before their light is moved"),
-    ("EpilogSlurmctld", "end", "ends are seen a second later, by asking"),
+_NO_HOOK = "set PrologSlurmctld to lightloom's hook, or jobs start before their light is moved"
+_END_HOOK = (
+    "take it out: with any EpilogSlurmctld the next job starts only with Slurm's backfill, up to"
+    " bf_interval (30 s) after nodes became free; lightloom sees ends within a second without it"
 )
 
 
@@ -91,14 +92,17 @@ async def _configuration(policy: EnginePolicy, setup: Setup) -> Sequence[Check]:
         good = plugin == "topology/tree"
         mend = "" if good else "set TopologyPlugin=topology/tree and restart slurmctld"
         lines.append(Check("topology plugin", "ok" if good else "fault", _or_none(plugin), mend))
-    for key, when, otherwise in _HOOKS:
-        hooks = ", ".join(
-            value
-            for name, value in sorted(config.items())
-            if name.partition("[")[0] == key and value not in ("", "(null)")
-        )
-        mend = "" if hooks else f"set {key} to lightloom's hook, or {otherwise}"
-        lines.append(Check(f"hook at {when}", "ok" if hooks else "warning", _or_none(hooks), mend))
+    begins, ends = _programs(config, "PrologSlurmctld"), _programs(config, "EpilogSlurmctld")
+    lines.append(
+        Check("hook at allocation", "ok", begins)
+        if begins
+        else Check("hook at allocation", "warning", "none", _NO_HOOK)
+    )
+    lines.append(
+        Check("hook at end", "warning", ends, _END_HOOK)
+        if ends
+        else Check("hook at end", "ok", "none")
+    )
     tracking = config.get("ProctrackType", "")
     grouped = tracking == "proctrack/cgroup"
     mend = "" if grouped else "set ProctrackType=proctrack/cgroup, or jobs are not frozen as one"
@@ -108,6 +112,15 @@ async def _configuration(policy: EnginePolicy, setup: Setup) -> Sequence[Check]:
     mend = "" if devices else "set SelectType=select/cons_tres, or only whole nodes can be known"
     lines.append(Check("selection", "ok" if devices else "warning", _or_none(select), mend))
     return lines
+
+
+def _programs(config: Mapping[str, str], key: str) -> str:
+    """Return the programs that a key names, which may be a list; empty without any."""
+    return ", ".join(
+        value
+        for name, value in sorted(config.items())
+        if name.partition("[")[0] == key and value not in ("", "(null)")
+    )
 
 
 async def _topology(publisher: Publisher | None, policy: EnginePolicy) -> Sequence[Check]:

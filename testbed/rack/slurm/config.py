@@ -156,7 +156,6 @@ KillWait=5
 GresTypes=gpu
 TopologyPlugin=topology/tree
 PrologSlurmctld={hook}
-EpilogSlurmctld={hook}
 {nodes}
 PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE OverSubscribe=NO
 """

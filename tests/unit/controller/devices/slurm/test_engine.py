@@ -182,10 +182,7 @@ class TestExamination:
     @pytest.fixture
     def slurm(self) -> Iterator[FakeSlurm]:
         slurm = FakeSlurm("v0.0.45")
-        slurm.configuration |= {
-            "EpilogSlurmctld[0]": "/usr/lib/lightloom/hook",
-            "ProctrackType": "proctrack/cgroup",
-        }
+        slurm.configuration |= {"ProctrackType": "proctrack/cgroup"}
         yield slurm
 
     async def examine(self, slurm: FakeSlurm, folder: Path, **changes: Any) -> dict[str, Check]:
@@ -211,6 +208,7 @@ class TestExamination:
         [
             ("TopologyPlugin", "topology/flat", ("topology plugin", "fault")),
             ("PrologSlurmctld[0]", "(null)", ("hook at allocation", "warning")),
+            ("EpilogSlurmctld[0]", "/usr/lib/lightloom/hook", ("hook at end", "warning")),
             ("ProctrackType", "proctrack/linuxproc", ("processes", "warning")),
             ("SelectType", "select/linear", ("selection", "warning")),
         ],
