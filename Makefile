@@ -49,7 +49,7 @@ layers:
 	.venv/bin/lint-imports
 
 unit: ## seconds, no root, no network
-	$(PY) -m pytest tests/unit -q -n $(WORKERS)
+	$(PY) -m pytest tests/unit -q -n $(WORKERS) --durations 25
 
 explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
 	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n $(WORKERS) --timeout 36000

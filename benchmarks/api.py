@@ -258,7 +258,7 @@ async def bulk(url: str, token: str, viewer: str, jobs: int) -> dict[str, Any]:
             for turn in range(BULKS):
                 names = [f"p0-bulk-{turn}-{number}" for number in range(jobs)]
                 asked = [{"count": 6, "name": name, "project": "p0"} for name in names]
-                took.append(await timed(client, "POST", "/jobs/bulk", {"jobs": asked}))
+                took.append(await timed(client, "POST", "/submissions", {"jobs": asked}))
                 await asyncio.sleep(0.5)
             over.set()
             return took

@@ -29,6 +29,7 @@ from controller.api.routes import (
     people,
     plans,
     session,
+    submissions,
 )
 from controller.api.routes.hardware import drains, optics, repairs
 from controller.api.routes.insight import advice, comms, measurements
@@ -43,6 +44,7 @@ PARTS = (
     fabric,
     optics,
     jobs,
+    submissions,
     comms,
     checkpoints,
     execs,

@@ -28,6 +28,7 @@ HERE = ["2xx", 401, 403, 404, 409, 412, 429]
 REFUSED = [400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 429]
 JUDGED = [
     "/jobs",
+    "/submissions",
     "/tokens",
     "/projects/{name}",
     "/transactions",

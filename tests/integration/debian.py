@@ -127,6 +127,7 @@ def booted(root: Path, binds: Sequence[tuple[Path, str]] = ()) -> Iterator[Debia
             leader = 0
             try:
                 leader = _leader(told)
+                told.close()  # nspawn would wait for a reader of what it says later
                 yield Debian(leader)
             finally:
                 if leader:  # all its processes end with it, and then nspawn

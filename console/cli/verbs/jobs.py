@@ -352,7 +352,7 @@ def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
 def _submit_all(ctx: typer.Context, requests: list[Document], output: Output) -> None:
     """Queue all jobs or none."""
     with connect(ctx) as client:
-        queued = client.post("/jobs/bulk", {"jobs": requests}, extra_s=60.0)
+        queued = client.post("/submissions", {"jobs": requests}, extra_s=60.0)
     if output.structured:
         out.document(queued, output)
         return

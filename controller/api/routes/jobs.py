@@ -17,7 +17,7 @@ from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
 from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
-from controller.schema.jobs import JobRequest, JobsRequest, JobsSubmittedView, JobView
+from controller.schema.jobs import JobRequest, JobView
 from controller.schema.live import LogLineView
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
@@ -52,33 +52,15 @@ async def submit_job(
 
     The job of a user who belongs to one project only need not name it.
     """
-    request = _with_project(caller.principal, request)
-    _check_priority(queries, caller.principal, request)
+    request = with_project(caller.principal, request)
+    check_priority(queries, caller.principal, request)
     work = commands.submit(request, caller.principal.name)
     view = await change(CHANGE_S, f"job/{request.name or ''}", work)
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
 
 
-@router.post(
-    "/bulk", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict")
-)
-async def submit_jobs(
-    queries: QueriesOf, commands: CommandsOf, caller: CallerOf, request: JobsRequest
-) -> JobsSubmittedView:
-    """Queue up to 1,000 jobs together: all of them, in one durable write, or none.
-
-    The refusal names the first job that cannot be queued.
-    """
-    jobs = [_with_project(caller.principal, job) for job in request.jobs]
-    for job in jobs:
-        _check_priority(queries, caller.principal, job)
-    work = commands.submit_all(jobs, caller.principal.name)
-    names = await change(CHANGE_S, f"jobs/{len(jobs)}", work)
-    return JobsSubmittedView(names=names, epoch=queries.epoch)
-
-
-def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
+def with_project(principal: Principal, request: JobRequest) -> JobRequest:
     """Set the only project of a caller that names none and does not belong to the default."""
     if "project" in request.model_fields_set or principal.sees(request.project):
         return request
@@ -93,7 +75,8 @@ def _with_project(principal: Principal, request: JobRequest) -> JobRequest:
     )
 
 
-def _check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
+def check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
+    """Refuse (ServiceError ``forbidden``) a priority that the principal may not give."""
     if authorise(principal, "jobs:outrank") is Authorisation.ALLOWED:
         return
     highest = queries.highest_priority(request.project)

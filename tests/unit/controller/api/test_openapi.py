@@ -18,6 +18,7 @@ ROUTES = {
     ("post", "/api/v1/jobs/{name}/cancel"),
     ("post", "/api/v1/jobs/{name}/pause"),
     ("post", "/api/v1/jobs/{name}/resume"),
+    ("post", "/api/v1/submissions"),
     ("get", "/api/v1/jobs/{name}/comms"),
     ("get", "/api/v1/jobs/{name}/checkpoints"),
     ("post", "/api/v1/jobs/{name}/checkpoints/verify"),

@@ -277,7 +277,7 @@ async def test_the_pace_counts_a_body_before_it_is_read(
     sizes = []
     monkeypatch.setattr(RateLimit, "change", lambda _self, _who, size: sizes.append(size))
     async with people_site(tmp_path) as site, site.client("user-alpha") as client:
-        await client.post("/jobs/bulk", content="x" * 300_000)
+        await client.post("/submissions", content="x" * 300_000)
         await client.post("/jobs/alpha-red/cancel")
     assert sizes == [300_000, 0]
 

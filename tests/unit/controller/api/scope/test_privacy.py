@@ -185,7 +185,7 @@ async def test_jobs_submitted_together_get_the_names_that_are_free_in_their_proj
         one: dict[str, Any] = {"project": "alpha", "count": 6}
         async with site.client("ann") as client:
             asked = [one, {**one, "name": "alpha-1"}, one]
-            reply = await client.post("/jobs/bulk", json={"jobs": asked})
+            reply = await client.post("/submissions", json={"jobs": asked})
             assert reply.status_code == 201, reply.text
             assert reply.json()["names"] == ["alpha-4", "alpha-1", "alpha-5"]
             for other, code in (
@@ -195,7 +195,7 @@ async def test_jobs_submitted_together_get_the_names_that_are_free_in_their_proj
                 ({**one, "priority": 100}, 403),
             ):
                 asked = [{**one, "name": "alpha-new"}, other]
-                assert (await client.post("/jobs/bulk", json={"jobs": asked})).status_code == code
+                assert (await client.post("/submissions", json={"jobs": asked})).status_code == code
             assert (await client.get("/jobs/alpha-new")).status_code == 404
 
 

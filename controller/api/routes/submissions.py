@@ -1,0 +1,29 @@
+"""The route for jobs that are submitted together."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, status
+
+from controller.api.common import CHANGE_S, CallerOf, CommandsOf, QueriesOf
+from controller.api.deadlines import change
+from controller.api.problems import responses
+from controller.api.routes.jobs import check_priority, with_project
+from controller.schema.jobs import JobsRequest, JobsSubmittedView
+
+router = APIRouter(prefix="/submissions", tags=["jobs"], responses=responses("unavailable"))
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
+async def submit_jobs(
+    queries: QueriesOf, commands: CommandsOf, caller: CallerOf, request: JobsRequest
+) -> JobsSubmittedView:
+    """Queue up to 1,000 jobs together: all of them, in one durable write, or none.
+
+    The refusal names the first job that cannot be queued.
+    """
+    jobs = [with_project(caller.principal, job) for job in request.jobs]
+    for job in jobs:
+        check_priority(queries, caller.principal, job)
+    work = commands.submit_all(jobs, caller.principal.name)
+    names = await change(CHANGE_S, f"jobs/{len(jobs)}", work)
+    return JobsSubmittedView(names=names, epoch=queries.epoch)
