@@ -130,7 +130,8 @@ def test_a_limit_shows_in_the_rows_and_the_disk_answered(disk: Disk, limited: Pa
     result = measured(STORAGE, given, disk.at, limited)
     assert result.invalid_because == []
     for row in result.rows:
-        assert row["bytes_per_s"] == pytest.approx(LIMIT_BPS, rel=0.03)
+        # A disk without the limit is many times as fast; a busy machine may not use all of it.
+        assert LIMIT_BPS / 2 < row["bytes_per_s"] < LIMIT_BPS * 1.03
         assert row["cached_share"] <= 0.01
         assert row["latency_s"]["p99"] > 0
     assert result.tool.version
