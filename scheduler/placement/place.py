@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -299,7 +300,10 @@ class _Attempt:
         )
 
     def by_rehoming(self) -> Placement | Wait:
-        """Place with the least span that moves of idle endpoints reach."""
+        """Place with the least span that moves of idle endpoints reach.
+
+        A job that starts scattered gets endpoints that a regroup can bring closest together.
+        """
         index, pool, count = self.index, self.pool, self.request.count
         in_place: list[int] | None = None
         if pool.lit >= count:
@@ -316,11 +320,42 @@ class _Attempt:
                 f"needs {self.wanted}, aggregators have ports for"
                 f" {capacity.total()} of the {pool.idle} idle ones",
             )
-        if in_place is not None and span <= len(target):
-            return self.placement(in_place)
         limits = capacity.limits(target).tolist()
-        chosen = nearest(index, pool, balanced(limits, count, [0] * len(limits)), target)
-        return self.placement(chosen, homes_under(index, chosen, target))
+        tried: list[Placement | None] = [
+            self._under(target, balanced(limits, count, [0] * len(limits)))
+        ]
+        if len(target) > 1 and index.fixed_slot > 1:
+            tried.append(self._balanced(capacity))
+        if in_place is not None:
+            tried.append(self.placement(in_place))
+        return min(
+            (placement for placement in tried if placement is not None),
+            key=lambda p: (p.span_possible, self._crowding(p), p.span, len(p.moves)),
+        )
+
+    def _crowding(self, placement: Placement) -> int:
+        """Return the most endpoints of one optical switch: fewer need fewer ports in one place."""
+        index = self.index
+        if index.fixed_slot == 1:
+            return 0
+        slots = Counter(index.slot[index.number[name]] for name in placement.endpoints)
+        return max(slots.values())
+
+    def _under(self, target: Sequence[int], wanted: Sequence[int]) -> Placement:
+        """Place ``wanted`` endpoints of each switch under ``target``, which has ports for them."""
+        chosen = nearest(self.index, self.pool, wanted, target)
+        return self.placement(chosen, homes_under(self.index, chosen, target))
+
+    def _balanced(self, capacity: Capacity) -> Placement | None:
+        """Place as many endpoints of each switch, if there are as many optical ones."""
+        count, by_slot = self.request.count, capacity.candidates.tolist()
+        if sum(by_slot) < count:
+            return None
+        wanted = balanced(by_slot, count, [0] * len(by_slot))
+        target = replace(
+            capacity, candidates=np.array(wanted), fixed=np.zeros_like(capacity.fixed)
+        ).fewest(count)
+        return None if target is None else self._under(target, [*wanted, 0])
 
     def with_least_span(self, chosen: Sequence[int]) -> Placement | Wait:
         """Place with the least span of an empty site; otherwise wait and say what it takes."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scheduler.model import Fabric, Move, Request, Site
 from scheduler.occupancy import capacities
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.pool import Pool
+from scheduler.placement.selection import Capacity
 from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import TraceJob
 
@@ -50,6 +52,7 @@ class Live:
     run_from: float
     """Time of its start or restart: its checkpoints count from here."""
     excess: int = 0
+    """Aggregators beyond those that a job of its size needs on the empty site."""
     slowdown: float = 1.0
     version: int = 0
     """Incremented with every new expected end."""
@@ -70,12 +73,28 @@ class Cluster:
     now: float = 0.0
     live: dict[str, Live] = field(default_factory=dict)
     scattered: dict[str, None] = field(default_factory=dict)
-    """Running jobs with excess span, in the order in which they became scattered."""
+    """Running jobs that a regroup could bring closer together, in the order in which they became
+    scattered."""
+    least_spans: dict[int, int] = field(default_factory=dict)
+    """By number of endpoints: the least span on the empty site."""
 
     def just_started(self, name: str) -> bool:
         """Return whether the job starts at this moment, so that moving it costs nothing."""
         live = self.live[name]
         return live.started == self.now and live.pauses == 0
+
+    def excess_of(self, endpoints: Sequence[str]) -> int:
+        """Return the aggregators that endpoints have beyond what so many need on an empty site.
+
+        Endpoints of too few optical switches cannot be brought together under one aggregator:
+        their job is slow all the same.
+        """
+        index, count = self.index, len(endpoints)
+        least = self.least_spans.get(count)
+        if least is None:
+            fewest = Capacity.empty(index, self.pool).fewest(count)
+            least = self.least_spans[count] = 1 if fewest is None else len(fewest)
+        return max(index.span_of([index.number[name] for name in endpoints]) - least, 0)
 
     def movable(self, name: str) -> bool:
         """Return whether the job may be moved now."""

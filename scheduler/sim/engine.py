@@ -107,7 +107,8 @@ class _Run:
         self.curve: list[Sample] = []
         self._queue: deque[TraceJob] = deque()
         self._ends: list[tuple[float, int, str]] = []
-        self._excess_at = 0.0
+        self._excess = 0
+        """Sum of the running jobs' excess spans."""
         self._sample_every = trace.jobs[-1].submit_s / settings.samples
         self._sample_next = 0.0
         for job in trace.jobs:
@@ -153,7 +154,7 @@ class _Run:
 
     def _advance(self, now: float) -> None:
         cluster = self.cluster
-        self.totals.excess_seconds += cluster.index.total_excess * (now - cluster.now)
+        self.totals.excess_seconds += self._excess * (now - cluster.now)
         cluster.now = now
         if now >= self._sample_next:
             names = (a.name for a in cluster.index.site.aggregators)
@@ -161,7 +162,7 @@ class _Run:
             self.curve.append(
                 Sample(
                     now,
-                    cluster.index.total_excess,
+                    self._excess,
                     stranded(free, _STRANDED_FOR),
                     len(self._queue),
                 )
@@ -211,6 +212,7 @@ class _Run:
             Ended(name, job.gpus, job.duration_s, job.submit_s, live.started, cluster.now)
         )
         if job.gpus > 1:
+            self._excess -= live.excess
             cluster.scattered.pop(name, None)
             self._apply_slowdowns(cluster.slowdown.gone(job))
         self.policy.ended(cluster, live)
@@ -244,8 +246,10 @@ class _Run:
         """Update excess span and slowdowns after a change of place of a multi-endpoint job."""
         cluster, job = self.cluster, live.job
         self._book(live)
-        live.excess = cluster.index.excess(job.name)
-        if live.excess > 0:
+        self._excess -= live.excess
+        live.excess = cluster.excess_of(live.endpoints)
+        self._excess += live.excess
+        if cluster.index.excess(job.name) > 0:
             cluster.scattered[job.name] = None
         else:
             cluster.scattered.pop(job.name, None)

@@ -71,6 +71,28 @@ def test_every_replay_adds_up(policy: str, switches: int, workload: Trace) -> No
         assert 0 <= found.report.locality_time <= 1 + 1e-9
 
 
+def test_a_job_that_no_regroup_can_bring_together_is_slow_and_not_local() -> None:
+    """Two of its endpoints are on one switch of which an aggregator has one port."""
+    workload = trace(
+        (0.0, 1, 1000.0), (0.0, 1, 10.0), (0.0, 1, 1000.0), (0.0, 1, 10.0), (20.0, 2, 10.0)
+    )
+    where = site(2, 2, 2)
+    slow = GavelSlowdown(table(2.0))
+
+    class First(BestFit):
+        """Takes the first idle endpoints: e0 and e2 are on ocs0, e1 and e3 on ocs1."""
+
+        def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+            order = {"j0": "e1", "j1": "e0", "j2": "e3", "j3": "e2"}
+            return Start((order[job.name],) if job.name in order else ("e0", "e2"))
+
+    found = replay(workload, where, First(), slow, QUICK)
+    (pair,) = [job for job in found.ended if job.gpus == 2]
+    assert pair.finished - pair.started == pytest.approx(20.0)
+    assert found.report.locality_time == 0.0
+    assert found.totals.excess_seconds == pytest.approx(20.0)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=5)
 @given(workload=workloads)
