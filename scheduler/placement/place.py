@@ -29,6 +29,7 @@ from scheduler.placement.selection import (
     best_fit,
     best_fit_one,
     homes_under,
+    least_span,
     nearest,
     spread_blindly,
 )
@@ -320,42 +321,38 @@ class _Attempt:
                 f"needs {self.wanted}, aggregators have ports for"
                 f" {capacity.total()} of the {pool.idle} idle ones",
             )
+        one_switch = index.fixed_slot <= 1
+        if one_switch and in_place is not None and span <= len(target):
+            return self.placement(in_place)
         limits = capacity.limits(target).tolist()
-        tried: list[Placement | None] = [
-            self._under(target, balanced(limits, count, [0] * len(limits)))
-        ]
-        if len(target) > 1 and index.fixed_slot > 1:
-            tried.append(self._balanced(capacity))
+        chosen = nearest(index, pool, balanced(limits, count, [0] * len(limits)), target)
+        rehomed = self.placement(chosen, homes_under(index, chosen, target))
+        if one_switch or rehomed.span <= self._least(chosen):
+            return rehomed
+        tried = [rehomed, *self._balanced(capacity)]
         if in_place is not None:
             tried.append(self.placement(in_place))
-        return min(
-            (placement for placement in tried if placement is not None),
-            key=lambda p: (p.span_possible, self._crowding(p), p.span, len(p.moves)),
-        )
+        return min(tried, key=lambda p: (p.span_possible, self._crowding(p), p.span, len(p.moves)))
 
     def _crowding(self, placement: Placement) -> int:
         """Return the most endpoints of one optical switch: fewer need fewer ports in one place."""
         index = self.index
-        if index.fixed_slot == 1:
-            return 0
         slots = Counter(index.slot[index.number[name]] for name in placement.endpoints)
         return max(slots.values())
 
-    def _under(self, target: Sequence[int], wanted: Sequence[int]) -> Placement:
-        """Place ``wanted`` endpoints of each switch under ``target``, which has ports for them."""
-        chosen = nearest(self.index, self.pool, wanted, target)
-        return self.placement(chosen, homes_under(self.index, chosen, target))
-
-    def _balanced(self, capacity: Capacity) -> Placement | None:
+    def _balanced(self, capacity: Capacity) -> list[Placement]:
         """Place as many endpoints of each switch, if there are as many optical ones."""
-        count, by_slot = self.request.count, capacity.candidates.tolist()
+        index, count, by_slot = self.index, self.request.count, capacity.candidates.tolist()
         if sum(by_slot) < count:
-            return None
+            return []
         wanted = balanced(by_slot, count, [0] * len(by_slot))
         target = replace(
             capacity, candidates=np.array(wanted), fixed=np.zeros_like(capacity.fixed)
         ).fewest(count)
-        return None if target is None else self._under(target, [*wanted, 0])
+        if target is None:
+            return []
+        chosen = nearest(index, self.pool, [*wanted, 0], target)
+        return [self.placement(chosen, homes_under(index, chosen, target))]
 
     def with_least_span(self, chosen: Sequence[int]) -> Placement | Wait:
         """Place with the least span of an empty site; otherwise wait and say what it takes."""
@@ -379,13 +376,7 @@ class _Attempt:
         index, count = self.index, self.request.count
         if self.request.endpoints:
             return index.bound.least([index.site.endpoints[e] for e in chosen])
-        least = self.pool.least.get((count, None))
-        if least is None:
-            fewest = Capacity.empty(index, self.pool).fewest(count)
-            least = self.pool.least[count, None] = (
-                index.span_of(chosen) if fewest is None else len(fewest)
-            )
-        return least
+        return least_span(index, self.pool, count)
 
     def _moves_needed(self, least: int) -> int | None:
         """Return how many busy endpoints must leave to make room, None if it is impossible.

@@ -215,6 +215,18 @@ class Capacity:
             fixed += int(self.fixed[best])
 
 
+def least_span(index: FabricIndex, pool: Pool, count: int) -> int:
+    """Return the fewest aggregators that can hold ``count`` of the pool on the empty site.
+
+    Remembered by the pool; ``count`` if even all of them cannot.
+    """
+    least = pool.least.get((count, None))
+    if least is None:
+        fewest = Capacity.empty(index, pool).fewest(count)
+        least = pool.least[count, None] = count if fewest is None else len(fewest)
+    return least
+
+
 def nearest(
     index: FabricIndex, pool: Pool, wanted: Sequence[int], target: Sequence[int]
 ) -> list[int]:

@@ -10,7 +10,7 @@ from scheduler.model import Fabric, Move, Request, Site
 from scheduler.occupancy import capacities
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.pool import Pool
-from scheduler.placement.selection import Capacity
+from scheduler.placement.selection import least_span
 from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import TraceJob
 
@@ -75,8 +75,6 @@ class Cluster:
     scattered: dict[str, None] = field(default_factory=dict)
     """Running jobs that a regroup could bring closer together, in the order in which they became
     scattered."""
-    least_spans: dict[int, int] = field(default_factory=dict)
-    """By number of endpoints: the least span on the empty site."""
 
     def just_started(self, name: str) -> bool:
         """Return whether the job starts at this moment, so that moving it costs nothing."""
@@ -89,12 +87,9 @@ class Cluster:
         Endpoints of too few optical switches cannot be brought together under one aggregator:
         their job is slow all the same.
         """
-        index, count = self.index, len(endpoints)
-        least = self.least_spans.get(count)
-        if least is None:
-            fewest = Capacity.empty(index, self.pool).fewest(count)
-            least = self.least_spans[count] = 1 if fewest is None else len(fewest)
-        return max(index.span_of([index.number[name] for name in endpoints]) - least, 0)
+        index = self.index
+        span = index.span_of([index.number[name] for name in endpoints])
+        return max(span - least_span(index, self.pool, len(endpoints)), 0)
 
     def movable(self, name: str) -> bool:
         """Return whether the job may be moved now."""

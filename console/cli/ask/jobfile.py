@@ -96,11 +96,14 @@ def mounts(texts: Iterable[str]) -> list[Document]:
 
 
 def merged(path: Path | None, given: Document) -> Document:
-    """Return the request of the file's only job. CliError as ``all_merged``."""
-    found = all_merged(path, given)
-    if len(found) > 1:
-        raise usage(f"{path} has {len(found)} jobs", "give a file with one job")
-    return found[0]
+    """Return the request of the file's only job, as ``all_merged``. CliError."""
+    if path is None:
+        return _merged({}, given, None)
+    with reading(path):
+        from sitefile import load_job  # noqa: PLC0415 - start-up time
+
+        said = load_job(path)
+    return _merged(said, given, path)
 
 
 def all_merged(path: Path | None, given: Document) -> list[Document]:
@@ -111,21 +114,22 @@ def all_merged(path: Path | None, given: Document) -> list[Document]:
     with exit code 2 for a file that cannot be used, or when the number of GPUs is missing.
     """
     if path is None:
-        return [_merged({}, given, "give -n N")]
+        return [_merged({}, given, None)]
     with reading(path):
         from sitefile import load_jobs  # noqa: PLC0415 - start-up time
 
         said = load_jobs(path)
     if len(said) > 1 and "name" in given:
         raise usage(f"{path} has {len(said)} jobs, --name would name all of them", "leave it out")
-    return [_merged(job, given, f"give -n N, or resources.gpus in {path}") for job in said]
+    return [_merged(job, given, path) for job in said]
 
 
-def _merged(said: Document, given: Document, fix: str) -> Document:
+def _merged(said: Document, given: Document, path: Path | None) -> Document:
     env = {**said.get("env", {}), **given.get("env", {})}
     request = {**said, **given, **({"env": env} if env else {})}
     if "checkpoint" in request:
         request["checkpoint"] = checkpoint(said.get("checkpoint"), given.get("checkpoint"))
     if "count" not in request:
+        fix = "give -n N" if path is None else f"give -n N, or resources.gpus in {path}"
         raise usage("the number of GPUs is missing", fix)
     return request

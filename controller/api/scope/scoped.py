@@ -421,11 +421,12 @@ class ScopedCommands:
         numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(1))
         chosen, named = set(), []
         for request in requests:
-            name = request.name
-            if name is None:
-                tried = (f"{request.project}-{n}" for n in numbers[request.project])
-                name = next(one for one in tried if one not in taken)
-                chosen.add(name)
+            if request.name is not None:
+                named.append(request)
+                continue
+            tried = (f"{request.project}-{n}" for n in numbers[request.project])
+            name = next(one for one in tried if one not in taken)
+            chosen.add(name)
             named.append(request.model_copy(update={"name": name}))
         return chosen, named
 

@@ -253,6 +253,8 @@ def test_preferred_is_the_least_span_of_the_present_homes(fabric: Fabric, count:
     reached = place(fabric, Request("new", count, Locality.REGROUP))
     assert isinstance(reached, Placement)
     assert reached.span_possible <= answer.span_possible
+    if answer.span == 1:
+        assert reached.span == 1
     if len({e.ocs for e in fabric.site.endpoints}) == 1:
         assert reached.span <= answer.span
 
@@ -280,6 +282,30 @@ def test_a_job_that_starts_scattered_gets_what_one_aggregator_can_take_later() -
     assert (now.span, now.span_possible) == (2, 2)
     later = placed(fabric, Request("new", 4, Locality.REGROUP))
     assert (later.span, later.span_possible) == (3, 1)
+
+
+def test_a_job_that_fits_under_one_aggregator_now_starts_there() -> None:
+    """Also where its endpoints are then of one switch, and scattered ones would be of two."""
+    ports = {"ocs0": 2, "ocs1": 2}
+    switch = {"a": "ocs0", "b": "ocs1", "c": "ocs0"}
+    homes: dict[str, str | None] = {"a": "as0", "b": "as1", "c": "as2"}
+    taken = [
+        *(("as0", "ocs1", n) for n in range(2)),
+        *(("as1", "ocs1", 0), *(("as1", "ocs0", n) for n in range(2))),
+        *(("as2", "ocs0", 0), *(("as2", "ocs1", n) for n in range(2))),
+    ]
+    busy = {f"busy{number}": one for number, one in enumerate(taken)}
+    homes |= {name: a for name, (a, _, _) in busy.items()}
+    switch |= {name: ocs for name, (_, ocs, _) in busy.items()}
+    site = Site(
+        "two switches",
+        tuple(Endpoint(name, ocs=ocs) for name, ocs in switch.items()),
+        tuple(Aggregator(a, ports) for a in ("as0", "as1", "as2")),
+    )
+    answer = placed(
+        Fabric(site, homes, (Job("busy", tuple(busy)),)), Request("new", 2, Locality.REGROUP)
+    )
+    assert (answer.span, set(answer.endpoints)) == (1, {"a", "c"})
 
 
 @given(st.data(), st.integers(1, 4), st.integers(2, 4))

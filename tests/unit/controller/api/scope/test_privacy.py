@@ -180,7 +180,7 @@ async def test_jobs_submitted_together_get_the_names_that_are_free_in_their_proj
 ) -> None:
     async with people(tmp_path) as site:
         await submitted(site, "ann", name="alpha-2", project="alpha", count=6)
-        # Nobody knows what runs there, and the list of jobs does not name it.
+        # Containers of an unknown job occupy a name that the list of jobs does not show.
         site.rack.service._state.light.strangers["gpu9"] = "alpha-3"
         one: dict[str, Any] = {"project": "alpha", "count": 6}
         async with site.client("ann") as client:
