@@ -61,6 +61,11 @@ class QueueModel(_Strict):
     backfill_depth: Annotated[int, Field(ge=0)] = 100
     aging_s: Annotated[float, Field(gt=0)] = 3600.0
     patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
+    switch_wait_s: Annotated[float, Field(ge=0)] = Field(
+        3600.0,
+        description="with several optical switches, how long the first waiting job waits for"
+        " endpoints that a regroup can bring closer together (locality regroup); 0: never",
+    )
     preemption: Annotated[Preemption, BeforeValidator(off_word)] = Field(
         Preemption.OFF, description="priority: stoppable jobs make room for jobs of higher priority"
     )

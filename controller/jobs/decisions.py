@@ -48,6 +48,7 @@ def pending(
             pinned=job.request.pinned,
             preemptible=job.request.preemptible,
             reserved_at=job.reserved_at,
+            could_start_at=job.could_start_at,
             promise=promises.get(job.name),
         )
         for job in jobs

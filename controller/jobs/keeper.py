@@ -199,6 +199,7 @@ class JobKeeper:
                 epoch=state.epoch,
                 exit_codes=(None,) * len(placement.endpoints),
                 reserved_at=None,
+                could_start_at=None,
             )
             await self._ender.save(job.name)
         except ServiceError as error:

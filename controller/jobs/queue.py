@@ -180,9 +180,11 @@ class QueueKeeper:
                 await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
-            since = hold.reserved_at
-            if job is not None and since is not None and job.reserved_at != since:
-                leads.append(PutJob(state.jobs.annotate(name, reserved_at=since)))
+            if job is None or hold.reserved_at is None:
+                continue
+            since = {"reserved_at": hold.reserved_at, "could_start_at": hold.could_start_at}
+            if (job.reserved_at, job.could_start_at) != tuple(since.values()):
+                leads.append(PutJob(state.jobs.annotate(name, **since)))
         if leads:  # a job's time at the head of the queue survives a restart
             try:
                 await state.commit(*leads)

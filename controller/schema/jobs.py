@@ -221,6 +221,8 @@ class WaitView(View):
     remedy: str
     reserved_at: float | None = None
     """Since when it has been the first in the queue."""
+    could_start_at: float | None = None
+    """Since when it waits only for endpoints that a regroup can bring closer together."""
     earliest_start: float | None = None
     """When its reservation begins, if all running jobs end as expected."""
     moves_needed: int | None = None

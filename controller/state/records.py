@@ -194,6 +194,8 @@ class JobRecord:
     """Where the endpoints were when the job ended, in rank order; empty before."""
     reserved_at: float | None = None
     """Since when it has been first in the queue; None when it never was."""
+    could_start_at: float | None = None
+    """Since when it waits only for endpoints that a regroup can bring closer together."""
     pauses: Mapping[str, float] = field(default_factory=dict)
     """When its light was moved, by transaction; only the latest."""
     failure: Failure | None = None

@@ -470,6 +470,7 @@ def wait_view(job: JobRecord, queue: QueueReport) -> WaitView | None:
         reason=hold.reason,
         remedy=hold.remedy,
         reserved_at=hold.reserved_at,
+        could_start_at=hold.could_start_at,
         earliest_start=hold.earliest_start,
         moves_needed=hold.moves_needed,
         plan=None

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from scheduler.model import Fabric, Job, Placement, Request
+from scheduler.model import Fabric, Job, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, shape_of
 from scheduler.queue.model import (
@@ -46,6 +46,8 @@ class Queue:
         self.running: dict[str, Running] = {}
         self.reserved_at: dict[str, float] = {}
         """When a pending job became the first waiting job."""
+        self.could_start_at: dict[str, float] = {}
+        """Since when a pending job waits only for closer endpoints."""
         self.promises: dict[str, Promise] = {}
         """Pending jobs for which others were stopped."""
         self._began: dict[str, list[Began]] = {}
@@ -57,7 +59,7 @@ class Queue:
         self._lanes: dict[Shape, Lane] = {}
         self._where: dict[str, tuple[Lane, Key]] = {}
         self._submitted = 0
-        self._possible: dict[tuple[Request, frozenset[int]], bool] = {}
+        self._at_best: dict[tuple[Request, frozenset[int]], Placement | Wait] = {}
         known = {r.job: r for r in running}
         for name in index.jobs:
             self._run(known.get(name) or Running(name))
@@ -84,6 +86,8 @@ class Queue:
         self._where[name] = lane, key
         if job.reserved_at is not None:
             self.reserved_at[name] = job.reserved_at
+        if job.could_start_at is not None:
+            self.could_start_at[name] = job.could_start_at
         if job.promise is not None:
             self.promises[name] = job.promise
 
@@ -91,6 +95,7 @@ class Queue:
         """Remove a pending job and return it. Raises KeyError if it is not queued."""
         lane, key = self._where.pop(name)
         self.reserved_at.pop(name, None)
+        self.could_start_at.pop(name, None)
         self.promises.pop(name, None)
         self._overdue.discard(name)
         job = lane.remove(key)
@@ -148,15 +153,15 @@ class Queue:
         """Return (expected end, running job) in order of time."""
         return self._ends
 
-    def possible(self, request: Request) -> bool:
-        """Return whether a request would fit if all running jobs ended."""
+    def at_best(self, request: Request) -> Placement | Wait:
+        """Return the placement of a request if all running jobs ended; the job has no name."""
         index = self.index
         key = replace(request, job=""), frozenset(index.unavailable)
-        known = self._possible.get(key)
+        known = self._at_best.get(key)
         if known is None:
             lost = frozenset(index.names[e] for e in index.unavailable)
             empty = FabricIndex(replace(index.snapshot(), jobs=(), unavailable=lost))
-            known = self._possible[key] = isinstance(fit(empty, request), Placement)
+            known = self._at_best[key] = fit(empty, key[0])
         return known
 
     # --- decisions ------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scheduler.model import Wait
+from scheduler.queue import closer
 from scheduler.queue.lanes import Account, Lane
 from scheduler.queue.model import Hold, Pending, QueuePolicy
 from scheduler.queue.reservation import Head, Reservation
@@ -15,6 +16,7 @@ _REMEDIES = {
     "no_match": _OTHER_REQUEST,
     "not_enough_endpoints": _OTHER_REQUEST,
     "never_spread": _OTHER_REQUEST,
+    closer.CODE: "endpoints of other optical switches become idle, or it is the first to start",
     "spread": "endpoints on other servers or aggregators become idle",
     "spares": "endpoints for its spares become idle, or it is submitted with fewer spares",
 }
@@ -64,12 +66,19 @@ class Reasons:
     def _head_hold(self, head: Head) -> Hold:
         reservation = self.reservation
         start = None if reservation is None else reservation.start
+        if start is not None:
+            start = head.latest_start(start)
         when = (
             "running jobs end; the time is not known"
             if start is None
             else f"running jobs end as expected: in {max(start - self.now, 0.0):.0f} s"
         )
         wait = head.wait
+        if wait.code == closer.CODE and start is not None:
+            when = (
+                "endpoints of other optical switches become idle; it starts scattered in"
+                f" {max(start - self.now, 0.0):.0f} s (submitted with locality preferred: at once)"
+            )
         remedy = f"{when}; no other job may delay it"
         if wait.moves_needed:
             remedy = f"a regroup moves {_running(wait.moves_needed)}, or {remedy}"
@@ -79,6 +88,7 @@ class Reasons:
             wait.reason,
             remedy,
             reserved_at=head.reserved_at,
+            could_start_at=head.could_start_at,
             earliest_start=start,
             moves_needed=wait.moves_needed,
         )

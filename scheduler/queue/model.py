@@ -70,6 +70,8 @@ class Pending:
     preemptible: bool = False
     reserved_at: float | None = None
     """When it became the first waiting job (``Hold.reserved_at``), None if it never did."""
+    could_start_at: float | None = None
+    """Since when it waits only for closer endpoints (``Hold.could_start_at``)."""
     promise: Promise | None = None
     """Set if jobs were stopped for it (``Preempt.promise``)."""
 
@@ -125,6 +127,10 @@ class QueuePolicy:
     """A project with a waiting job that has started none for this long comes before fair share
     with one job; and when the first waiting job has had a reservation for this long, no job
     passes it."""
+    switch_wait_s: float = 3600.0
+    """On a site with several optical switches, for how long the first waiting job waits for
+    endpoints that a regroup can bring closer together, from when it could start scattered (locality
+    regroup only); 0 is never."""
     make_room_moves: int = 0
     """Endpoints of running jobs that may be moved to make room for a strict job; 0 is none."""
     preemption: Preemption = Preemption.OFF
@@ -166,12 +172,15 @@ class Hold:
     job: str
     code: str
     """A code of ``scheduler.placement.place``, or ``quota`` (its project holds too much),
-    ``reserved`` (it would delay the first waiting job), ``not_reached`` (beyond
+    ``switches`` (no regroup brings the endpoints together on which it could start), ``reserved``
+    (it would delay the first waiting job), ``not_reached`` (beyond
     ``QueuePolicy.backfill_depth``), ``behind`` (no job may pass the first waiting job)."""
     reason: str
     remedy: str
     reserved_at: float | None = None
     """When it became the first waiting job; pass it in ``Pending``."""
+    could_start_at: float | None = None
+    """Since when it could start, but waits for closer endpoints; pass it in ``Pending``."""
     earliest_start: float | None = None
     """When the reservation begins, if all running jobs end as expected."""
     moves_needed: int | None = None

@@ -26,6 +26,15 @@ class Head:
     """When it became the first."""
     promised: bool = False
     """Other jobs were stopped for it."""
+    switch_wait_s: float = 0.0
+    """For how long it waits for closer endpoints once it could start scattered."""
+    could_start_at: float | None = None
+    """Since when it could."""
+
+    def latest_start(self, could_start: float) -> float:
+        """Return when it starts at the latest if it can start, maybe scattered, at a time."""
+        since = could_start if self.could_start_at is None else self.could_start_at
+        return max(could_start, since + self.switch_wait_s)
 
 
 @dataclass(slots=True)

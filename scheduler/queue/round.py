@@ -10,6 +10,7 @@ from typing import Protocol
 from scheduler.model import Job, Locality, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
+from scheduler.queue import closer
 from scheduler.queue.explain import Reasons
 from scheduler.queue.lanes import Account, Key, Lane, Precedence
 from scheduler.queue.model import (
@@ -37,6 +38,7 @@ class QueueState(Protocol):
     policy: QueuePolicy
     running: dict[str, Running]
     reserved_at: dict[str, float]
+    could_start_at: dict[str, float]
     promises: dict[str, Promise]
 
     def account(self, project: str) -> Account:
@@ -48,8 +50,8 @@ class QueueState(Protocol):
     def ends(self) -> Sequence[tuple[float, str]]:
         """Return (expected end, running job) in order of time."""
 
-    def possible(self, request: Request) -> bool:
-        """Return whether a request would fit if all running jobs ended."""
+    def at_best(self, request: Request) -> Placement | Wait:
+        """Return the placement of a request if all running jobs ended."""
 
     def start(self, job: Pending, placement: Placement, now: float) -> None:
         """Start a pending job on its endpoints."""
@@ -171,10 +173,12 @@ class Round:
         if not account.admits(lane.shape.needed):
             self._closed[lane] = "quota"
             return
-        placed = _within_quota(account, fit(self._queue.index, job.request))
+        wait_s = self._switch_wait_s(job)
+        since = self._queue.could_start_at.get(job.name, self._now)
+        placed = self._fit(job, account, may_scatter=self._now >= since + wait_s)
         if isinstance(placed, Wait):
             self._closed[lane] = placed
-            self._set_head(job, placed)
+            self._set_head(job, placed, wait_s)
         else:
             self._queue.start(job, placed, self._now)
             self._starts.append(Start(job.name, placed))
@@ -210,7 +214,8 @@ class Round:
         self, lane: Lane, job: Pending, end: float | None, reservation: Reservation
     ) -> None:
         queue = self._queue
-        placed = _within_quota(queue.account(lane.project), fit(queue.index, job.request))
+        may_scatter = closer.longest_wait_s(queue.index, queue.policy, job) == 0
+        placed = self._fit(job, queue.account(lane.project), may_scatter=may_scatter)
         if isinstance(placed, Wait):
             self._closed[lane] = placed
             return
@@ -221,19 +226,45 @@ class Round:
         else:
             self._at[lane] += 1
 
-    def _set_head(self, job: Pending, wait: Wait) -> None:
+    def _fit(self, job: Pending, account: Account, *, may_scatter: bool) -> Placement | Wait:
+        """Place a job; unless it ``may_scatter``, only where it cannot come closer elsewhere."""
+        index, request = self._queue.index, job.request
+        placed = _within_quota(account, fit(index, request))
+        if may_scatter or isinstance(placed, Wait):
+            return placed
+        if closer.may_come_closer(index, request, placed):
+            best = self._queue.at_best(request)
+            if isinstance(best, Placement) and best.span_possible < placed.span_possible:
+                return closer.wait_for_closer(request, placed, best)
+        return placed
+
+    def _switch_wait_s(self, job: Pending) -> float:
+        """Return for how long the next job waits for closer endpoints.
+
+        A job for which others were stopped does not wait: their endpoints would idle.
+        """
+        queue = self._queue
+        promise = queue.promises.get(job.name)
+        if promise is not None and promise.holds(self._now):
+            return 0.0
+        return closer.longest_wait_s(queue.index, queue.policy, job)
+
+    def _set_head(self, job: Pending, wait: Wait, switch_wait_s: float) -> None:
         """Make a job the first waiting job, unless it would not fit even if all others ended."""
         queue, policy = self._queue, self._queue.policy
         pool = queue.index.pool(job.request)
         if wait.code == "never_spread" or pool.total - pool.lost < job.request.pooled:
             return
         since = queue.reserved_at.setdefault(job.name, self._now)
-        if self._now - since >= policy.patience_s and not queue.possible(job.request):
+        waited = self._now - since
+        if waited >= policy.patience_s and isinstance(queue.at_best(job.request), Wait):
             return
         promise = queue.promises.get(job.name)
-        self._head = Head(
-            job, wait, since, promised=promise is not None and promise.holds(self._now)
-        )
+        promised = promise is not None and promise.holds(self._now)
+        if wait.code == closer.CODE:
+            queue.could_start_at.setdefault(job.name, self._now)
+        could = queue.could_start_at.get(job.name)
+        self._head = Head(job, wait, since, promised, switch_wait_s, could)
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
@@ -295,8 +326,12 @@ class Round:
         if self._reservation is None:
             queue = self._queue
             closed = head.promised or self._now - head.reserved_at >= queue.policy.patience_s
-            # A regroup that makes room starts now, not when the next job ends.
-            start, ends = (self._now, ()) if self._rooms else (None, queue.ends())
+            # These two do not depend on the end of another job: a regroup that makes room starts
+            # now, and a job that only waits for closer endpoints starts at the end of its wait.
+            start = self._now if self._rooms else None
+            if head.wait.code == closer.CODE:
+                start = head.latest_start(self._now)
+            ends = queue.ends() if start is None else ()
             self._reservation = reserve(
                 queue.index, head.job.request, ends, self._now, closed=closed, start=start
             )

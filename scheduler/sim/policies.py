@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from scheduler.model import Limits, Locality, Placement, Request
 from scheduler.placement.place import place
+from scheduler.queue import closer
+from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.regroup.one_job import consolidate
 from scheduler.regroup.plan import plan_regroup
 from scheduler.sim.cluster import Cluster, Live, Regroup, Start
@@ -54,6 +56,29 @@ class LightRegroup(BestFit):
 
     name = "regroup"
     locality = Locality.REGROUP
+
+    def __init__(self) -> None:
+        """Wait for closer endpoints as the production queue does by default."""
+        self._queue = QueuePolicy()
+        self._waits = "", 0.0
+        """The job that waits for closer endpoints, and since when."""
+
+    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        """Place with moves of idle endpoints; wait a while for some that fit together."""
+        if job.gpus > cluster.pool.idle:
+            return None
+        request = Request(job.name, job.gpus, self.locality)
+        placed = place(cluster.index, request)
+        if not isinstance(placed, Placement):
+            return None
+        if closer.may_come_closer(cluster.index, request, placed):
+            if self._waits[0] != job.name:
+                self._waits = job.name, cluster.now
+            pending = Pending(request, job.submit_s)
+            limit = closer.longest_wait_s(cluster.index, self._queue, pending)
+            if cluster.now < self._waits[1] + limit:
+                return None
+        return Start(placed.endpoints, placed.moves)
 
     def improve(self, cluster: Cluster) -> Iterator[Regroup]:
         """Consolidate jobs whose gain exceeds the cost of the pauses, the largest gain first."""

@@ -7,7 +7,7 @@ tests send the same events to the production queue, with backfill and fair share
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from scheduler.queue.decide import Queue
 from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
 from scheduler.sim.engine import replay
-from scheduler.sim.policies import BestFit
+from scheduler.sim.policies import BestFit, LightRegroup
 from scheduler.sim.trace import Trace, TraceJob
 from tests.unit.scheduler.racks import uniform
 from tests.unit.scheduler.sim.small import NoSlowdown
@@ -26,30 +26,30 @@ from tests.unit.scheduler.sim.small import NoSlowdown
 Starts = dict[str, tuple[float, tuple[str, ...]]]
 
 
-class Stays(BestFit):
+class Stays(LightRegroup):
     """The project's policy without moves of running jobs: only starts count."""
 
-    def __init__(self, locality: Locality) -> None:
-        self.locality = locality
-
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterator[Regroup]:
         del cluster
-        return ()
+        return iter(())
 
 
-def simulated(trace: Trace, locality: Locality) -> Starts:
+POLICIES = {Locality.PREFERRED: BestFit, Locality.REGROUP: Stays}
+
+
+def simulated(trace: Trace, locality: Locality, switches: int) -> Starts:
     found: Starts = {}
 
     def watch(cluster: Cluster) -> None:
         for name, live in cluster.live.items():
             found.setdefault(name, (live.started, live.endpoints))
 
-    replay(trace, uniform(3, 4, 12).site, Stays(locality), NoSlowdown(), watch=watch)
+    replay(trace, uniform(3, 4, 12, switches).site, POLICIES[locality](), NoSlowdown(), watch=watch)
     return found
 
 
-def produced(trace: Trace, locality: Locality) -> Starts:
-    index = empty_cluster(uniform(3, 4, 12).site, Settings(), NoSlowdown()).index
+def produced(trace: Trace, locality: Locality, switches: int) -> Starts:
+    index = empty_cluster(uniform(3, 4, 12, switches).site, Settings(), NoSlowdown()).index
     queue = Queue(index, QueuePolicy(fair_share=False, backfill=False))
     length = {job.name: job.duration_s for job in trace.jobs}
     ends: list[tuple[float, str]] = []
@@ -62,29 +62,31 @@ def produced(trace: Trace, locality: Locality) -> Starts:
         while left and left[0].submit_s <= now:
             job = left.pop(0)
             queue.submit(Pending(Request(job.name, job.gpus, locality), job.submit_s))
-        for start in queue.decide(now, explain=False).starts:
+        for start in queue.decide(now).starts:
             found[start.job] = now, start.placement.endpoints
             heapq.heappush(ends, (now + length[start.job], start.job))
     return found
 
 
+@pytest.mark.parametrize("switches", [1, 2, 4])
 @pytest.mark.parametrize("locality", [Locality.PREFERRED, Locality.REGROUP])
 @settings(max_examples=40)
 @given(
     jobs=st.lists(
-        st.tuples(st.integers(0, 60), st.integers(1, 12), st.integers(1, 40)),
+        st.tuples(st.integers(0, 6000), st.integers(1, 12), st.integers(1, 4000)),
         min_size=1,
         max_size=25,
     )
 )
 def test_every_job_starts_at_the_same_time_on_the_same_endpoints(
-    locality: Locality, jobs: list[tuple[int, int, int]]
+    switches: int, locality: Locality, jobs: list[tuple[int, int, int]]
 ) -> None:
     listed = [
         TraceJob(f"j{i}", float(at), gpus, float(run), line=i + 1)
         for i, (at, gpus, run) in enumerate(jobs)
     ]
     trace = Trace.of("random", listed)
-    seen, wanted = simulated(trace, locality), produced(trace, locality)
+    seen = simulated(trace, locality, switches)
+    wanted = produced(trace, locality, switches)
     assert seen.keys() == wanted.keys() == {job.name for job in trace.jobs}
     assert seen == wanted
