@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from itertools import product
 from typing import Any
 
@@ -18,9 +19,12 @@ from scheduler.model import Limits
 from scheduler.regroup.batches import BatchError, cut_into_batches
 from scheduler.regroup.plan import plan_regroup
 
+WAYS = ((1, False), (1, True), (2, False), (2, True), (8, True))
+"""Pauses that a job gets at most, and whether idle endpoints may be parked."""
+
 
 def main() -> int:
-    """Order one plan with several bounds, with whole and with split jobs."""
+    """Order one plan with several bounds, and with several ways to cut knots."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoints", type=int, default=1024)
     parser.add_argument("--ports", type=int, default=16)
@@ -36,18 +40,23 @@ def main() -> int:
         fabric = scattered(aggregators, given.ports, load, given.sizes, given.seed)
         limits = Limits(time_limit_s=given.time_limit)
         made = plan_regroup(fabric, limits, clock=time.perf_counter)
-        for max_dark, whole in product(map(int, given.max_dark.split(",")), (True, False)):
+        bounds = map(int, given.max_dark.split(","))
+        for max_dark, (max_pauses, park) in product(bounds, WAYS):
             row = {
                 "endpoints": given.endpoints,
                 "load": load,
                 "running_moves": made.running_moves,
                 "max_dark": max_dark,
-                "whole_jobs": whole,
+                "max_pauses": max_pauses,
+                "park": park,
             }
             started = time.perf_counter()
             try:
-                found = cut_into_batches(fabric, made, max_dark, whole=whole)
+                found = cut_into_batches(
+                    fabric, made.moves, max_dark, max_pauses=max_pauses, park=park
+                )
                 row |= {"batches": len(found.batches), "least": found.least}
+                row |= {"pauses_by_jobs": dict(sorted(Counter(found.pauses.values()).items()))}
             except BatchError as error:
                 row |= {"batches": None, "needed": error.needed}
             rows.append(row | {"seconds": round(time.perf_counter() - started, 4)})

@@ -127,6 +127,15 @@ class RegroupModel(_Strict):
     worth: Literal["proven", "possible"] = Field(
         "possible", description="gain that an automatic regroup needs"
     )
+    max_dark: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="endpoints dark at once: a plan with more is carried out in batches"
+    )
+    max_pauses: Annotated[int, Field(ge=1, le=100)] = Field(
+        1, description="of a job by the batches of one plan"
+    )
+    park: bool = Field(
+        False, description="idle endpoints may stay dark until the last batch of a plan"
+    )
     recovery_s: Annotated[float, Field(ge=0)] = Field(
         0.5, description="time until a job's transport runs again after its dark time"
     )
@@ -155,6 +164,12 @@ class RegroupPolicy:
     """Whether a triggered regroup also runs when its gain is unknown."""
     recovery_s: float = 0.5
     rates: Rates | None = None
+    max_dark: int | None = None
+    """Endpoints dark at once: a plan with more is carried out in batches; None is no limit."""
+    max_pauses: int = 1
+    """Of a job, by the batches of one plan."""
+    park: bool = False
+    """Idle endpoints may stay dark until the last batch of a plan."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -213,6 +228,9 @@ def scheduling_of(
             time_limit_s=regroup.time_limit_s,
             accept_open=regroup.worth == "possible",
             recovery_s=regroup.recovery_s,
+            max_dark=regroup.max_dark,
+            max_pauses=regroup.max_pauses,
+            park=regroup.park,
             rates=Rates(**regroup.rates.model_dump()) if regroup.rates else None,
         ),
     )

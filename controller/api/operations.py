@@ -59,6 +59,8 @@ from controller.schema.plans import (
     PlanRequest,
     PlanView,
     QuarantineView,
+    RolloutRequest,
+    RolloutView,
     TransactionView,
 )
 from controller.schema.usage import By, UsageSumsView, UsageView
@@ -216,6 +218,14 @@ class Queries(Protocol):
         """Return one transaction."""
         ...
 
+    async def rollouts(self) -> list[RolloutView]:
+        """Return the rollouts that are kept, oldest first."""
+        ...
+
+    async def rollout(self, ident: str) -> RolloutView:
+        """Return one rollout."""
+        ...
+
     async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:
         """Return the predictions of jobs of ``projects`` (None is all), oldest first."""
         ...
@@ -318,6 +328,14 @@ class Commands(Protocol):
 
     async def apply(self, plan: PlanView, wait_s: float) -> TransactionView:
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
+        ...
+
+    async def roll_out(self, request: RolloutRequest) -> RolloutView:
+        """Begin to carry a plan out in batches, one transaction each."""
+        ...
+
+    async def abort_rollout(self, ident: str) -> RolloutView:
+        """Let no further batch of a rollout begin."""
         ...
 
     async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:

@@ -110,7 +110,7 @@ class Mover:
         touched = [e for e in moves if before.get(e) != after.get(e)]
         checks = self.dark_time_checks(rewiring)
         if cause is not Cause.HOMES and not stopped:  # dark already, or nothing runs
-            self._require_tolerated(checks)
+            self.require_tolerated(checks)
         state.transactions.number += 1
         tx = Transaction(
             id=f"t{state.transactions.number}",
@@ -275,7 +275,8 @@ class Mover:
         }
 
     @staticmethod
-    def _require_tolerated(checks: Mapping[str, DarkTimeCheck]) -> None:
+    def require_tolerated(checks: Mapping[str, DarkTimeCheck]) -> None:
+        """Raise ServiceError ``conflict`` for a job that tolerates no such dark time."""
         for check in checks.values():
             if check.verdict == "refused":
                 raise ServiceError(

@@ -12,7 +12,8 @@ import structlog
 
 from controller.base.errors import ServiceError
 from controller.plans.planner import Planner
-from controller.schema.plans import PlanRequest, PlanView
+from controller.plans.rollout import Rollouts
+from controller.schema.plans import PlanRequest, PlanView, RolloutRequest
 from controller.state.state import State
 from controller.telemetry.steps import StepMeter
 from scheduler.metrics import total_excess_span
@@ -36,12 +37,14 @@ class Regrouper:
         state: State,
         plans: Planner,
         meter: StepMeter,
+        rollouts: Rollouts,
         blocked: Callable[[], Blocked | None] = lambda: None,
     ) -> None:
         """``blocked`` returns the job in another engine's queue that a regroup would help."""
         self._state = state
         self._blocked = blocked
         self._plans = plans
+        self._rollouts = rollouts
         self._meter = meter
         self._policy = state.site.scheduling.regroup
         self._started_at = state.clock()
@@ -63,7 +66,7 @@ class Regrouper:
         state = self._state
         if not self._policy.triggers.automatic or state.suspect or state.transactions.running:
             return None  # the running transaction may be what the trigger would ask for
-        if self._plans.busy:
+        if self._plans.busy or self._rollouts.busy:
             return None  # a requested plan goes first; the trigger stays
         fired = fire(self._policy.triggers, self._moment())
         if fired is None:
@@ -115,16 +118,22 @@ class Regrouper:
                 self._skipped(fired, objection)
                 return
             try:
-                done = await self._plans.apply(plan, wait_s=0.0)
+                carried = await self._carried_out(plan)
             except ServiceError as error:
                 if error.code != "conflict" or not left:
                     raise
                 log.info("regroup_planned_again", plan=plan.id, reason=error.message)
                 continue
             worth = f"; {plan.worth.reason}" if plan.worth else ""
-            text = f"{fired.trigger}: transaction {done.id} carries out plan {plan.id}{worth}"
+            text = f"{fired.trigger}: {carried} carries out plan {plan.id}{worth}"
             self._state.events.add("info", OBJECT, "RegroupChosen", text)
             return
+
+    async def _carried_out(self, plan: PlanView) -> str:
+        """Begin to carry a plan out; return what does."""
+        if plan.batches is None:
+            return f"transaction {(await self._plans.apply(plan, wait_s=0.0)).id}"
+        return f"rollout {(await self._rollouts.begin(RolloutRequest(plan=plan))).id}"
 
     def _objection(self, plan: PlanView) -> str:
         """Return why a plan is not carried out; empty when it is."""
@@ -135,6 +144,8 @@ class Regrouper:
         refused = [b for b in plan.budgets if b.verdict == "refused"]
         if refused:
             return f"job {refused[0].job} would be {refused[0].reason}"
+        if plan.batches is not None and plan.batches.refused:
+            return plan.batches.refused
         worth = plan.worth
         if worth is None:
             return "its worth is unknown: the site file gives no link rates (regroup.rates)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,21 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.switches import Switches
 from controller.fabric.mover import Mover
 from controller.plans.basis import basis_of, named_points, what_changed
+from controller.plans.batching import (
+    BatchLimits,
+    batches_view,
+    cut,
+    limits_of,
+    no_order,
+)
 from controller.plans.check import check_moves, check_plan
 from controller.plans.document import plan_view
 from controller.plans.given import given_plan
 from controller.plans.line import Clock, PlanLine
 from controller.plans.worth import admitted_gpu_s, stakes_of, with_stakes, worth_view
 from controller.schema.plans import (
+    BatchesView,
+    CircuitChangesView,
     FlowChangesView,
     LeftAloneView,
     PlanRequest,
@@ -48,12 +57,13 @@ from controller.transaction.model import (
 )
 from controller.views.transactions import running_view, transaction_view
 from scheduler.metrics import SpanBound, span
-from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Placement, Plan, Site
-from scheduler.occupancy import FabricError
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Move, Placement, Plan, Site
+from scheduler.occupancy import FabricError, all_homes, moves_between
 from scheduler.placement.place import place
 from scheduler.policy.worth import USUAL_RUN_S
 from scheduler.regroup import make_room
 from scheduler.regroup import plan as regroup
+from scheduler.regroup.batches import BatchError, Batches
 
 PLAN_GRACE_S = 30.0
 """Time that the planner may take beyond its solver's limit."""
@@ -92,7 +102,7 @@ class Planner:
         self._switches = switches
         self._tasks = tasks
         self._meter = meter
-        self._applied = applied
+        self.applied = applied
         self._line = PlanLine()
 
     @property
@@ -125,6 +135,7 @@ class Planner:
         fabric = state.fabric() if waiting is None else state.fabric_of(waiting)
         fabric, holders = pinned(fabric, alone), state.jobs.holders()
         plan = await self._computed(fabric, request, waiting)
+        plan, batches = await self._in_batches(fabric, plan, request)
         rewiring = self._mover.rewired({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
             state.site,
@@ -140,7 +151,10 @@ class Planner:
             "left_alone": _left_alone_views(fabric, plan, alone, all_jobs=waiting is not None),
             "makes_room_for": waiting.name if waiting else None,
             "basis": basis_of((move.endpoint for move in plan.moves), holders),
+            "batches": batches,
         }
+        if batches is not None:
+            extra["circuits"] = CircuitChangesView()
         pause_s = view.predicted_dark_time_s + policy.recovery_s
         found = stakes_of(
             self._meter, plan, fabric.jobs, fabric.homes, state.jobs, now=now, pause_s=pause_s
@@ -187,6 +201,40 @@ class Planner:
             )
         return plan
 
+    async def _in_batches(
+        self, fabric: Fabric, plan: Plan, request: PlanRequest
+    ) -> tuple[Plan, BatchesView | None]:
+        """Cut a plan into batches if that is asked for, or the site wants it.
+
+        The homes of idle endpoints then follow from the order.
+        """
+        limits = limits_of(request, self._state.site.scheduling.regroup)
+        asked = request.max_dark is not None
+        if limits is None or not plan.running_moves:
+            return plan, None  # a limit of the site's is for jobs' endpoints
+        if len(plan.moves) <= limits.max_dark and not asked:
+            return plan, None
+        try:
+            found = await self._line.compute(
+                lambda _: cut(fabric, plan.moves, limits), PLAN_GRACE_S
+            )
+        except BatchError as error:
+            if asked:
+                raise no_order(error, "plan") from None
+            return plan, batches_view(limits, error)
+        homes = found.homes_after
+        moves = moves_between(fabric.site, all_homes(fabric), homes)
+        return replace(plan, moves=moves, homes_after=homes), batches_view(limits, found)
+
+    async def cut(
+        self, fabric: Fabric, moves: Sequence[Move], limits: BatchLimits, what: str
+    ) -> Batches:
+        """Cut moves into batches. ServiceError ``conflict`` without an order."""
+        try:
+            return await self._line.compute(lambda _: cut(fabric, moves, limits), PLAN_GRACE_S)
+        except BatchError as error:
+            raise no_order(error, what) from None
+
     def _check_job(self, name: str | None) -> JobRecord | None:
         """Return the pending job that a plan is for; None when it is for running jobs."""
         if name is None:
@@ -216,23 +264,27 @@ class Planner:
 
     async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
         """Carry out a plan; return when it has ended, after ``wait_s`` seconds at the latest."""
-        plan = self._checked(plan)
-        if not plan.moves:
+        plan = self.checked(plan)
+        most = self._state.site.scheduling.regroup.max_dark
+        if most is not None and len(plan.moves) > most and plan.running_moves:
             raise ServiceError(
-                "invalid", "the plan has no moves", object=f"plan/{plan.id}", hint="nothing to do"
+                "conflict",
+                f"the plan moves {len(plan.moves)} endpoints at once, and the site allows {most}",
+                object=f"plan/{plan.id}",
+                hint=f"carry it out in batches: lightloom apply --max-dark {most}",
             )
         moves = {move.endpoint: move.target for move in plan.moves}
         room_for = plan.makes_room_for
-        promised = frozenset[str]() if room_for is None else self._room(plan, moves, room_for)
+        promised = frozenset[str]() if room_for is None else self.room(plan, moves, room_for)
         rewiring = self._mover.rewired(moves, self._other_points(plan))
         check_plan(plan, rewiring)
         running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring)
-        self._applied(moves)
+        self.applied(moves)
         if room_for is not None:
             self._state.jobs.promised[room_for] = promised
         return await self._begun(running, wait_s, room_for)
 
-    def _room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
+    def room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
         """Return the endpoints that will suit a waiting job, to be reserved for it.
 
         ServiceError ``conflict`` when the job is no longer waiting, or would not fit.
@@ -353,8 +405,8 @@ class Planner:
                 self._state.jobs.promised.pop(room_for, None)
                 self._state.jobs.wake.set()
 
-    def _checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
-        """Refuse a plan that does not fit the site's present state, before touching a device."""
+    def checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
+        """Refuse a plan that does not fit the site's present state, or moves nothing."""
         if isinstance(plan, dict):
             try:
                 plan = PlanView.model_validate(plan)
@@ -391,6 +443,10 @@ class Planner:
         changed = what_changed(plan, state)
         if changed:
             raise self._stale(plan, changed)
+        if not plan.moves:
+            raise ServiceError(
+                "invalid", "the plan has no moves", object=what, hint="nothing to do"
+            )
         return plan
 
     def transaction(self, ident: str) -> TransactionView:

@@ -30,6 +30,12 @@ class PlanRequest(Request):
     """Ignore cool-down and pause budgets; pinned jobs stay pinned."""
     max_jobs_paused: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
     max_moves: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
+    max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    """Endpoints dark at once: the plan is cut into batches. The site file's by default."""
+    max_pauses: int | None = Field(default=None, ge=1, le=100)
+    """Of a job, by the batches; the site file's by default, which is 1 by default."""
+    park: bool | None = None
+    """Whether idle endpoints may stay dark until the last batch; the site file's by default."""
     objective: Objective = Objective.PAUSES
     time_limit_s: float = Field(default=10.0, gt=0, le=600)
 
@@ -140,6 +146,24 @@ class PlanJobView(View):
     """How often its light had been moved, as far as known."""
 
 
+class BatchesView(View):
+    """How a plan is carried out in batches: each is one transaction."""
+
+    max_dark: int
+    max_pauses: int
+    park: bool
+    batches: int
+    """Number of batches; 0 if they are refused."""
+    least: int
+    """No order has fewer."""
+    largest: int
+    """Most endpoints of one batch."""
+    pauses: dict[Name, int]
+    """By job."""
+    refused: str = ""
+    """Why there is no order within these limits."""
+
+
 class PlanView(View):
     """A regroup as data: can be printed and stored; checked against the fabric at apply."""
 
@@ -169,6 +193,8 @@ class PlanView(View):
     left_alone: list[LeftAloneView] = Field(default_factory=list)
     makes_room_for: Name | None = None
     """The pending job that fits afterwards."""
+    batches: BatchesView | None = None
+    """None if it is carried out at once. With batches it lists no circuits: each chooses ports."""
     basis: list[PlanJobView] | None = None
     """The jobs whose light it moves; without it the plan is valid at its own epoch only."""
 
@@ -214,6 +240,43 @@ class TransactionView(View):
     copies are no longer apart."""
     how_to_stop: str = ""
     """How to stop it now, or why that is not possible; empty after its end."""
+
+
+class RolloutRequest(Request):
+    """Carry this plan out in batches; what is None is as in the plan, or in the site file."""
+
+    most_parts = 1_000_000
+
+    plan: PlanView
+    max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    max_pauses: int | None = Field(default=None, ge=1, le=100)
+    park: bool | None = None
+
+
+class RolloutView(View):
+    """A plan that is carried out in batches, or how that ended."""
+
+    id: str
+    plan_id: str
+    state: Literal["running", "stopping", "committed", "stopped"]
+    """``stopping``: no further batch begins."""
+    batches: int
+    least: int
+    """No order has fewer batches."""
+    done: int
+    """Batches that have committed."""
+    max_dark: int
+    max_pauses: int
+    park: bool
+    pauses: dict[str, int]
+    """By job: pauses of all batches."""
+    transactions: list[str]
+    """One for each batch that was begun; the last may be under way."""
+    makes_room_for: str | None = None
+    started_at: float
+    finished_at: float | None = None
+    result: str = ""
+    """One sentence on how it ended; empty while it runs."""
 
 
 class AttachRequest(Request):

@@ -16,6 +16,7 @@ from controller.jobs.submission import Submission
 from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
+from controller.plans.rollout import Rollouts
 from controller.ranks import execs
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
@@ -44,6 +45,8 @@ from controller.schema.plans import (
     PlanRequest,
     PlanView,
     QuarantineView,
+    RolloutRequest,
+    RolloutView,
     TransactionView,
 )
 from controller.schema.volumes import DataRemovalView
@@ -68,6 +71,7 @@ class Commands:
         images: ImageKeeper,
         preparations: Preparations,
         plans: Planner,
+        rollouts: Rollouts,
         allocation: AllocationFiles,
         drift: DriftWatch,
         quarantine: QuarantineKeeper,
@@ -87,6 +91,7 @@ class Commands:
         self._images = images
         self._preparations = preparations
         self._plans = plans
+        self._rollouts = rollouts
         self._allocation = allocation
         self._drift = drift
         self._quarantine = quarantine
@@ -159,6 +164,14 @@ class Commands:
     async def apply(self, plan: PlanView | dict[str, Any], wait_s: float) -> TransactionView:
         """Carry out a plan; return when it ended, at the latest after ``wait_s`` seconds."""
         return await self._plans.apply(plan, wait_s)
+
+    async def roll_out(self, request: RolloutRequest) -> RolloutView:
+        """Begin to carry a plan out in batches, one transaction each."""
+        return await self._rollouts.begin(request)
+
+    async def abort_rollout(self, ident: str) -> RolloutView:
+        """Let no further batch of a rollout begin."""
+        return await self._rollouts.abort(ident)
 
     async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
         """Predict a running job's step with other homes; nothing moves."""

@@ -16,6 +16,7 @@ from controller.measurements.keeper import MeasurementKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
+from controller.plans.rollout import Rollouts
 from controller.ranks.calls import placed
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
@@ -53,7 +54,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.plans import Allocation, QuarantineView, RolloutView, TransactionView
 from controller.schema.usage import By, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeView
 from controller.service.engines import EngineDesk
@@ -91,6 +92,7 @@ class Queries:
         optics: Optics,
         usage: UsageViews,
         plans: Planner,
+        rollouts: Rollouts,
         allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
         volumes: VolumeViews,
@@ -116,6 +118,7 @@ class Queries:
         self._optics = optics
         self._usage = usage
         self._plans = plans
+        self._rollouts = rollouts
         self._allocation = allocation
         self._quarantine = quarantine
         self._volumes = volumes
@@ -227,6 +230,14 @@ class Queries:
     async def allocation(self) -> Allocation:
         """Return the allocation in the form of a file."""
         return self._allocation.export()
+
+    async def rollouts(self) -> list[RolloutView]:
+        """Return the rollouts that are kept, oldest first."""
+        return self._rollouts.rollouts()
+
+    async def rollout(self, ident: str) -> RolloutView:
+        """Return one rollout."""
+        return self._rollouts.rollout(ident)
 
     async def transactions(self) -> list[TransactionView]:
         """Return the transactions that are kept, oldest first."""

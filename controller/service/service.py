@@ -51,6 +51,7 @@ from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
+from controller.plans.rollout import Rollouts
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
@@ -320,6 +321,7 @@ class Service:
             meter=self._meter,
             applied=self._advice.planned,
         )
+        self._rollouts = Rollouts(self._state, self._plans, mover, self._tasks)
         recoveries = RecoveryViews(self._state)
         checkpoints = CheckpointDesk(
             self._state,
@@ -333,6 +335,7 @@ class Service:
             self._state,
             self._plans,
             self._meter,
+            self._rollouts,
             blocked=lambda: self._other.blocked() if self._other else None,
         )
         self._stalls = StallWatch(self._state, self._telemetry.rates)
@@ -372,6 +375,7 @@ class Service:
             optics=Optics(site, self._switches, clock),
             usage=UsageViews(self._state),
             plans=self._plans,
+            rollouts=self._rollouts,
             allocation=allocation,
             quarantine=quarantine,
             volumes=VolumeViews(self._state),
@@ -397,6 +401,7 @@ class Service:
             images=images,
             preparations=preparations,
             plans=self._plans,
+            rollouts=self._rollouts,
             allocation=allocation,
             drift=self._drift,
             quarantine=quarantine,
@@ -506,6 +511,7 @@ class Service:
         self._watch.note_strangers()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
         self._swaps.resume()
+        self._rollouts.resume(self.recovered)
         self._limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
         if self._other is not None:

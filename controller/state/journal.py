@@ -38,6 +38,7 @@ from controller.state.writes import (
     DropPredictions,
     DropQuarantine,
     DropRecoveries,
+    DropRollouts,
     KeptAnswer,
     Loaded,
     PutAnswer,
@@ -52,6 +53,7 @@ from controller.state.writes import (
     PutPredictions,
     PutQuarantine,
     PutRecoveries,
+    PutRollouts,
     PutTransaction,
     PutUsage,
     Write,
@@ -265,6 +267,10 @@ def keys(write: Write) -> list[Key]:  # noqa: PLR0912 - one case for each kind o
             found = [("checkpoints", folder) for folder in _folders(write)]
         case PutRecoveries() | DropRecoveries():
             found = [("recovery", ident) for ident in _recoveries(write)]
+        case PutRollouts(records=rollouts):
+            found = [("rollout", rollout.id) for rollout in rollouts]
+        case DropRollouts(ids=idents):
+            found = [("rollout", ident) for ident in idents]
     return found
 
 

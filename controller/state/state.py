@@ -21,6 +21,7 @@ from controller.state.kept.drains import Drains
 from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import Predictions
 from controller.state.kept.recoveries import Recoveries
+from controller.state.kept.rollouts import Rollouts
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
@@ -37,6 +38,7 @@ from controller.state.writes import (
     DropPredictions,
     DropQuarantine,
     DropRecoveries,
+    DropRollouts,
     Loaded,
     PutAttachments,
     PutCheckpoints,
@@ -48,6 +50,7 @@ from controller.state.writes import (
     PutPredictions,
     PutQuarantine,
     PutRecoveries,
+    PutRollouts,
     Write,
 )
 from scheduler.model import Aggregator, Fabric, Job, Policy, Site
@@ -106,6 +109,7 @@ class State:
         self.comms = KeptComms()
         self.checkpoints = Checkpoints()
         self.recoveries = Recoveries()
+        self.rollouts = Rollouts()
         self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
@@ -145,6 +149,7 @@ class State:
             json.loads(facts.get("recoveries_forgotten", "{}")),
             _time(facts.get("recoveries_since")) or self.clock(),
         )
+        self.rollouts.restore(loaded.rollouts, int(facts.get("rollouts", "0")))
         self.drains.restore(
             facts.get("drains", "[]"), facts.get("left_runs", "[]"), facts.get("unlit", "[]")
         )
@@ -204,6 +209,9 @@ class State:
             case ("recovery", ident):
                 recovery = self.recoveries.get(ident)
                 found = DropRecoveries((ident,)) if recovery is None else PutRecoveries((recovery,))
+            case ("rollout", ident):
+                rollout = self.rollouts.get(ident)
+                found = DropRollouts((ident,)) if rollout is None else PutRollouts((rollout,))
             case ("comms", name):
                 kept = self.comms.get(name)
                 found = DropComms((name,)) if kept is None else PutComms((kept,))
@@ -235,6 +243,7 @@ class State:
                     {c: [t.failures, t.gpu_hours] for c, t in self.recoveries.forgotten.items()}
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
+                "rollouts": str(self.rollouts.number),
                 **self.drains.facts(),
             }
         )

@@ -11,6 +11,7 @@ from controller.state.kept.comms import CommsRecord
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import PredictionRecord
 from controller.state.kept.recoveries import RecoveryRecord
+from controller.state.kept.rollouts import RolloutRecord
 from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
 from controller.usage.interval import Interval
 
@@ -222,6 +223,20 @@ class DropRecoveries:
     ids: Sequence[str]
 
 
+@dataclass(slots=True, frozen=True)
+class PutRollouts:
+    """Insert or replace rollouts."""
+
+    records: Sequence[RolloutRecord]
+
+
+@dataclass(slots=True, frozen=True)
+class DropRollouts:
+    """Forget rollouts."""
+
+    ids: Sequence[str]
+
+
 Write = (
     PutFacts
     | PutJob
@@ -247,6 +262,8 @@ Write = (
     | DropCheckpoints
     | PutRecoveries
     | DropRecoveries
+    | PutRollouts
+    | DropRollouts
 )
 
 
@@ -274,3 +291,4 @@ class Loaded:
     comms: tuple[CommsRecord, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
     recoveries: tuple[RecoveryRecord, ...] = ()
+    rollouts: tuple[RolloutRecord, ...] = ()

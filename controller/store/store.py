@@ -25,7 +25,15 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
-from controller.store import checkpoints, comms, measurements, predictions, recoveries, usage
+from controller.store import (
+    checkpoints,
+    comms,
+    measurements,
+    predictions,
+    recoveries,
+    rollouts,
+    usage,
+)
 from controller.store.ackfile import AckFile
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
@@ -188,6 +196,7 @@ class Store:
             communicated = comms.read(db)
             checkpointed = checkpoints.read(db)
             recovered = recoveries.read(db)
+            rolled_out = rollouts.read(db)
         return Loaded(
             facts,
             tuple(jobs),
@@ -203,6 +212,7 @@ class Store:
             communicated,
             checkpointed,
             recovered,
+            rolled_out,
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:

@@ -41,6 +41,7 @@ from controller.state.writes import (
     DropPredictions,
     DropQuarantine,
     DropRecoveries,
+    DropRollouts,
     Intent,
     KeptAnswer,
     PutAnswer,
@@ -55,12 +56,21 @@ from controller.state.writes import (
     PutPredictions,
     PutQuarantine,
     PutRecoveries,
+    PutRollouts,
     PutTransaction,
     PutUsage,
     TrimUsage,
     Write,
 )
-from controller.store import checkpoints, comms, measurements, predictions, recoveries, usage
+from controller.store import (
+    checkpoints,
+    comms,
+    measurements,
+    predictions,
+    recoveries,
+    rollouts,
+    usage,
+)
 from controller.store.meta import META, upsert
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
@@ -169,6 +179,8 @@ def apply(db: sa.Connection, write: Write) -> None:
             | DropCheckpoints()
             | PutRecoveries()
             | DropRecoveries()
+            | PutRollouts()
+            | DropRollouts()
         ):
             _told(db, write)
         case PutFacts(facts=facts):
@@ -208,7 +220,9 @@ def _told(
     | PutCheckpoints
     | DropCheckpoints
     | PutRecoveries
-    | DropRecoveries,
+    | DropRecoveries
+    | PutRollouts
+    | DropRollouts,
 ) -> None:
     if isinstance(write, PutComms | DropComms):
         comms.apply(db, write)
@@ -216,6 +230,8 @@ def _told(
         checkpoints.apply(db, write)
     elif isinstance(write, PutRecoveries | DropRecoveries):
         recoveries.apply(db, write)
+    elif isinstance(write, PutRollouts | DropRollouts):
+        rollouts.apply(db, write)
     else:
         predictions.apply(db, write)
 

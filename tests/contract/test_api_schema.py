@@ -32,6 +32,7 @@ JUDGED = [
     "/tokens",
     "/projects/{name}",
     "/transactions",
+    "/rollouts",
     "/endpoints/{name}/attachment",
     "/allocation",
 ]

@@ -388,6 +388,26 @@ KINDS: Sequence[Kind] = (
         _field("object"),
     ),
     Kind(
+        "rollouts",
+        "rollout",
+        {
+            "ID": _field("id"),
+            "STATE": _field("state"),
+            "DONE": lambda item: f"{item['done']}/{item['batches']}",
+            "MAX-DARK": _field("max_dark"),
+            "AGE": _since("started_at"),
+            "RESULT": lambda item: item["result"] or NONE,
+        },
+        {
+            "PLAN": _field("plan_id"),
+            "PAUSES": lambda item: (
+                ", ".join(f"{job} {n}" for job, n in item["pauses"].items()) or NONE
+            ),
+            "TRANSACTIONS": lambda item: names(item["transactions"]),
+        },
+        _field("id"),
+    ),
+    Kind(
         "secrets",
         "secret",
         {"PROJECT": _field("project"), "NAME": _field("name")},

@@ -10,6 +10,8 @@ from console.cli.show.text import plural
 Document = dict[str, Any]
 RUNNING = frozenset({"running", "rolling_back"})
 """States of a transaction that has not ended."""
+ROLLING = frozenset({"running", "stopping"})
+"""States of a rollout that has not ended."""
 
 
 def print_plan(made: Document) -> None:
@@ -40,8 +42,8 @@ def print_plan(made: Document) -> None:
     ]
     if "circuits" in made:
         rows += _changes(made)
-    if "batches" in made:
-        rows.append(("batches", _batches(made)))
+    if made.get("batches"):
+        rows.append(("batches", _batches(made["batches"])))
     out.show_table(("", ""), rows, head=False)
 
 
@@ -71,14 +73,30 @@ def _stalls(made: Document) -> str:
     return f"{', '.join(jobs)} ({cost})"
 
 
-def _batches(made: Document) -> str:
-    batches = made["batches"]
-    most = max(map(len, batches), default=0)
+def print_rollout(view: Document) -> None:
+    """Print how far a rollout is, or how it ended."""
+    state = view["state"]
+    if state in ROLLING:
+        out.line(f"rollout/{view['id']} {state}: {view['done']} of {view['batches']} batches done")
+        out.say(f"follow it: lightloom describe rollout {view['id']}")
+        return
+    took = (view.get("finished_at") or view["started_at"]) - view["started_at"]
+    out.line(
+        f"rollout/{view['id']} {state}: {view['done']} of {view['batches']} batches"
+        f" in {took:.2f} s; {view['result']}"
+    )
+
+
+def _batches(batches: Document) -> str:
+    if batches["refused"]:
+        return batches["refused"]
     proof = "no order has fewer"
-    if len(batches) > made["least_batches"]:
-        proof = f"at least {made['least_batches']} are needed"
-    dark = f"at most {plural(most, 'endpoint')} dark at once"
-    return f"{len(batches)}, {dark}; {proof}; printed only, apply does not carry out batches"
+    if batches["batches"] > batches["least"]:
+        proof = f"at least {batches['least']} are needed"
+    dark = f"at most {plural(batches['largest'], 'endpoint')} dark at once"
+    often = [f"{job} {n} times" for job, n in batches["pauses"].items() if n > 1]
+    paused = f"paused more than once: {', '.join(often)}" if often else "each job is paused once"
+    return f"{batches['batches']}, {dark}; {proof}; {paused}"
 
 
 def proof(made: Document) -> str:

@@ -34,7 +34,7 @@ def get(
         str,
         typer.Argument(
             help="jobs, endpoints, aggregators, switches, circuits, containers, events, nodes,"
-            " images, volumes, measurements, predictions, drains or secrets",
+            " images, volumes, measurements, predictions, drains, rollouts or secrets",
             autocompletion=of_kind(),
         ),
     ],

@@ -12,7 +12,14 @@ from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.plans.line import LINE_S
 from controller.schema.base import Page, Request
-from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
+from controller.schema.plans import (
+    AttachRequest,
+    PlanRequest,
+    PlanView,
+    RolloutRequest,
+    RolloutView,
+    TransactionView,
+)
 
 router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
@@ -58,6 +65,47 @@ WaitS = Annotated[float, Query(ge=0, le=600, description="wait up to this long")
 async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionView:
     """Roll a transaction back: 409 if its new paths are proven or it has ended."""
     return await change(READ_S, f"transaction/{ident}", commands.abort(ident))
+
+
+@router.post(
+    "/rollouts",
+    status_code=status.HTTP_202_ACCEPTED,
+    responses=responses("forbidden", "conflict"),
+)
+async def begin_rollout(
+    commands: CommandsOf, request: RolloutRequest, response: Response
+) -> RolloutView:
+    """Carry out a plan in batches with a limited number of endpoints dark at once.
+
+    Each batch is one transaction and begins when the one before has committed. 409 if something
+    that the plan depends on has changed, there is no order within the limits, or another rollout
+    is under way.
+    """
+    work = commands.roll_out(request)
+    view = await change(CHANGE_S + LINE_S, f"plan/{request.plan.id}", work)
+    response.headers["Location"] = f"/api/v1/rollouts/{view.id}"
+    return view
+
+
+@router.get("/rollouts", responses=responses("conflict"))
+async def list_rollouts(
+    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+) -> Page[RolloutView]:
+    """List the rollouts that are kept, oldest first."""
+    items = await within(READ_S, "rollouts", queries.rollouts())
+    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+
+
+@router.get("/rollouts/{ident}", responses=responses("not_found"))
+async def get_rollout(queries: QueriesOf, ident: Ident) -> RolloutView:
+    """Show how far a rollout is, or how it ended."""
+    return await within(READ_S, f"rollout/{ident}", queries.rollout(ident))
+
+
+@router.post("/rollouts/{ident}/abort", responses=responses("not_found", "conflict"))
+async def abort_rollout(commands: CommandsOf, ident: Ident) -> RolloutView:
+    """Let no further batch begin; the one under way ends by itself. 409 if it has ended."""
+    return await change(READ_S, f"rollout/{ident}", commands.abort_rollout(ident))
 
 
 @router.post(

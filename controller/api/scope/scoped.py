@@ -60,7 +60,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.plans import QuarantineView, TransactionView
+from controller.schema.plans import QuarantineView, RolloutView, TransactionView
 from controller.schema.usage import By, UsageView
 from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Cut, Frame, Reader
@@ -312,6 +312,14 @@ class ScopedQueries:
         if shown is None:
             raise _no_transaction(ident)
         return shown
+
+    async def rollouts(self) -> list[RolloutView]:
+        """Return no rollouts: the gate shows them to operators only."""
+        return []
+
+    async def rollout(self, ident: str) -> RolloutView:
+        """Refuse: the gate shows rollouts to operators only."""
+        raise ServiceError("not_found", f"there is no rollout {ident}", object=f"rollout/{ident}")
 
     async def measurements(self) -> list[MeasurementView]:
         """Return the measurements of the principal's projects."""

@@ -1,4 +1,4 @@
-"""``plan``, ``apply`` and ``defrag``: compute a regroup, carry one out."""
+"""``plan``, ``apply`` and ``defrag``: compute a regroup, carry one out, also in batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import RUNNING, print_plan, print_transaction
+from console.cli.show.plans import (
+    ROLLING,
+    RUNNING,
+    print_plan,
+    print_rollout,
+    print_transaction,
+)
 from scheduler.model import Objective
 
 if TYPE_CHECKING:
@@ -45,6 +51,29 @@ TimeLimitOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Ignore cool-down and pause budgets, but not pins.")
 ]
+MaxDarkOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-dark",
+        min=1,
+        help="In batches with at most so many endpoints dark at once. [default: the site's]",
+    ),
+]
+MaxPausesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-pauses",
+        min=1,
+        help="With batches: most pauses of a job. [default: the site's, or 1]",
+    ),
+]
+ParkOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--park/--no-park",
+        help="With batches: idle endpoints may stay dark until the last. [default: the site's]",
+    ),
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
 ]
@@ -62,18 +91,9 @@ def plan(
     state: Annotated[
         Path | None, typer.Option(help="Plan for this state file, without a controller.")
     ] = None,
-    max_dark: Annotated[
-        int | None,
-        typer.Option(
-            "--max-dark",
-            min=1,
-            help="With --state: print batches with at most so many endpoints dark at once;"
-            " batches are not carried out.",
-        ),
-    ] = None,
-    split_jobs: Annotated[
-        bool, typer.Option("--split-jobs", help="With --max-dark: a job may pause more than once.")
-    ] = False,
+    max_dark: MaxDarkOption = None,
+    max_pauses: MaxPausesOption = None,
+    park: ParkOption = None,
     file: Annotated[
         Path | None, typer.Option("--out", help="Save the plan for `lightloom apply`.")
     ] = None,
@@ -85,12 +105,13 @@ def plan(
     """Compute a regroup and show its changes. Makes none."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
+    request |= _batches(max_dark, max_pauses, park)
     if state is not None:
         from console.cli.verbs.standalone.plan_file import plan_state  # noqa: PLC0415 - loads the solver
 
-        found = plan_state(state, request, max_dark=max_dark, whole=not split_jobs)
-    elif max_dark is not None:
-        raise usage("--max-dark orders the plan of a state file", "give --state FILE")
+        if max_dark is None and (max_pauses is not None or park is not None):
+            raise usage("--max-pauses and --park are about batches", "give --max-dark N")
+        found = plan_state(state, request)
     else:
         with connect(ctx) as client:
             found = _make(client, request)
@@ -110,6 +131,9 @@ def apply(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(help="A plan saved with --out; - reads stdin.")],
     *,
+    max_dark: MaxDarkOption = None,
+    max_pauses: MaxPausesOption = None,
+    park: ParkOption = None,
     yes: YesOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout_s: TimeoutOption = 600.0,
@@ -117,7 +141,9 @@ def apply(
 ) -> None:
     """Carry out a saved plan, exactly as saved.
 
-    Refused with exit code 6 when the fabric has changed since the plan was made.
+    Refused with exit code 6 when the fabric has changed since the plan was made. With --max-dark,
+    or for a plan made with it, in batches: each is one transaction, and what is done stays if a
+    later one cannot begin.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     saved = _load(file)
@@ -128,9 +154,13 @@ def apply(
         return
     if not yes and str(file) != "-" and sys.stdin.isatty():
         _ask(saved)
+    batches = _batches(max_dark, max_pauses, park)
     with connect(ctx) as client:
-        done = _carry_out(client, saved, timeout_s if wait else None)
-    _print_transaction(done, output)
+        done = _carry_out(client, saved, timeout_s if wait else None, batches)
+    if output.structured:
+        out.document(done, output)
+    else:
+        _print(done)
     _judge(done)
 
 
@@ -143,18 +173,23 @@ def defrag(
     objective: ObjectiveOption = None,
     time_limit_s: TimeLimitOption = None,
     force: ForceOption = False,
+    max_dark: MaxDarkOption = None,
+    max_pauses: MaxPausesOption = None,
+    park: ParkOption = None,
     yes: YesOption = False,
     timeout_s: TimeoutOption = 600.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Plan a regroup, carry it out and wait for its end.
 
-    -o json prints {"plan", "transaction"}; the transaction is null when the plan has no moves.
+    -o json prints {"plan", "transaction"}, or {"plan", "rollout"} for a plan in batches; null when
+    the plan has no moves.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if not yes and not sys.stdin.isatty():
         raise usage("defrag moves light of running jobs", "add --yes, or confirm at a terminal")
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
+    request |= _batches(max_dark, max_pauses, park)
     done: Document | None = None
     with connect(ctx) as client:
         made = _make(client, request)
@@ -163,11 +198,12 @@ def defrag(
         if made["moves"]:
             if not yes:
                 _ask(made)
-            done = _carry_out(client, made, timeout_s)
+            done = _carry_out(client, made, timeout_s, {})
     if output.structured:
-        out.document({"plan": made, "transaction": done}, output)
+        carrier = "rollout" if made.get("batches") else "transaction"
+        out.document({"plan": made, carrier: done}, output)
     elif done is not None:
-        print_transaction(done)
+        _print(done)
     if done is not None:
         _judge(done)
 
@@ -192,12 +228,21 @@ def _request(
     return {key: value for key, value in given.items() if value is not None}
 
 
+def _batches(max_dark: int | None, max_pauses: int | None, park: bool | None) -> Document:
+    given = {"max_dark": max_dark, "max_pauses": max_pauses, "park": park}
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def _make(client: Client, request: Document) -> Document:
     return client.post("/plans", request, extra_s=request.get("time_limit_s", 10.0) + _LINE_S)
 
 
-def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Document:
-    """Start a transaction; with a time-out, report its phases until it has ended."""
+def _carry_out(
+    client: Client, made: Document, timeout_s: float | None, batches: Document
+) -> Document:
+    """Begin to carry a plan out; with a time-out, report on it until it has ended."""
+    if batches or made.get("batches"):
+        return _roll_out(client, {"plan": made, **batches}, timeout_s)
     view = client.post("/transactions", {"plan": made}, extra_s=60.0)
     if timeout_s is None:
         return view
@@ -219,10 +264,43 @@ def _carry_out(client: Client, made: Document, timeout_s: float | None) -> Docum
     return view
 
 
+def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Document:
+    """Begin a rollout; with a time-out, report its batches until it has ended."""
+    view = client.post("/rollouts", request, extra_s=60.0)
+    if timeout_s is None:
+        return view
+    deadline, told = time.monotonic() + timeout_s, -1
+    while view["state"] in ROLLING:
+        begun = len(view["transactions"])
+        if begun != told:
+            told = begun
+            at = f": {view['transactions'][-1]}" if begun else ""
+            out.say(f"{view['id']} batch {view['done'] + 1} of {view['batches']}{at}")
+        if time.monotonic() > deadline:
+            raise CliError(
+                "timeout",
+                f"rollout {view['id']} has done {view['done']} of {view['batches']} batches"
+                f" after {timeout_s:g} s",
+                object=f"rollout/{view['id']}",
+                hint=f"it continues; lightloom describe rollout {view['id']}, or stop it:"
+                f" lightloom abort {view['id']}",
+            )
+        time.sleep(_POLL_S)
+        view = client.get(f"/rollouts/{view['id']}")
+    return view
+
+
 def _judge(view: Document) -> None:
-    """Raise CliError when a transaction ended without a commit."""
-    if view["state"] in RUNNING or view["state"] == "committed":
+    """Raise CliError when a transaction or a rollout ended without a commit."""
+    if view["state"] in RUNNING | ROLLING or view["state"] == "committed":
         return
+    if view["state"] == "stopped":
+        raise CliError(
+            "failed",
+            f"rollout {view['id']} stopped: {view['result']}",
+            object=f"rollout/{view['id']}",
+            hint="what is done stays; make a new plan for the rest",
+        )
     ports = view.get("quarantined_ports") or []
     raise CliError(
         "failed",
@@ -232,9 +310,9 @@ def _judge(view: Document) -> None:
     )
 
 
-def _print_transaction(view: Document, output: Output) -> None:
-    if output.structured:
-        out.document(view, output)
+def _print(view: Document) -> None:
+    if "transactions" in view:
+        print_rollout(view)
     else:
         print_transaction(view)
 

@@ -10,7 +10,7 @@ from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.plans import RUNNING, print_transaction
+from console.cli.show.plans import RUNNING, print_rollout, print_transaction
 
 Document = dict[str, Any]
 
@@ -47,22 +47,30 @@ def detach(
 
 def abort(
     ctx: typer.Context,
-    transaction: Annotated[str, typer.Argument(help="A running transaction: t7.")],
+    ident: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="A running transaction or rollout: t7, o2."),
+    ],
     *,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Roll a running transaction back to the old paths.
+    """Roll a running transaction back to the old paths, or let no further batch of a rollout begin.
 
-    Refused with exit code 6 after its new paths are qualified.
+    Refused with exit code 6 after the new paths are qualified, and for a rollout that has ended.
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    ident = transaction.removeprefix("transaction/")
+    kind, _, name = ident.rpartition("/")
+    name = name.lower()
+    rollout = kind == "rollout" or (not kind and name.startswith("o"))
     with connect(ctx) as client:
-        view = client.post(f"/transactions/{ident}/abort")
-    if output.structured:
+        path = "/rollouts" if rollout else "/transactions"
+        view = client.post(f"{path}/{client.part(name)}/abort")
+    if rollout and not output.structured:
+        print_rollout(view)
+    elif output.structured:
         out.document(view, output)
     else:
-        out.line(f"transaction/{ident}: {view.get('how_to_stop') or view['result']}")
+        out.line(f"transaction/{name}: {view.get('how_to_stop') or view['result']}")
 
 
 def repair(

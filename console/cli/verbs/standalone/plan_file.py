@@ -16,19 +16,21 @@ from scheduler.regroup.plan import plan_regroup
 from sitefile import load_state
 
 Document = dict[str, Any]
+CUT = ("max_dark", "max_pauses", "park")
+"""How a plan is cut into batches."""
 
 
-def plan_state(
-    path: Path, request: Document, *, max_dark: int | None = None, whole: bool = True
-) -> Document:
+def plan_state(path: Path, request: Document) -> Document:
     """Plan for a state file; options of the command line override the file's limits.
 
-    With ``max_dark`` the moves are also ordered: ``batches`` lists the endpoints that are dark
-    together. The final homes of idle endpoints then follow from the order.
+    With ``max_dark`` the moves are also ordered: ``order`` lists the endpoints that are dark
+    together, batch by batch. The final homes of idle endpoints then follow from the order.
     """
+    limits_given = dict(request)
+    cut = {key: limits_given.pop(key) for key in CUT if key in limits_given}
     with reading(path):
         fabric, limits = load_state(path)
-    limits = _with_options(limits, request)
+    limits = _with_options(limits, limits_given)
     known = [job.name for job in fabric.jobs]
     if limits.only_job is not None and limits.only_job not in known:
         raise CliError(
@@ -38,23 +40,31 @@ def plan_state(
             hint=f"there are: {', '.join(known)}" if known else "there are no jobs",
         )
     made = plan_regroup(fabric, limits, clock=time.perf_counter)
-    if max_dark is None:
+    if not cut:
         return document(made)
     try:
-        order = cut_into_batches(fabric, made, max_dark, whole=whole)
+        order = cut_into_batches(fabric, made.moves, **cut)
     except BatchError as error:
-        hint = f"give --max-dark {error.needed}"
         raise CliError(
             "invalid",
             str(error),
             object="--max-dark",
-            hint=f"{hint}, or --split-jobs to pause a job more than once" if whole else hint,
+            hint=f"give --max-dark {error.needed}, more --max-pauses, or --park",
         ) from None
     after = order.homes_after
     moves = moves_between(fabric.site, all_homes(fabric), after)
     return document(dataclasses.replace(made, moves=moves, homes_after=after)) | {
-        "batches": [[move.endpoint for move in batch] for batch in order.batches],
-        "least_batches": order.least,
+        "batches": {
+            "max_dark": cut["max_dark"],
+            "max_pauses": cut.get("max_pauses", 1),
+            "park": cut.get("park", False),
+            "batches": len(order.batches),
+            "least": order.least,
+            "largest": max(map(len, order.batches), default=0),
+            "pauses": dict(order.pauses),
+            "refused": "",
+        },
+        "order": [[move.endpoint for move in batch] for batch in order.batches],
     }
 
 

@@ -13,6 +13,8 @@ from controller.schema.plans import (
     MoveView,
     PhaseView,
     PlanView,
+    RolloutRequest,
+    RolloutView,
     TransactionView,
 )
 
@@ -87,6 +89,40 @@ def fake_transaction(
             "dark_time_s": {m.endpoint: 0.05 for m in plan.moves},
             "finished_at": STARTED_AT + 0.4,
             "result": "every path is proven" if end_state == "committed" else "no light on as0/3",
+        }
+    )
+    return running, ended
+
+
+def fake_rollout(request: RolloutRequest, end_state: str) -> tuple[RolloutView, RolloutView]:
+    """Return a rollout of two batches in its first one, and at its end.
+
+    ``end_state`` is that of its last transaction.
+    """
+    running = RolloutView(
+        id="o1",
+        plan_id=request.plan.id,
+        state="running",
+        batches=2,
+        least=2,
+        done=0,
+        max_dark=request.max_dark or 1,
+        max_pauses=request.max_pauses or 1,
+        park=bool(request.park),
+        pauses={"red": 1},
+        transactions=["t1"],
+        started_at=STARTED_AT,
+    )
+    if end_state == "running":
+        return running, running
+    good = end_state == "committed"
+    ended = running.model_copy(
+        update={
+            "state": "committed" if good else "stopped",
+            "done": 2 if good else 1,
+            "transactions": ["t1", "t2"],
+            "finished_at": STARTED_AT + 0.8,
+            "result": "every batch has committed" if good else f"transaction t2 ended {end_state}",
         }
     )
     return running, ended

@@ -42,7 +42,7 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.plans import Allocation, QuarantineView, TransactionView
+from controller.schema.plans import Allocation, QuarantineView, RolloutView, TransactionView
 from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
@@ -109,6 +109,7 @@ class FakeState(Protocol):
     homes: dict[str, str | None]
     jobs: dict[str, JobView]
     transactions_: dict[str, list[TransactionView]]
+    rollouts_: dict[str, list[RolloutView]]
     logged: list[LogLineView]
     log_error: ServiceError | None
     followed: bool
@@ -474,6 +475,17 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             )
         views = self._fake.transactions_[ident]
         return views.pop(0) if len(views) > 1 else views[0]
+
+    async def rollout(self, ident: str) -> RolloutView:
+        if ident not in self._fake.rollouts_:
+            raise ServiceError(
+                "not_found", f"there is no rollout {ident}", object=f"rollout/{ident}"
+            )
+        views = self._fake.rollouts_[ident]
+        return views.pop(0) if len(views) > 1 else views[0]
+
+    async def rollouts(self) -> list[RolloutView]:
+        return [views[-1] for views in self._fake.rollouts_.values()]
 
     async def transactions(self) -> list[TransactionView]:
         return [views[-1] for views in self._fake.transactions_.values()]

@@ -29,13 +29,20 @@ from controller.schema.plans import (
     PlanRequest,
     PlanView,
     QuarantineView,
+    RolloutRequest,
+    RolloutView,
     TransactionView,
 )
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
 from tests.unit.controller.api.fake_engine import EngineCommands
-from tests.unit.controller.api.fake_plans import STARTED_AT, fake_plan, fake_transaction
+from tests.unit.controller.api.fake_plans import (
+    STARTED_AT,
+    fake_plan,
+    fake_rollout,
+    fake_transaction,
+)
 from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
 from tests.unit.controller.api.fake_survival import SurvivalCommands
 
@@ -59,6 +66,7 @@ class FakeService:
         self.delay_s: dict[str, float] = {}
         self.entered: set[str] = set()
         self.transactions_: dict[str, list[TransactionView]] = {}
+        self.rollouts_: dict[str, list[RolloutView]] = {}
         self.preparations: dict[str, list[PreparationView]] = {}
         self.unprepared: dict[str, str] = {}
         """Why servers fail to pull any image, by server."""
@@ -363,6 +371,15 @@ class FakeCommands(SurvivalCommands, EngineCommands):
         running, ended = fake_transaction(plan, self._fake.epoch, self._fake.end_state)
         self._fake.transactions_["t1"] = [running, ended]
         return ended if wait_s else running
+
+    async def roll_out(self, request: RolloutRequest) -> RolloutView:
+        await self._fake.enter("roll_out")
+        made = fake_rollout(request, self._fake.end_state)
+        self._fake.rollouts_[made[0].id] = list(made)
+        return made[0]
+
+    async def abort_rollout(self, ident: str) -> RolloutView:
+        return await self._fake.queries.rollout(ident)
 
     async def abort(self, ident: str) -> TransactionView:
         return await self._fake.queries.transaction(ident)

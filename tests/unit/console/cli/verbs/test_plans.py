@@ -240,13 +240,22 @@ jobs: [{name: red, endpoints: [g0, g1]}, {name: blue, endpoints: [g2, g3]}]
 
 def test_plan_offline_in_batches(offline: Run, state: str, tmp_path: Path) -> None:
     document: Any = offline("plan", "--state", state, "--max-dark", "1", "-o", "json").document
-    assert set(document) == OFFLINE_KEYS | {"batches", "least_batches"}
-    assert (document["batches"], document["least_batches"]) == ([["g1"]], 1)
+    assert set(document) == OFFLINE_KEYS | {"batches", "order"}
+    assert document["order"] == [["g1"]]
+    assert document["batches"] == {
+        "max_dark": 1,
+        "max_pauses": 1,
+        "park": False,
+        "batches": 1,
+        "least": 1,
+        "largest": 1,
+        "pauses": {"red": 1},
+        "refused": "",
+    }
     shown = offline("plan", "--state", state, "--max-dark", "1").out
-    assert "1, at most 1 endpoint dark at once; no order has fewer; printed only" in shown
+    words = "1, at most 1 endpoint dark at once; no order has fewer; each job is paused once"
+    assert words in shown
     assert "batches" not in offline("plan", "--state", state).out
-    help_text = " ".join(offline("plan", "--help").out.replace("│", " ").split())
-    assert "batches are not carried out" in help_text
     swap = tmp_path / "swap.yaml"
     swap.write_text(SWAP)
     assert len(offline("plan", "--state", str(swap), "-o", "json").document["moves"]) == 2
@@ -256,7 +265,62 @@ def test_plan_offline_in_batches(offline: Run, state: str, tmp_path: Path) -> No
     assert ran.error["hint"].startswith("give --max-dark 2")
     assert offline("plan", "--state", str(swap), "--max-dark", "2").code == 0
     assert offline("plan", "--state", state, "--max-dark", "0").code == 2
-    assert "--state" in offline("plan", "--max-dark", "3").err
+    assert "--max-dark" in offline("plan", "--state", state, "--park").err
+
+
+def test_a_knot_is_cut_by_a_second_pause(offline: Run, tmp_path: Path) -> None:
+    """With a third aggregator one of the two makes way, and the plan says who is paused twice."""
+    swap = tmp_path / "swap.yaml"
+    swap.write_text(SWAP.replace("{name: as1,", "{name: as2, ports: {ocs0: 1}}, {name: as1,"))
+    limits = ("--max-dark", "1", "--max-pauses", "2")
+    made: Any = offline("plan", "--state", str(swap), *limits, "-o", "json").document
+    assert sorted(made["batches"]["pauses"].values()) == [1, 2]
+    shown = offline("plan", "--state", str(swap), *limits).out
+    assert "paused more than once: " in shown
+
+
+def test_limits_of_batches_reach_the_controller(run: Run, service: FakeService) -> None:
+    run("plan", "--max-dark", "3", "--max-pauses", "2", "--park")
+    asked = service.plans[-1]
+    assert (asked.max_dark, asked.max_pauses, asked.park) == (3, 2, True)
+    run("plan", "--no-park")
+    assert service.plans[-1].park is False
+
+
+def test_apply_in_batches(run: Run, service: FakeService, tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    run("plan", "--out", str(file))
+    ran = run("apply", str(file), "--max-dark", "1")
+    assert (ran.code, ran.out) == (0, "rollout/o1 running: 0 of 2 batches done\n")
+    ran = run("apply", str(file), "--max-dark", "1", "--wait")
+    assert ran.out == (
+        "rollout/o1 committed: 2 of 2 batches in 0.80 s; every batch has committed\n"
+    )
+    assert "o1 batch 1 of 2: t1" in ran.err
+    assert run("get", "rollouts", "-o", "json").document["items"][0]["done"] == 2
+    assert "o1" in run("get", "rollouts", "-o", "wide").out
+    assert run("describe", "rollout", "o1", "-o", "json").document["transactions"] == ["t1", "t2"]
+    assert run("abort", "rollout/o1").out.startswith("rollout/o1 committed")
+    assert not service.transactions_
+
+
+def test_a_rollout_that_stops_fails(run: Run, service: FakeService, tmp_path: Path) -> None:
+    service.end_state = "rolled_back"
+    file = tmp_path / "p.json"
+    run("plan", "--out", str(file))
+    ran = run("apply", str(file), "--max-dark", "1", "--wait", "-o", "json")
+    assert (ran.code, ran.document["state"]) == (1, "stopped")
+    assert ran.error["message"] == "rollout o1 stopped: transaction t2 ended rolled_back"
+    assert ran.error["hint"] == "what is done stays; make a new plan for the rest"
+
+
+def test_a_rollout_can_outlast_the_cli(run: Run, service: FakeService, tmp_path: Path) -> None:
+    service.end_state = "running"
+    file = tmp_path / "p.json"
+    run("plan", "--out", str(file))
+    ran = run("apply", str(file), "--max-dark", "1", "--wait", "--timeout", "0.1")
+    assert ran.code == 124
+    assert "lightloom abort o1" in ran.err
 
 
 def test_the_text_says_how_far_a_plan_is_from_the_least() -> None:

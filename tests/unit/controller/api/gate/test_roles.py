@@ -20,7 +20,7 @@ from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.images import PrepareRequest
 from controller.schema.insight.measurements import MeasurementRequest
-from controller.schema.plans import PlanRequest
+from controller.schema.plans import PlanRequest, RolloutRequest
 from controller.schema.stream import ChangedView, ResyncView
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.people_rig import Site, people_site
@@ -116,7 +116,10 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         kind: Any = name.removeprefix("undrain_")
         await site.service.commands.drain(kind, subjects[name], now=True)
     body = BODIES.get(name)
-    if name == "apply_plan":
+    if name in {"get_rollout", "abort_rollout"}:
+        plan = await site.service.commands.make_plan(PLAN)
+        ident = (await site.service.commands.roll_out(RolloutRequest(plan=plan, max_dark=1))).id
+    if name in {"apply_plan", "begin_rollout"}:
         body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
     if "transactions/{ident}" in path:
         await site.service.commands.apply(await site.service.commands.make_plan(PLAN), 0)

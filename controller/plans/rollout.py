@@ -1,0 +1,371 @@
+"""Carries plans out in batches, each in one transaction, also across restarts.
+
+A rollout is durable before its first batch begins. A batch begins when the one before has
+committed, and only if its jobs still hold their endpoints and every endpoint is where the plan has
+it. Otherwise the rollout stops: what is done stays, and a new plan goes on from there. After a
+restart the homes of a batch's endpoints tell whether it was carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+from controller.base.errors import ServiceError
+from controller.base.tasks import Tasks
+from controller.fabric.mover import Mover
+from controller.plans.batching import limits_of, moves_of
+from controller.plans.planner import Planner
+from controller.schema.plans import PlanView, RolloutRequest, RolloutView
+from controller.state.kept.rollouts import RolloutRecord, RolloutState
+from controller.state.records import MoveRecord
+from controller.state.state import State
+from controller.state.transactions import Running
+from controller.state.writes import DropRollouts, PutRollouts
+from controller.transaction.model import Cause, Outcome
+from scheduler.regroup.batches import Batches
+
+BEGIN_S = 60.0
+"""For how long a batch waits to begin while devices do not answer, or a job of it is starting."""
+AGAIN_S = 0.5
+ATTEMPTS = 3
+"""How often a batch is begun that restarts of the controller interrupt."""
+
+Place = Literal["before", "after", "between"]
+
+
+@dataclass(slots=True)
+class _Active:
+    """A rollout under way in this process."""
+
+    changed: asyncio.Event
+    """Set when an operator asks to stop."""
+
+
+class Rollouts:
+    """Begins rollouts, carries them out, and shows them. Raises ServiceError, nothing else."""
+
+    def __init__(self, state: State, planner: Planner, mover: Mover, tasks: Tasks) -> None:
+        self._state = state
+        self._planner = planner
+        self._mover = mover
+        self._tasks = tasks
+        self._active: dict[str, _Active] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is under way."""
+        return self._state.rollouts.under_way is not None
+
+    async def begin(self, request: RolloutRequest) -> RolloutView:
+        """Cut a plan into batches, make that durable, and begin with the first one."""
+        state, planner = self._state, self._planner
+        plan = planner.checked(request.plan)
+        what = f"plan/{plan.id}"
+        self._require_alone()
+        limits = limits_of(request, state.site.scheduling.regroup, plan.batches)
+        if limits is None:
+            raise ServiceError(
+                "invalid",
+                "it says nowhere how many endpoints may be dark at once",
+                object=what,
+                hint="give --max-dark N, or set regroup.max_dark in the site file",
+            )
+        found = await planner.cut(state.fabric(), moves_of(plan), limits, what)
+        if not found.pauses:
+            hint = "it moves idle endpoints only: apply it without --max-dark"
+            raise ServiceError("invalid", "the plan moves no job", object=what, hint=hint)
+        plan = planner.checked(plan)  # the fabric may have changed while the order was sought
+        self._require_alone()
+        self._require_stated(plan, found)
+        moves = {move.endpoint: move.target for move in plan.moves}
+        self._mover.require_tolerated(self._mover.dark_time_checks(self._mover.rewired(moves)))
+        promised = frozenset[str]()
+        if plan.makes_room_for is not None:
+            promised = planner.room(plan, moves, plan.makes_room_for)
+        holders = state.jobs.holders()
+        owners = {
+            move.endpoint: job.name
+            for batch in found.batches
+            for move in batch
+            if (job := holders.get(move.endpoint)) is not None
+        }
+        record = state.rollouts.put(
+            RolloutRecord(
+                id=state.rollouts.next_id(),
+                plan_id=plan.id,
+                batches=tuple(
+                    tuple(MoveRecord(m.endpoint, m.source, m.target) for m in batch)
+                    for batch in found.batches
+                ),
+                total=len(found.batches),
+                least=found.least,
+                max_dark=limits.max_dark,
+                max_pauses=limits.max_pauses,
+                park=limits.park,
+                pauses=dict(found.pauses),
+                owners=owners,
+                jobs={job.name: job.submitted_at for e in owners if (job := holders.get(e))},
+                room_for=plan.makes_room_for,
+                started_at=state.clock(),
+            )
+        )
+        self._reserve(record, promised)
+        try:
+            await state.commit(PutRollouts((record,)), state.facts())
+        except ServiceError:
+            self._free(record)
+            state.rollouts.remove(record.id)
+            raise
+        text = f"plan {plan.id} in {record.total} batches of at most {record.max_dark} endpoints"
+        state.events.add("info", f"rollout/{record.id}", "RolloutStarted", text)
+        planner.applied(moves)
+        self._start(record.id)
+        return rollout_view(record)
+
+    def resume(self, recovered: asyncio.Event) -> None:
+        """Go on with the one that a restart has interrupted, once its transaction is closed."""
+        record = self._state.rollouts.under_way
+        if record is not None:
+            self._reserve(record, frozenset())
+            self._start(record.id, recovered)
+
+    async def abort(self, ident: str) -> RolloutView:
+        """Let no further batch begin; the one under way ends by itself."""
+        record = self._get(ident)
+        if record.state != "running":
+            raise ServiceError(
+                "conflict",
+                f"rollout {ident} is {record.state}",
+                object=f"rollout/{ident}",
+                hint="make a plan that moves the light back",
+            )
+        state = self._state
+        asked = state.rollouts.change(ident, abort=True)
+        await state.record(PutRollouts((asked,)))
+        if (active := self._active.get(ident)) is not None:
+            active.changed.set()
+        return self.rollout(ident)
+
+    def rollout(self, ident: str) -> RolloutView:
+        """Return one. ServiceError ``not_found``."""
+        return rollout_view(self._get(ident))
+
+    def rollouts(self) -> list[RolloutView]:
+        """Return those that are kept, oldest first."""
+        return [rollout_view(record) for record in self._state.rollouts.values()]
+
+    def _get(self, ident: str) -> RolloutRecord:
+        record = self._state.rollouts.get(ident)
+        if record is None:
+            raise ServiceError(
+                "not_found",
+                f"there is no rollout {ident}",
+                object=f"rollout/{ident}",
+                hint="see `lightloom get rollouts`",
+            )
+        return record
+
+    def _require_alone(self) -> None:
+        other = self._state.rollouts.under_way
+        if other is not None:
+            raise ServiceError(
+                "conflict",
+                f"rollout {other.id} is under way: batch {other.done + 1} of {other.total}",
+                object=f"rollout/{other.id}",
+                hint=f"wait for its end, or stop it: lightloom abort rollout {other.id}",
+            )
+
+    @staticmethod
+    def _require_stated(plan: PlanView, found: Batches) -> None:
+        """Refuse more pauses than the plan says. ServiceError ``conflict``."""
+        if plan.batches is None or plan.batches.refused:
+            return
+        for job, pauses in found.pauses.items():
+            if pauses > plan.batches.pauses.get(job, 1):
+                raise ServiceError(
+                    "conflict",
+                    f"job {job} would be paused {pauses} times, the plan says"
+                    f" {plan.batches.pauses.get(job, 1)}",
+                    object=f"plan/{plan.id}",
+                    hint="the fabric has changed: make a new plan",
+                )
+
+    def _reserve(self, record: RolloutRecord, promised: frozenset[str]) -> None:
+        """Keep the queue away from idle endpoints that move, and from those of the waiting job."""
+        reserved = self._state.jobs.promised
+        reserved[f"rollout/{record.id}"] = record.idle
+        if record.room_for is not None and promised:
+            reserved[record.room_for] = promised
+
+    def _free(self, record: RolloutRecord) -> None:
+        promised = self._state.jobs.promised
+        promised.pop(f"rollout/{record.id}", None)
+        if record.room_for is not None:
+            promised.pop(record.room_for, None)
+        self._state.jobs.wake.set()
+
+    def _start(self, ident: str, recovered: asyncio.Event | None = None) -> None:
+        self._active[ident] = _Active(asyncio.Event())
+        self._tasks.spawn(self._carry_out(ident, recovered), f"rollout {ident}")
+
+    async def _carry_out(self, ident: str, recovered: asyncio.Event | None) -> None:
+        if recovered is not None:
+            await recovered.wait()
+        state = self._state
+        while (record := state.rollouts[ident]).done < record.total:
+            if record.abort:
+                await self._over(record, "stopped", "an operator stopped it")
+                return
+            batch = record.batches[record.done]
+            place = self._place(batch)
+            if place == "after":  # carried out before a restart
+                await self._next(record)
+                continue
+            why = self._obstacle(record, batch, place)
+            if why:
+                await self._over(record, "stopped", why)
+                return
+            running = await self._begun(record, batch)
+            if isinstance(running, str):
+                if running:
+                    await self._over(state.rollouts[ident], "stopped", running)
+                    return
+                continue  # asked to stop
+            tx = await self._mover.carry_out(running)
+            if tx.ending is not Outcome.COMMITTED:
+                why = "; ".join(tx.reasons) or tx.ending
+                text = f"transaction {tx.id} ended {tx.ending}: {why}"
+                await self._over(state.rollouts[ident], "stopped", text)
+                return
+            await self._next(state.rollouts[ident])
+        await self._over(state.rollouts[ident], "committed", "every batch has committed")
+
+    def _place(self, batch: tuple[MoveRecord, ...]) -> Place:
+        """Return whether the batch's endpoints are where it takes them, or where it finds them."""
+        homes = self._state.light.homes()
+        if all(homes.get(move.endpoint) == move.target for move in batch):
+            return "after"
+        if all(homes.get(move.endpoint) == move.source for move in batch):
+            return "before"
+        return "between"
+
+    def _obstacle(self, record: RolloutRecord, batch: tuple[MoveRecord, ...], place: Place) -> str:
+        """Return why a batch cannot begin any more; empty if it can."""
+        state = self._state
+        homes, holders = state.light.homes(), state.jobs.holders()
+        if place == "between":
+            other = next(m for m in batch if homes.get(m.endpoint) != m.source)
+            return f"{other.endpoint} is under {homes.get(other.endpoint) or 'no aggregator'} now"
+        if record.attempts >= ATTEMPTS:
+            return f"its batch was begun {ATTEMPTS} times, and the controller restarted each time"
+        for move in batch:
+            owner, holder = record.owners.get(move.endpoint), holders.get(move.endpoint)
+            if owner is None:
+                if holder is not None:
+                    return f"{move.endpoint} was given to job {holder.name}"
+            elif holder is None or (holder.name, holder.submitted_at) != (
+                owner,
+                record.jobs[owner],
+            ):
+                return f"job {owner} no longer holds {move.endpoint}"
+            if move.endpoint in state.light.quarantine:
+                why = state.light.quarantine[move.endpoint].reason
+                return f"{move.endpoint} is out of use: {why}"
+        return ""
+
+    async def _begun(self, record: RolloutRecord, batch: tuple[MoveRecord, ...]) -> Running | str:
+        """Begin a batch's transaction; return why it cannot begin, empty when asked to stop.
+
+        It waits while devices do not answer, a job of it starts, or the store refuses.
+        """
+        state, ident = self._state, record.id
+        moves = {move.endpoint: move.target for move in batch}
+        deadline = asyncio.get_running_loop().time() + BEGIN_S
+        while True:
+            running: Running | None = None
+            try:
+                running = self._mover.begin(Cause.REGROUP, moves, record.plan_id)
+                tried = state.rollouts.change(
+                    ident,
+                    transactions=(*record.transactions, running.tx.id),
+                    attempts=record.attempts + 1,
+                )
+                await state.commit(PutRollouts((tried,)))
+            except ServiceError as error:
+                why = error.message
+                if running is not None:
+                    self._mover.call_off(running, why)
+                    state.rollouts.change(
+                        ident, transactions=record.transactions, attempts=record.attempts
+                    )
+            else:
+                return running
+            if asyncio.get_running_loop().time() > deadline:
+                return f"its next batch could not begin within {BEGIN_S:g} s: {why}"
+            changed = self._active[ident].changed
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await changed.wait()
+            if state.rollouts[ident].abort:
+                return ""
+            if problem := self._obstacle(record, batch, self._place(batch)):
+                return problem
+
+    async def _next(self, record: RolloutRecord) -> None:
+        state = self._state
+        record = state.rollouts.change(record.id, done=record.done + 1, attempts=0)
+        self._reserve(record, frozenset())
+        await self._recorded(PutRollouts((record,)))
+
+    async def _over(self, record: RolloutRecord, ended: RolloutState, why: str) -> None:
+        """End a rollout; its batches are forgotten."""
+        state = self._state
+        done = f"{record.done} of {record.total} batches have committed"
+        record = state.rollouts.change(
+            record.id,
+            state=ended,
+            batches=(),
+            owners={},
+            finished_at=state.clock(),
+            result=why if ended == "committed" else f"{why}; {done}",
+        )
+        self._active.pop(record.id, None)
+        self._free(record)
+        severity, reason = ("info", "RolloutCommitted")
+        if ended == "stopped":
+            severity, reason = ("warning", "RolloutStopped")
+        state.events.add(severity, f"rollout/{record.id}", reason, record.result)  # type: ignore[arg-type]
+        gone = state.rollouts.surplus()
+        for ident in gone:
+            state.rollouts.remove(ident)
+        await self._recorded(PutRollouts((record,)), *([DropRollouts(gone)] if gone else []))
+
+    async def _recorded(self, *writes: PutRollouts | DropRollouts) -> None:
+        """Write what has happened; without a store it stays owed, and homes tell the rest."""
+        with contextlib.suppress(ServiceError):
+            await self._state.record(*writes)
+
+
+def rollout_view(record: RolloutRecord) -> RolloutView:
+    """Return the document of a rollout."""
+    stopping = record.state == "running" and record.abort
+    return RolloutView(
+        id=record.id,
+        plan_id=record.plan_id,
+        state="stopping" if stopping else record.state,
+        batches=record.total,
+        least=record.least,
+        done=record.done,
+        max_dark=record.max_dark,
+        max_pauses=record.max_pauses,
+        park=record.park,
+        pauses=dict(record.pauses),
+        transactions=list(record.transactions),
+        makes_room_for=record.room_for,
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        result=record.result,
+    )

@@ -1,0 +1,352 @@
+"""Plans in batches, one transaction each: in order, across restarts, and stopped where needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controller.base.errors import ServiceError
+from controller.plans import rollout
+from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
+from controller.state.kept.rollouts import KEPT_ROLLOUTS, RolloutRecord, Rollouts
+from controller.state.transactions import Running
+from controller.transaction.model import Transaction
+from scheduler.policy.triggers import TriggerPolicy
+from sitefile import RegroupPolicy, Scheduling, load_site
+from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.service.test_service import submit
+
+RED, BLUE = ["gpu0", "gpu1", "gpu2"], ["gpu3", "gpu5", "gpu4"]
+TOGETHER = {"gpu2": "as0", "gpu4": "as1"}
+"""Each job has one endpoint under the other's aggregator, and each aggregator one free port."""
+
+
+def site(**regroup: object) -> object:
+    policy = RegroupPolicy(**regroup)  # type: ignore[arg-type]
+    return replace(load_site(PAPER), scheduling=Scheduling(regroup=policy))
+
+
+async def two_scattered(rack: Rack) -> None:
+    for name, ends in (("red", RED), ("blue", BLUE)):
+        await submit(rack, name, 3, endpoints=ends, rank_order="placed")
+        await rack.state(name, "running")
+
+
+async def planned(rack: Rack, **limits: object) -> PlanView:
+    request = PlanRequest.model_validate({"max_dark": 1, **limits})
+    return await rack.service.commands.make_plan(request)
+
+
+async def ended(rack: Rack, ident: str = "o1") -> RolloutView:
+    async def over() -> bool:
+        view = await rack.service.queries.rollout(ident)
+        return view.state in ("committed", "stopped")
+
+    await rack.until(over)
+    return await rack.service.queries.rollout(ident)
+
+
+async def homes(rack: Rack) -> dict[str, str | None]:
+    return {e.name: e.home for e in await rack.service.queries.endpoints()}
+
+
+async def still_scattered(rack: Rack) -> str:
+    for name in ("red", "blue"):
+        if (await rack.service.queries.job(name)).span == 2:
+            return name
+    raise AssertionError("both jobs are together")
+
+
+class Gate:
+    """Holds a rollout after its first transaction, before it notes that it has committed."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+        mover = rack.service._rollouts._mover
+        carry_out = mover.carry_out
+
+        async def held(running: Running) -> Transaction:
+            tx = await carry_out(running)
+            self.reached.set()
+            await self.open.wait()
+            return tx
+
+        mover.carry_out = held  # type: ignore[method-assign]
+
+
+@pytest_asyncio.fixture
+async def two(rack: Rack) -> AsyncIterator[Rack]:
+    await two_scattered(rack)
+    yield rack
+
+
+async def test_batches_are_transactions_one_after_the_other(two: Rack) -> None:
+    plan = await planned(two)
+    assert plan.batches is not None and not plan.circuits.make
+    assert (plan.batches.batches, plan.batches.least, plan.batches.largest) == (2, 2, 1)
+    assert plan.batches.pauses == {"red": 1, "blue": 1}
+    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert (begun.state, begun.batches, begun.done) == ("running", 2, 0)
+    done = await ended(two)
+    assert (done.state, done.done, done.result) == ("committed", 2, "every batch has committed")
+    first, second = [
+        tx for tx in await two.service.queries.transactions() if tx.id in done.transactions
+    ]
+    assert [len(first.moves), len(second.moves)] == [1, 1]
+    assert first.finished_at is not None and first.finished_at <= second.started_at
+    assert {first.plan_id, second.plan_id} == {plan.id}
+    assert {e: h for e, h in (await homes(two)).items() if e in TOGETHER} == TOGETHER
+    for name in ("red", "blue"):
+        job = await two.service.queries.job(name)
+        assert (job.span, job.pauses) == (1, 1)
+    told = [e.reason for e in await two.service.queries.events(0, 1000) if "rollout" in e.object]
+    assert told == ["RolloutStarted", "RolloutCommitted"]
+
+
+async def test_limits_come_from_the_request_then_the_plan(two: Rack) -> None:
+    plan = await planned(two)
+    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan, max_dark=2))
+    assert (begun.batches, begun.max_dark) == (1, 2)
+    assert (await ended(two)).state == "committed"
+
+
+async def test_without_any_limit_a_rollout_is_refused(two: Rack) -> None:
+    plan = await two.service.commands.make_plan(PlanRequest())
+    assert plan.batches is None
+    with pytest.raises(ServiceError) as caught:
+        await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert (caught.value.code, caught.value.object) == ("invalid", f"plan/{plan.id}")
+    assert "--max-dark" in caught.value.hint
+
+
+async def test_one_rollout_at_a_time(two: Rack) -> None:
+    gate = Gate(two)
+    plan = await planned(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    await gate.reached.wait()
+    with pytest.raises(ServiceError) as caught:
+        await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    assert caught.value.code == "conflict"
+    assert "rollout o1 is under way: batch 1 of 2" in caught.value.message
+    gate.open.set()
+    assert (await ended(two)).state == "committed"
+
+
+async def test_no_further_batch_begins_after_an_abort(two: Rack) -> None:
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    view = await two.service.commands.abort_rollout("o1")
+    assert view.state == "stopping"
+    gate.open.set()
+    done = await ended(two)
+    assert (done.state, done.done, len(done.transactions)) == ("stopped", 1, 1)
+    assert done.result == "an operator stopped it; 1 of 2 batches have committed"
+    spans = {(await two.service.queries.job(name)).span for name in ("red", "blue")}
+    assert spans == {1, 2}
+    with pytest.raises(ServiceError) as caught:
+        await two.service.commands.abort_rollout("o1")
+    assert caught.value.code == "conflict"
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["goes on", "was to stop"])
+async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
+    """The first batch has committed, and the rollout has not noted that: the homes tell."""
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    if asked:
+        await two.service.commands.abort_rollout("o1")
+    await two.down()
+    await two.up()
+    done = await ended(two)
+    if asked:
+        assert (done.state, len(done.transactions)) == ("stopped", 1)
+        return
+    assert (done.state, done.done, len(done.transactions)) == ("committed", 2, 2)
+    for name in ("red", "blue"):
+        job = await two.service.queries.job(name)
+        assert (job.span, job.pauses) == (1, 1)
+
+
+async def test_the_end_survives_a_restart(two: Rack) -> None:
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    before = await ended(two)
+    await two.down()
+    await two.up()
+    assert await two.service.queries.rollouts() == [before]
+    again = await two.service.commands.make_plan(PlanRequest())
+    assert again.empty
+
+
+async def test_a_job_that_ends_between_batches_stops_it(two: Rack) -> None:
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    left = await still_scattered(two)
+    await two.service.commands.cancel(left)
+    await two.state(left, "cancelled")
+    gate.open.set()
+    done = await ended(two)
+    assert (done.state, done.done) == ("stopped", 1)
+    assert done.result.startswith(f"job {left} no longer holds gpu")
+
+
+async def test_another_job_of_the_same_name_stops_it(two: Rack) -> None:
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    left = await still_scattered(two)
+    await two.service.commands.cancel(left)
+    await two.state(left, "cancelled")
+    ends = RED if left == "red" else BLUE
+    await submit(two, left, 3, endpoints=ends, rank_order="placed")
+    await two.state(left, "running")
+    gate.open.set()
+    done = await ended(two)
+    assert (done.state, done.done) == ("stopped", 1)
+
+
+async def test_a_batch_that_is_rolled_back_stops_it(two: Rack) -> None:
+    """No light at the new port: the jobs are where they were, and nothing else begins."""
+    before = await homes(two)
+    two.switch.refused.update(port for port in _ports(two))
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    done = await ended(two)
+    assert (done.state, done.done, len(done.transactions)) == ("stopped", 0, 1)
+    assert "ended rolled_back" in done.result
+    assert await homes(two) == before
+
+
+def _ports(rack: Rack) -> set[str]:
+    """Return the switch's ports to which the free fibers of the aggregators lead."""
+    used = {circuit.b for circuit in rack.switch.circuits} | {c.a for c in rack.switch.circuits}
+    fibers = {f.port for a in rack.site.aggregators for f in a.fibers.values()}
+    return fibers - used
+
+
+async def test_nothing_begins_without_a_store(two: Rack) -> None:
+    plan = await planned(two)
+    two.disk.fault = "full"
+    with pytest.raises(ServiceError) as caught:
+        await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert caught.value.code == "failed"
+    two.disk.release()
+    assert await two.service.queries.rollouts() == []
+    assert not two.service._state.jobs.promised
+    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert (await ended(two, begun.id)).state == "committed"
+
+
+async def test_a_batch_waits_for_a_device_and_then_gives_up(
+    two: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "BEGIN_S", 0.2)
+    monkeypatch.setattr(rollout, "AGAIN_S", 0.02)
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    two.service._state.command_lost = "another controller commands"
+    gate.open.set()
+    done = await ended(two)
+    assert (done.state, done.done) == ("stopped", 1)
+    assert "could not begin within 0.2 s" in done.result
+
+
+async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> None:
+    """The endpoint that makes room later is not given to a job in between."""
+    await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"], rank_order="placed")
+    await rack.state("red", "running")
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    idle = {move.endpoint for move in plan.moves} & {"gpu4", "gpu5"}
+    assert idle  # as0 has one free port, and two of red come
+    gate = Gate(rack)
+    begun = await rack.service.commands.roll_out(
+        RolloutRequest(plan=plan, max_dark=2, max_pauses=2, park=True)
+    )
+    await gate.reached.wait()
+    reserved = rack.service._state.jobs.promised_endpoints()
+    await submit(rack, "two", 2)
+    await asyncio.sleep(0.05)
+    assert reserved and (await rack.service.queries.job("two")).state == "pending"
+    gate.open.set()
+    assert (await ended(rack, begun.id)).state == "committed"
+    await rack.state("two", "running")
+
+
+async def test_a_plan_without_an_order_names_what_would_help(rack: Rack) -> None:
+    await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"], rank_order="placed")
+    await rack.state("red", "running")
+    with pytest.raises(ServiceError) as caught:
+        await planned(rack)
+    assert caught.value.code == "conflict"
+    assert "at most 1 endpoints dark at once: red would take 3" in caught.value.message
+    assert "allow 3 endpoints dark at once" in caught.value.hint
+
+
+async def test_more_pauses_than_the_plan_says_are_refused(two: Rack) -> None:
+    plan = await planned(two)
+    assert plan.batches is not None
+    stated = plan.batches.model_copy(update={"pauses": {"red": 0, "blue": 0}})
+    with pytest.raises(ServiceError) as caught:
+        await two.service.commands.roll_out(
+            RolloutRequest(plan=plan.model_copy(update={"batches": stated}))
+        )
+    assert "would be paused 1 times, the plan says 0" in caught.value.message
+
+
+async def test_the_sites_limit_holds_for_every_plan(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, site(max_dark=1))  # type: ignore[arg-type]
+    await rack.up()
+    try:
+        await two_scattered(rack)
+        plan = await rack.service.commands.make_plan(PlanRequest())
+        assert plan.batches is not None and plan.batches.batches == 2
+        with pytest.raises(ServiceError) as caught:
+            await rack.service.commands.apply(plan, wait_s=0)
+        assert caught.value.hint == "carry it out in batches: lightloom apply --max-dark 1"
+        await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+        assert (await ended(rack)).state == "committed"
+    finally:
+        await rack.down()
+
+
+async def test_triggers_carry_plans_out_in_batches(tmp_path: Path) -> None:
+    triggers = TriggerPolicy(excess_span=1, excess_for_s=0.0, min_interval_s=0.05)
+    rack = Rack(tmp_path, site(max_dark=1))  # type: ignore[arg-type]
+    await rack.up()
+    try:
+        await two_scattered(rack)
+        regrouper = rack.service._regrouper
+        regrouper._policy = replace(regrouper._policy, triggers=triggers)
+        await rack.until(lambda: not rack.service._plans.busy)
+        assert await regrouper.check_triggers() is not None
+        assert (await ended(rack)).state == "committed"
+        told = [e.message for e in await rack.service.queries.events(0, 1000)]
+        assert any("rollout o1 carries out plan" in text for text in told)
+    finally:
+        await rack.down()
+
+
+def test_the_oldest_ended_ones_are_forgotten() -> None:
+    kept = Rollouts()
+    for _ in range(KEPT_ROLLOUTS + 3):
+        ident = kept.next_id()
+        state = "running" if ident == "o1" else "committed"
+        kept.put(
+            RolloutRecord(
+                id=ident,
+                plan_id="p",
+                state=state,  # type: ignore[arg-type]
+                total=1,
+                least=1,
+                max_dark=1,
+                started_at=0.0,
+            )
+        )
+    assert kept.surplus() == ("o2", "o3")
