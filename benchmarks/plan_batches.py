@@ -19,7 +19,7 @@ from scheduler.model import Limits
 from scheduler.regroup.batches import BatchError, cut_into_batches
 from scheduler.regroup.plan import plan_regroup
 
-WAYS = ((1, False), (1, True), (2, False), (2, True), (8, True))
+WAYS = ((1, False), (1, True), (2, True), (8, True), (100, True))
 """Pauses that a job gets at most, and whether idle endpoints may be parked."""
 
 

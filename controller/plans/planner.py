@@ -157,7 +157,14 @@ class Planner:
             extra["circuits"] = CircuitChangesView()
         pause_s = view.predicted_dark_time_s + policy.recovery_s
         found = stakes_of(
-            self._meter, plan, fabric.jobs, fabric.homes, state.jobs, now=now, pause_s=pause_s
+            self._meter,
+            plan,
+            fabric.jobs,
+            fabric.homes,
+            state.jobs,
+            now=now,
+            pause_s=pause_s,
+            pauses={} if batches is None else batches.pauses,
         )
         if found is not None and plan.moves:
             stakes, placements = found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from controller.schema.plans import GainView, WorthView
 from controller.state.records import JobRecord
@@ -21,11 +22,12 @@ def stakes_of(
     *,
     now: float,
     pause_s: float,
+    pauses: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[list[Stake], dict[str, int]] | None:
     """Return each job's gain and loss, and the number of measured placements behind it.
 
-    ``pause_s``: dark time and recovery of a job whose light is cut. None when the site's rates
-    are unknown.
+    ``pause_s``: dark time and recovery of a job whose light is cut; ``pauses`` are the times that
+    this happens, if not once. None when the site's rates are unknown.
     """
     speedups = meter.speedups(jobs, homes, plan.homes_after)
     if speedups is None:
@@ -40,7 +42,8 @@ def stakes_of(
         record = records[job.name]
         ran = 0.0 if record.started_at is None else max(now - record.started_at, 0.0)
         left = remaining_s(ran, record.request.time_limit_s)
-        stakes.append(Stake(job.name, len(job.endpoints), ratio, left, pause_s if cut else 0.0))
+        lost_s = pause_s * pauses.get(job.name, 1) if cut else 0.0
+        stakes.append(Stake(job.name, len(job.endpoints), ratio, left, lost_s))
     return stakes, {name: placements for name, (_, placements) in speedups.items()}
 
 

@@ -56,6 +56,9 @@ REGROUP = {
     "log-commit.after": LOGGED,
 }
 """Points that a regroup of both rings passes, and what becomes of the transaction."""
+ROLLOUT = {"switch.after": 3, "route.before": 2}
+"""Points in the first of two batches, and the transactions that it takes then: the batch that is
+rolled back is begun again, the one that is committed is not."""
 SUBMIT = ("save-job", "flows", "start")
 CANCEL = ("stop",)
 ATTACH = ("stop-for-restart",)
@@ -176,6 +179,19 @@ class Story:
         self.check(point, plan["homes_after"] if moved else self.before)
         self.spread_out()
 
+    def roll_out(self, point: str, begun: int) -> None:
+        """Die in the first batch of two; the next controller goes on with the rollout."""
+        plan = self.mortal.post("/plans", {"max_dark": 1})
+        assert plan["batches"]["batches"] == 2, point
+        self.dies(point, lambda: self.mortal.http.post("/rollouts", json={"plan": plan}))
+        last = self.mortal.get("/rollouts")["items"][-1]["id"]
+        self.mortal.until(lambda: self.mortal.get(f"/rollouts/{last}")["finished_at"])
+        done = self.mortal.get(f"/rollouts/{last}")
+        assert (done["state"], done["done"]) == (COMMITTED, 2), done
+        assert len(done["transactions"]) == begun, done
+        self.check(point, plan["homes_after"])
+        self.spread_out()
+
     def spread_out(self) -> None:
         """Bring every endpoint back to its first home, by a plan written by hand."""
         now = self.homes()
@@ -240,6 +256,9 @@ def test_controller_that_dies_at_any_failpoint_is_followed_by_one_that_converges
     mortal, home = story.mortal, story.before
     for point, outcome in REGROUP.items():
         story.regroup(point, outcome)
+
+    for point, begun in ROLLOUT.items():
+        story.roll_out(point, begun)
 
     for point in sides(*SUBMIT):
         spare = ring.request("spare", [SPARE], "restart")

@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from controller.schema.plans import PlanRequest
+from tests.unit.controller.service.test_service import submit
 from tests.web.world import HeldSwitch, TalkingRack, carry, drag, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -247,3 +248,23 @@ async def test_a_job_with_a_time_limit_and_a_secret(
     assert (job.time_limit_s, job.time_limit_action) == (3600.0, "end")
     await row.click()
     await expect(page.get_by_text("then it is ended")).to_be_visible()
+
+
+async def test_a_plan_in_batches(page: Page, url: str, rack: TalkingRack) -> None:
+    """The limit of dark endpoints is asked for, shown with the pauses, and followed to the end."""
+    for name, ends in (("red", ["gpu0", "gpu1", "gpu2"]), ("blue", ["gpu3", "gpu5", "gpu4"])):
+        await submit(rack, name, 3, endpoints=ends, rank_order="placed")
+        await rack.state(name, "running")
+    await page.goto(f"{url}/#/plan")
+    await page.get_by_label("Dark at once ≤").fill("1")
+    await page.get_by_role("button", name="Make a plan").click()
+    await expect(page.locator(".stat", has_text="Batches")).to_contain_text("2")
+    await page.get_by_role("button", name="Apply …").click()
+    asked = page.get_by_role("dialog")
+    await expect(asked).to_contain_text("in 2 batches")
+    await asked.get_by_role("button", name="Apply", exact=True).click()
+    told = page.locator(".progress", has_text="Rollout o1")
+    await expect(told).to_contain_text("2 of 2 batches done")
+    await expect(told).to_contain_text("every batch has committed")
+    for name in ("red", "blue"):
+        assert (await rack.service.queries.job(name)).span == 1

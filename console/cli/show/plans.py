@@ -89,7 +89,7 @@ def print_rollout(view: Document) -> None:
 
 def _batches(batches: Document) -> str:
     if batches["refused"]:
-        return batches["refused"]
+        return str(batches["refused"])
     proof = "no order has fewer"
     if batches["batches"] > batches["least"]:
         proof = f"at least {batches['least']} are needed"

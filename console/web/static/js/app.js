@@ -1,5 +1,6 @@
 // The frame around the views: navigation, status, keys; and state that views share.
 
+import { get, part } from "./api.js";
 import { closeAll, notice, open } from "./ui/dialog.js";
 import { h, show } from "./ui/dom.js";
 import { Looks } from "./ui/palette.js";
@@ -27,6 +28,9 @@ const PAGES = [
   { id: "usage", label: "Usage", key: "u", view: usage },
   { id: "engine", label: "Engine", key: "r", view: engine, only: (app) => app.data.site.engine && !app.mayNot("engine:read") },
 ];
+const ROLLOUT_MS = 500;
+/** Statuses after which a rollout is no longer asked for. */
+const GONE = new Set([403, 404, 410]);
 const TOPICS = ["lists", "sample", "events", "transaction", "measurement", "connection", "health"];
 const CONNECTION = { live: ["live", "good"], polling: ["polling", "warn"], lost: ["controller away", "bad"], connecting: ["connecting", "quiet"] };
 
@@ -44,6 +48,7 @@ export class App {
   #over;
   #said = new Set();
   #asked = 0;
+  #rollout = 0;
 
   constructor(root, data, who, { leave, expired, another }) {
     this.#root = root;
@@ -55,6 +60,8 @@ export class App {
     /** The plan that the topology shows as an overlay, null without one. */
     this.plan = null;
     this.planFor = null;
+    /** The last plan that this page began to carry out in batches, null without one. */
+    this.rollout = null;
     /** Homes that the user supposes, by job: endpoint to aggregator. */
     this.supposed = new Map();
     /** Id of the last transaction that this page started. */
@@ -86,6 +93,25 @@ export class App {
     // The stream may report its end before the response arrives.
     const known = this.data.transactions.get(view.id);
     if (known?.finished_at) this.#tell("transaction", known);
+  }
+
+  /** Follow a plan that is carried out in batches until it ends. */
+  rolling(view) {
+    clearTimeout(this.#rollout);
+    this.rollout = view;
+    this.#tell("plan");
+    if (!view.finished_at) this.#rollout = setTimeout(() => this.#ask(view), ROLLOUT_MS);
+  }
+
+  async #ask(view) {
+    let seen = view;
+    try {
+      seen = await get(`/rollouts/${part(view.id)}`);
+    } catch (problem) {
+      if (GONE.has(problem.status)) seen = { ...view, state: "unknown", finished_at: view.started_at, result: problem.message };
+    }
+    // Another one may have been started, or the page left, meanwhile.
+    if (this.rollout?.id === view.id) this.rolling(seen);
   }
 
   /** Why the user may not do something (a verb of /whoami), "" when they may. */
@@ -138,6 +164,8 @@ export class App {
   }
 
   destroy() {
+    clearTimeout(this.#rollout);
+    this.rollout = null;
     this.#view?.destroy?.();
     this.#view = null;
     closeAll();

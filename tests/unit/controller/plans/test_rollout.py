@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from controller.base import failpoints
 from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
 from controller.plans import rollout
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
+from controller.service import service
 from controller.state.kept.rollouts import KEPT_ROLLOUTS, RolloutRecord, Rollouts
 from controller.state.transactions import Running
 from controller.transaction.model import Transaction
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import RegroupPolicy, Scheduling, load_site
+from tests.unit.controller.base.test_failpoints import Reaper
 from tests.unit.controller.fakes import PAPER, Rack
+from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import submit
 
 RED, BLUE = ["gpu0", "gpu1", "gpu2"], ["gpu3", "gpu5", "gpu4"]
@@ -172,6 +177,44 @@ async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
     for name in ("red", "blue"):
         job = await two.service.queries.job(name)
         assert (job.span, job.pauses) == (1, 1)
+
+
+async def test_a_death_at_every_failpoint_leaves_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next controller finishes it, and pauses each job once more at most for its own death."""
+    for loop in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
+        monkeypatch.setattr(service, loop, 0.02)
+    at, died = 0, True
+    while died:
+        at += 1
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        rack = Rack(folder)
+        await rack.up()
+        await two_scattered(rack)
+        plan = await planned(rack)
+        with failpoints.hooked(reaper := Reaper(at)):
+            await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+            life = asyncio.create_task(ended(rack))
+            death = asyncio.create_task(reaper.died.wait())
+            await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (life, death):
+                task.cancel()
+            await asyncio.gather(life, death, return_exceptions=True)
+            await crash(rack)
+        died = reaper.died.is_set()
+        await rack.up()
+        point = reaper.passed[-1]
+        assert (await ended(rack)).state == "committed", point
+        for name in ("red", "blue"):
+            await rack.state(name, "running")
+            job = await rack.service.queries.job(name)
+            assert (job.span, job.restarts) == (1, 0), point
+            assert job.pauses <= 2, point
+            assert rack.engine.states(name) == {RankState.RUNNING}, point
+        await rack.down()
+    assert reaper.passed.count("switch.after") == 2
 
 
 async def test_the_end_survives_a_restart(two: Rack) -> None:

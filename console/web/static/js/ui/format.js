@@ -114,7 +114,7 @@ export function spread(homes) {
 }
 
 /** "1 move", "3 moves". */
-export const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+export const plural = (n, word, many = `${word}s`) => `${n} ${n === 1 ? word : many}`;
 
 /** "1.84 times as fast", "as fast as before". */
 export const speedup = (ratio) =>

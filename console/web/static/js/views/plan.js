@@ -6,13 +6,14 @@ import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, show } from "../ui/dom.js";
 import { age, moment, percent, plural, seconds, speedup } from "../ui/format.js";
 import { badge, button, jobLink, problemBox, tile } from "../ui/parts.js";
-import { progress } from "./progress.js";
+import { batches, progress } from "./progress.js";
 
 export function plan(app, params) {
   const { data } = app;
   const trouble = h("div", {});
   const result = h("div", { class: "stack" });
   const run = h("div", {});
+  const rollout = h("div", {});
   let busy = false;
   let offered = false;
 
@@ -22,6 +23,9 @@ export function plan(app, params) {
   const maxMoves = h("input", { type: "number", min: 0, placeholder: "any", name: "max_moves" });
   const limit = h("input", { type: "number", min: 0.1, max: 600, step: "any", value: "10", name: "time_limit_s", required: true });
   const force = h("input", { type: "checkbox", name: "force" });
+  const maxDark = h("input", { type: "number", min: 1, placeholder: "the site's", name: "max_dark", title: "in batches with at most so many endpoints dark at once" });
+  const maxPauses = h("input", { type: "number", min: 1, max: 100, placeholder: "the site's", name: "max_pauses", title: "of a job, by the batches" });
+  const park = h("select", { name: "park" }, h("option", { value: "" }, "as the site"), h("option", { value: "yes" }, "may stay dark"), h("option", { value: "no" }, "light up again"));
   const go = button("Make a plan", () => {}, { kind: "primary", type: "submit", why: app.mayNot("plans:make") });
   const form = h(
     "form",
@@ -30,11 +34,14 @@ export function plan(app, params) {
     field("Then prefer", objective),
     field("Jobs paused ≤", maxJobs),
     field("Moves ≤", maxMoves),
+    field("Dark at once ≤", maxDark),
+    field("Pauses ≤", maxPauses),
+    field("Idle endpoints", park),
     field("Solver seconds", limit),
     h("label", { class: "check", title: "pinned jobs stay pinned" }, force, h("span", {}, "Ignore cool-downs")),
     go,
   );
-  const element = h("section", { class: "view plan" }, h("header", { class: "toolbar" }, h("h1", {}, "Plan")), h("div", { class: "page" }, form, trouble, run, result));
+  const element = h("section", { class: "view plan" }, h("header", { class: "toolbar" }, h("h1", {}, "Plan")), h("div", { class: "page" }, form, trouble, rollout, run, result));
 
   function field(label, input) {
     return h("label", {}, h("span", {}, label), input);
@@ -62,6 +69,9 @@ export function plan(app, params) {
       objective: objective.value,
       max_jobs_paused: number(maxJobs),
       max_moves: number(maxMoves),
+      max_dark: number(maxDark),
+      max_pauses: number(maxPauses),
+      park: park.value === "" ? null : park.value === "yes",
       time_limit_s: Number(limit.value),
       force: force.checked,
     };
@@ -82,15 +92,15 @@ export function plan(app, params) {
     confirm(
       "Apply this plan?",
       [
-        h("p", {}, `${plural(made.moves.length, "endpoint")} will change aggregator: ${plural(made.circuits.break.length, "circuit")} to break, ${made.circuits.make.length} to make.`),
+        h("p", {}, `${plural(made.moves.length, "endpoint")} will change aggregator${made.batches ? ` in ${plural(made.batches.batches, "batch", "batches")}` : `: ${plural(made.circuits.break.length, "circuit")} to break, ${made.circuits.make.length} to make`}.`),
         whose.length ? h("p", {}, "Paused for the dark time: ", whose.map((j) => [jobLink(app.looks, j.name), ` (project ${j.project}) `])) : h("p", {}, "No job is paused."),
         h("p", {}, `Predicted dark time: ${seconds(made.predicted_dark_time_s)}. If light does not arrive, the old circuits are put back.`),
         h("p", { class: "muted" }, `You act as ${app.who.name} (${app.who.roles.join(", ")}); this is recorded.`),
       ],
       "Apply",
       async () => {
-        const started = await post("/transactions", { plan: made });
-        app.started(started);
+        if (made.batches) app.rolling(await post("/rollouts", { plan: made }));
+        else app.started(await post("/transactions", { plan: made }));
         app.setPlan(null);
       },
     );
@@ -100,6 +110,8 @@ export function plan(app, params) {
     const transaction = app.transaction;
     const { id, state, phase, waiting_for: waits, finished_at: end } = transaction ?? {};
     keep(run, [id, state, phase, waits, end], () => (transaction ? progress(app, transaction, () => abort(transaction)) : ""));
+    const rolled = app.rollout;
+    keep(rollout, [rolled?.id, rolled?.state, rolled?.done], () => (rolled ? batches(app, rolled, () => stop(rolled)) : ""));
     const made = app.plan;
     keep(result, [made?.id, made && made.epoch !== data.epoch, Boolean(transaction)], () => outcome(made, transaction));
   }
@@ -119,10 +131,14 @@ export function plan(app, params) {
     return attempt(() => post(`/transactions/${part(transaction.id)}/abort`), "rolling back");
   }
 
+  function stop(view) {
+    return attempt(async () => app.rolling(await post(`/rollouts/${part(view.id)}/abort`)), "no further batch begins");
+  }
+
   function footer(made) {
     const old = made.epoch !== data.epoch ? ", the fabric has changed since: it can be applied if nothing that it depends on has changed" : "";
     const refused = made.budgets.find((b) => b.verdict === "refused");
-    const why = app.mayNot("plans:apply") || (refused ? `job ${refused.job} does not tolerate it` : "");
+    const why = app.mayNot("plans:apply") || made.batches?.refused || (refused ? `job ${refused.job} does not tolerate it` : "");
     return h("footer", { class: "applybar" },
       h("span", { class: "muted" }, why || `Plan ${made.id} at epoch ${made.epoch}${old}`),
       h("a", { class: "button", href: "#/topology" }, "Show on the topology"),
@@ -155,8 +171,15 @@ function stats(made) {
     tile("Moves", String(made.moves.length), `${made.running_moves} of running jobs`),
     tile("Dark time", seconds(made.predicted_dark_time_s), "predicted, the longest switch"),
     tile("Paused", plural(made.paused_gpus, "GPU"), made.jobs_paused.join(", ") || "no job"),
+    made.batches && !made.batches.refused ? tile("Batches", String(made.batches.batches), `at most ${plural(made.batches.largest, "endpoint")} dark at once${often(made.batches)}`) : "",
     tile("Flows", `+${made.flows.add} −${made.flows.delete}`, "on all aggregators"),
     tile("Solver", seconds(made.solver_seconds), made.optimal ? "to the proven optimum" : "up to its time limit"));
+}
+
+/** Which jobs are paused more than once. */
+function often(cut) {
+  const jobs = Object.entries(cut.pauses).filter(([, n]) => n > 1).map(([job, n]) => `${job} ${n} times`);
+  return jobs.length ? `; paused ${jobs.join(", ")}` : "";
 }
 
 function simple(heads, rows) {

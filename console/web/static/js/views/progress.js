@@ -30,6 +30,26 @@ export function progress(app, view, abort) {
   );
 }
 
+/** Return the panel of a plan that is carried out in batches; `abort` lets no further one begin. */
+export function batches(app, view, abort) {
+  const paused = Object.entries(view.pauses).filter(([, n]) => n > 1).map(([job, n]) => `${job} ${n} times`);
+  const facts = [
+    `${view.done} of ${plural(view.batches, "batch", "batches")} done`,
+    `at most ${plural(view.max_dark, "endpoint")} dark at once`,
+    paused.length ? `paused more than once: ${paused.join(", ")}` : "",
+  ].filter(Boolean);
+  return h(
+    "section",
+    { class: "progress", "aria-live": "polite" },
+    h("header", {}, h("h2", {}, `Rollout ${view.id}`), badge(view.state, { committed: "good", stopped: "warn" }[view.state]), h("span", { class: "muted" }, facts.join(" · "))),
+    h("progress", { max: view.batches, value: view.done, "aria-label": "Batches done" }),
+    view.result ? h("p", {}, view.result) : "",
+    view.finished_at
+      ? ""
+      : h("footer", {}, h("span", { class: "muted" }, "the batch under way ends by itself"), button("Stop after this batch", abort, { why: app.mayNot("plans:apply") || (view.state === "stopping" ? "it is stopping" : "") })),
+  );
+}
+
 function phase(name, view) {
   const passed = view.phases.filter((one) => one.name === name);
   const last = passed.at(-1);
