@@ -5,12 +5,14 @@
 Runs ``lightloom demo slurm`` once a seed: the same jobs at the same times in the arms ``blind``,
 ``tree``, ``switches`` and ``lightloom`` (testbed/demo/slurm/mixture.py). Prints one JSON document
 with the figures of every seed, and each arm's makespan and mean completion as ratios to those of
-``lightloom`` (above 1: lightloom is faster).
+``lightloom`` (above 1: lightloom is faster). Seeds whose figures are in ``--out`` already are taken
+from there: a run that was interrupted goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -42,6 +44,15 @@ def ratios(runs: list[Document]) -> Document:
     return shown
 
 
+def measured(folder: Path, plan: Plan) -> Document | None:
+    """Return the figures that an earlier run of this plan left, None without any."""
+    try:
+        kept: Document = json.loads((folder / slurm.RESULT_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return kept if kept["plan"] == dataclasses.asdict(plan) else None
+
+
 def main() -> None:
     """Run all seeds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -51,10 +62,12 @@ def main() -> None:
     options = parser.parse_args()
     runs = []
     for seed in range(1, options.seeds + 1):
+        plan, folder = Plan(jobs=options.jobs, seed=seed), options.out / f"seed-{seed}"
         runs.append(
-            slurm.run(
-                plan=Plan(jobs=options.jobs, seed=seed),
-                out_dir=options.out / f"seed-{seed}",
+            measured(folder, plan)
+            or slurm.run(
+                plan=plan,
+                out_dir=folder,
                 run_dir=RUN_DIR,
                 progress=lambda line: print(line, file=sys.stderr, flush=True),
             )

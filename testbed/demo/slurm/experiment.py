@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from testbed.demo.slurm.mixture import Plan, parse_arms
 from testbed.demo.stage import make_folder
 from testbed.mortal import taken_over
 from testbed.rack import preflight, record
+from testbed.rack.slurm import programs
 from testbed.rack.slurm.config import UnderSlurm
 
 TRIGGERS = """
@@ -28,6 +30,7 @@ regroup:
 """
 """Added to the site file: when running jobs are regrouped, and for which waiting jobs."""
 SITE_FILE = "demo-slurm-site.yaml"
+RESULT_FILE, RAW_FILE = "demo-slurm.json", "demo-slurm-raw.json"
 
 Progress = Callable[[str], None]
 
@@ -76,7 +79,11 @@ def run(
         emulated = controller.get("/health")["emulated"]
         under_slurm = load_site(record.site_copy(run_dir))
         work = Arms(under_slurm, run_dir, controller, mortal, plan, progress)
-        done = [work.run(arm) for arm in chosen]
+        try:
+            done = [work.run(arm) for arm in chosen]
+        except DemoError as error:
+            kept = _keep_outputs(run_dir, out_dir)
+            raise DemoError(error.code, error.message, object=error.object, hint=kept) from error
     files = plots.draw(done, out_dir)
     result = report.document(site.name, plan, done, plots=files, emulated=emulated)
     raw = {
@@ -86,10 +93,19 @@ def run(
         }
         for one in done
     }
-    for name, data in (("demo-slurm.json", result), ("demo-slurm-raw.json", raw)):
+    for name, data in ((RESULT_FILE, result), (RAW_FILE, raw)):
         (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     report.check(result)
     return result
+
+
+def _keep_outputs(run_dir: Path, out_dir: Path) -> str:
+    """Copy what the jobs printed out of the rack, which is taken down; say where it is."""
+    folder = out_dir / "outputs"
+    folder.mkdir(exist_ok=True)
+    for path in (programs.folder_of(run_dir) / "tmp").glob("*.out"):
+        shutil.copy(path, folder)
+    return f"what the jobs printed is in {folder}"
 
 
 @contextmanager

@@ -61,7 +61,6 @@ def trained(work: Work, text: str) -> TrainerLog:
             "failed",
             f"{len(log.ends)} of its {work.ranks} ranks have trained to the end",
             object=f"job/{work.name}",
-            hint="see its output in the rack's folder slurm/tmp",
         )
     return log
 
