@@ -12,7 +12,7 @@ import structlog
 
 from controller.base.errors import ServiceError
 from controller.plans.planner import Planner
-from controller.plans.rollout import Rollouts
+from controller.plans.rollout import RolloutDesk
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest
 from controller.state.state import State
 from controller.telemetry.steps import StepMeter
@@ -37,7 +37,7 @@ class Regrouper:
         state: State,
         plans: Planner,
         meter: StepMeter,
-        rollouts: Rollouts,
+        rollouts: RolloutDesk,
         blocked: Callable[[], Blocked | None] = lambda: None,
     ) -> None:
         """``blocked`` returns the job in another engine's queue that a regroup would help."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import Literal
+
+import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
@@ -27,6 +28,8 @@ from controller.state.writes import DropRollouts, PutRollouts
 from controller.transaction.model import Cause, Outcome
 from scheduler.regroup.batches import Batches
 
+log = structlog.get_logger(__name__)
+
 BEGIN_S = 60.0
 """For how long a batch waits to begin while devices do not answer, or a job of it is starting."""
 AGAIN_S = 0.5
@@ -36,15 +39,7 @@ ATTEMPTS = 3
 Place = Literal["before", "after", "between"]
 
 
-@dataclass(slots=True)
-class _Active:
-    """A rollout under way in this process."""
-
-    changed: asyncio.Event
-    """Set when an operator asks to stop."""
-
-
-class Rollouts:
+class RolloutDesk:
     """Begins rollouts, carries them out, and shows them. Raises ServiceError, nothing else."""
 
     def __init__(self, state: State, planner: Planner, mover: Mover, tasks: Tasks) -> None:
@@ -52,7 +47,8 @@ class Rollouts:
         self._planner = planner
         self._mover = mover
         self._tasks = tasks
-        self._active: dict[str, _Active] = {}
+        self._asked: dict[str, asyncio.Event] = {}
+        """Per rollout under way: set when an operator asks to stop it."""
 
     @property
     def busy(self) -> bool:
@@ -145,8 +141,8 @@ class Rollouts:
         state = self._state
         asked = state.rollouts.change(ident, abort=True)
         await state.record(PutRollouts((asked,)))
-        if (active := self._active.get(ident)) is not None:
-            active.changed.set()
+        if ident in self._asked:
+            self._asked[ident].set()
         return self.rollout(ident)
 
     def rollout(self, ident: str) -> RolloutView:
@@ -208,12 +204,20 @@ class Rollouts:
         self._state.jobs.wake.set()
 
     def _start(self, ident: str, recovered: asyncio.Event | None = None) -> None:
-        self._active[ident] = _Active(asyncio.Event())
-        self._tasks.spawn(self._carry_out(ident, recovered), f"rollout {ident}")
+        self._asked[ident] = asyncio.Event()
+        self._tasks.spawn(self._to_its_end(ident, recovered), f"rollout {ident}")
 
-    async def _carry_out(self, ident: str, recovered: asyncio.Event | None) -> None:
+    async def _to_its_end(self, ident: str, recovered: asyncio.Event | None) -> None:
+        """Carry a rollout out; one that fails in an unexpected way is over, and blocks no other."""
         if recovered is not None:
             await recovered.wait()
+        try:
+            await self._carry_out(ident)
+        except Exception as error:
+            log.exception("rollout_broke", rollout=ident)
+            await self._over(self._state.rollouts[ident], "stopped", f"internal error: {error}")
+
+    async def _carry_out(self, ident: str) -> None:
         state = self._state
         while (record := state.rollouts[ident]).done < record.total:
             if record.abort:
@@ -305,10 +309,9 @@ class Rollouts:
                 return running
             if asyncio.get_running_loop().time() > deadline:
                 return f"its next batch could not begin within {BEGIN_S:g} s: {why}"
-            changed = self._active[ident].changed
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S):
-                    await changed.wait()
+                    await self._asked[ident].wait()
             if state.rollouts[ident].abort:
                 return ""
             if problem := self._obstacle(record, batch, self._place(batch)):
@@ -332,7 +335,7 @@ class Rollouts:
             finished_at=state.clock(),
             result=why if ended == "committed" else f"{why}; {done}",
         )
-        self._active.pop(record.id, None)
+        self._asked.pop(record.id, None)
         self._free(record)
         severity, reason = ("info", "RolloutCommitted")
         if ended == "stopped":

@@ -16,7 +16,7 @@ from controller.jobs.submission import Submission
 from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
-from controller.plans.rollout import Rollouts
+from controller.plans.rollout import RolloutDesk
 from controller.ranks import execs
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
@@ -71,7 +71,7 @@ class Commands:
         images: ImageKeeper,
         preparations: Preparations,
         plans: Planner,
-        rollouts: Rollouts,
+        rollouts: RolloutDesk,
         allocation: AllocationFiles,
         drift: DriftWatch,
         quarantine: QuarantineKeeper,

@@ -16,7 +16,7 @@ from controller.measurements.keeper import MeasurementKeeper
 from controller.people.authz import Owned
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
-from controller.plans.rollout import Rollouts
+from controller.plans.rollout import RolloutDesk
 from controller.ranks.calls import placed
 from controller.ranks.secrets import SecretFolder
 from controller.reconcile.quarantine import QuarantineKeeper
@@ -92,7 +92,7 @@ class Queries:
         optics: Optics,
         usage: UsageViews,
         plans: Planner,
-        rollouts: Rollouts,
+        rollouts: RolloutDesk,
         allocation: AllocationFiles,
         quarantine: QuarantineKeeper,
         volumes: VolumeViews,

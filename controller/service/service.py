@@ -51,7 +51,7 @@ from controller.people.projects import SharedProjects
 from controller.plans.allocation import AllocationFiles
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
-from controller.plans.rollout import Rollouts
+from controller.plans.rollout import RolloutDesk
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
@@ -321,7 +321,7 @@ class Service:
             meter=self._meter,
             applied=self._advice.planned,
         )
-        self._rollouts = Rollouts(self._state, self._plans, mover, self._tasks)
+        self._rollouts = RolloutDesk(self._state, self._plans, mover, self._tasks)
         recoveries = RecoveryViews(self._state)
         checkpoints = CheckpointDesk(
             self._state,

@@ -273,6 +273,22 @@ def _ports(rack: Rack) -> set[str]:
     return fibers - used
 
 
+async def test_one_that_breaks_blocks_no_other(two: Rack) -> None:
+    plan, mover = await planned(two), two.service._rollouts._mover
+
+    async def broken(running: Running) -> Transaction:
+        mover.call_off(running, "broken")
+        raise RuntimeError("broken")
+
+    whole, mover.carry_out = mover.carry_out, broken  # type: ignore[method-assign]
+    await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    done = await ended(two)
+    assert (done.state, done.result[:22]) == ("stopped", "internal error: broken")
+    mover.carry_out = whole  # type: ignore[method-assign]
+    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert (await ended(two, begun.id)).state == "committed"
+
+
 async def test_nothing_begins_without_a_store(two: Rack) -> None:
     plan = await planned(two)
     two.disk.fault = "full"
