@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from scheduler.model import Fabric, Move, Request, Site
 from scheduler.occupancy import capacities
-from scheduler.placement.index import FabricIndex
+from scheduler.placement.index import DARK, FabricIndex
 from scheduler.placement.pool import Pool
 from scheduler.placement.selection import least_span
 from scheduler.sim.slowdown import Slowdown
@@ -59,6 +59,8 @@ class Live:
     pauses: int = 0
     left_alone_until: float = 0.0
     retry_at: float = 0.0
+    in_vain: tuple[int, float] | None = None
+    """State of the cluster in which it was last tried to consolidate the job in vain."""
 
 
 @dataclass(slots=True)
@@ -75,25 +77,38 @@ class Cluster:
     scattered: dict[str, None] = field(default_factory=dict)
     """Running jobs that a regroup could bring closer together, in the order in which they became
     scattered."""
+    changes: int = 0
+    """Starts, ends and regroups so far."""
 
     def just_started(self, name: str) -> bool:
         """Return whether the job starts at this moment, so that moving it costs nothing."""
         live = self.live[name]
         return live.started == self.now and live.pauses == 0
 
-    def excess_of(self, endpoints: Sequence[str]) -> int:
-        """Return the aggregators that endpoints have beyond what so many need on an empty site.
+    def excess_at(self, places: Mapping[int, int]) -> int:
+        """Return the aggregators beyond those that so many endpoints need on an empty site.
 
         Endpoints of too few optical switches cannot be brought together under one aggregator:
-        their job is slow all the same.
+        their job is slow all the same. Each dark endpoint counts as a place of its own.
         """
-        index = self.index
-        span = index.span_of([index.number[name] for name in endpoints])
-        return max(span - least_span(index, self.pool, len(endpoints)), 0)
+        span = len(places)
+        if span == 1 and DARK not in places:
+            return 0
+        dark = places.get(DARK, 0)
+        span += dark - (dark > 0)
+        return max(span - least_span(self.index, self.pool, sum(places.values())), 0)
 
     def movable(self, name: str) -> bool:
         """Return whether the job may be moved now."""
         return self.just_started(name) or self.live[name].left_alone_until <= self.now
+
+    def state(self) -> tuple[int, float]:
+        """Return what is equal at two times only if jobs, homes and movable jobs are the same.
+
+        It is the number of changes, and the end of the next cool-down.
+        """
+        cooling = (live.left_alone_until for live in self.live.values())
+        return self.changes, min((end for end in cooling if end > self.now), default=inf)
 
     def gain_s(self, live: Live) -> float:
         """Return the GPU-seconds that consolidating the job now would save."""
@@ -101,10 +116,14 @@ class Cluster:
         left = max(live.left - passed / live.slowdown, 0.0)
         return live.job.gpus * left * max(live.slowdown - 1.0, self.settings.least_gain)
 
-    def places(self, endpoints: tuple[str, ...]) -> Counter[int]:
+    def places(self, endpoints: Iterable[str]) -> dict[int, int]:
         """Count endpoints per aggregator number."""
-        index = self.index
-        return Counter(index.home[index.number[name]] for name in endpoints)
+        number, home = self.index.number, self.index.home
+        counts: dict[int, int] = {}
+        for name in endpoints:
+            a = home[number[name]]
+            counts[a] = counts.get(a, 0) + 1
+        return counts
 
 
 @dataclass(slots=True, frozen=True)

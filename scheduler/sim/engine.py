@@ -182,6 +182,7 @@ class _Run:
         if decision.restarts:
             self._restart(decision)
         cluster.index.start(Job(job.name, decision.endpoints), decision.moves)
+        cluster.changes += 1
         live = Live(
             job=job,
             endpoints=decision.endpoints,
@@ -205,6 +206,7 @@ class _Run:
         self._book(live)
         del cluster.live[name]
         cluster.index.finish(name)
+        cluster.changes += 1
         job = live.job
         self.totals.job_seconds += cluster.now - live.started
         self.totals.pauses += live.pauses
@@ -247,13 +249,14 @@ class _Run:
         cluster, job = self.cluster, live.job
         self._book(live)
         self._excess -= live.excess
-        live.excess = cluster.excess_of(live.endpoints)
+        places = cluster.places(live.endpoints)
+        live.excess = cluster.excess_at(places)
         self._excess += live.excess
         if cluster.index.excess(job.name) > 0:
             cluster.scattered[job.name] = None
         else:
             cluster.scattered.pop(job.name, None)
-        changed = cluster.slowdown.moved(job, cluster.places(live.endpoints), live.excess)
+        changed = cluster.slowdown.moved(job, places, live.excess)
         self._apply_slowdowns(changed)
 
     def _apply_slowdowns(self, changed: Mapping[str, float]) -> None:
@@ -274,6 +277,7 @@ class _Run:
                 touched[owner] = touched.get(owner, 0) + 1
         starting = {name for name in touched if cluster.just_started(name)}
         index.rehome(regroup.moves)
+        cluster.changes += 1
         running = {name: n for name, n in touched.items() if name not in starting}
         self.totals.regroups += bool(running)
         self.totals.running_moves += sum(running.values())

@@ -92,8 +92,10 @@ class LightRegroup(BestFit):
             name = live.job.name
             if name not in cluster.scattered:
                 continue
-            found = self._find(cluster, live)
+            state = cluster.state()
+            found = None if live.in_vain == state else self._find(cluster, live)
             if found is None:
+                live.in_vain = state  # in this state it would fail again
                 # The delay grows with the time it has run scattered.
                 waited = cluster.now - live.started
                 live.retry_at = cluster.now + max(cluster.settings.retry_s, waited / 8)

@@ -60,7 +60,6 @@ def abort(
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     kind, _, name = ident.rpartition("/")
-    name = name.lower()
     rollout = kind == "rollout" or (not kind and name.startswith("o"))
     with connect(ctx) as client:
         path = "/rollouts" if rollout else "/transactions"

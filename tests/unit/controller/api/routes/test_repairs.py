@@ -68,6 +68,10 @@ class FakeClient:
         self.asked.append((path, None))
         return {"items": [{"object": "as0/4", "reason": "no light", "since": 1.0}], "epoch": 3}
 
+    @staticmethod
+    def part(name: str) -> str:
+        return name
+
     def post(self, path: str, body: object = None, **_: object) -> dict[str, Any]:
         self.asked.append((path, body))
         return {

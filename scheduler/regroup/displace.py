@@ -1,0 +1,275 @@
+"""Finds new homes for the parts of jobs that make room for one job: ejection chains.
+
+A part moves as a whole to one aggregator. Where it fits nowhere, it ejects smaller parts from
+the aggregator where that pauses the fewest endpoints; these look for homes in the same way,
+the largest first. Sizes fall along a chain, so every chain ends. The ports that a target has
+left over are open to all parts: with several optical switches most chains end there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from scheduler.placement.pool import Ints
+from scheduler.regroup.surroundings import Part, Surroundings
+
+Relocation = tuple[Part, int]
+"""A part, and the aggregator it goes to."""
+
+_RETRIES = 2
+"""Retries after a part found no home: it stays then, and another one leaves."""
+
+_NONE: frozenset[str] = frozenset()
+_NOWHERE: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True, frozen=True)
+class Displaced:
+    """Relocations that make room on the targets."""
+
+    relocations: tuple[Relocation, ...]
+    others: dict[str, int]
+    """Displaced jobs and their sizes."""
+
+    @property
+    def paused(self) -> int:
+        """Endpoints of the displaced jobs."""
+        return sum(self.others.values())
+
+
+class Displacement:
+    """Makes room for one job under one set of aggregators after the other."""
+
+    def __init__(self, around: Surroundings) -> None:
+        """Start with the job's own ports free."""
+        self.around = around
+        index = around.index
+        self.own: Ints = np.array(around.own, np.int64)
+        self.free: Ints = index.ports - index.held + self.own
+        """Ports per aggregator without the job."""
+        self._covers: dict[tuple[object, ...], tuple[Part, ...] | None] = {}
+        self._parts: tuple[Ints, Ints, Ints] | None = None
+        """Members, homes and vectors of all parts; filled when needed."""
+        self._smaller: dict[int, Ints] = {}
+        self._homes: dict[tuple[int, ...], list[int]] = {}
+
+    def make_room(self, targets: Sequence[int], limit: int | None = None) -> Displaced | None:
+        """Return relocations after which the job fits under the targets, None if none is found.
+
+        They pause fewer than ``limit`` endpoints.
+        """
+        kept: list[Part] = []
+        while len(kept) <= _RETRIES:
+            found = _Try(self, targets).run(kept, limit)
+            if not isinstance(found, Part):
+                return found
+            kept.append(found)
+        return None
+
+    def smaller(self, count: int) -> Ints:
+        """Return the ports per aggregator of the parts of fewer than ``count`` members."""
+        if self._parts is None:
+            parts = [p for a in range(len(self.free)) for p in self.around.parts(a)]
+            counts = np.array([len(p.members) for p in parts], np.int64)
+            homes = np.array([p.home for p in parts], np.int64)
+            vectors = np.array([p.vector for p in parts], np.int64).reshape(len(parts), -1)
+            self._parts = counts, homes, vectors
+        found = self._smaller.get(count)
+        if found is None:
+            counts, homes, vectors = self._parts
+            found = self._smaller[count] = np.zeros_like(self.free)
+            small = counts < count
+            np.add.at(found, homes[small], vectors[small])
+        return found
+
+    def may_leave(self, part: Part, targets: Sequence[int]) -> bool:
+        """Return whether another aggregator holds a part of a target once smaller parts leave.
+
+        True until the first chain has counted them: most jobs fit without.
+        """
+        if self._parts is None or len(part.members) == 1 or len(targets) > 1:
+            return True
+        key = tuple(part.vector)
+        homes = self._homes.get(key)
+        if homes is None:
+            most = self.free + self.smaller(len(part.members))
+            homes = self._homes[key] = np.flatnonzero((most >= key).all(axis=1)).tolist()
+        return len(homes) > (part.home in homes)
+
+    def cheapest(
+        self, aggregator: int, need: Sequence[int], below: int, barred: frozenset[str]
+    ) -> tuple[Part, ...] | None:
+        """Return parts of fewer than ``below`` members that free the needed ports."""
+        key = aggregator, below, barred, *need
+        if key not in self._covers:
+            parts = self.around.parts(aggregator)
+            small = [p for p in parts if len(p.members) < below and p.name not in barred]
+            self._covers[key] = cover(small, need)
+        return self._covers[key]
+
+
+@dataclass(slots=True)
+class _Try:
+    """One try: the ports as they are after the relocations so far."""
+
+    search: Displacement
+    targets: Sequence[int]
+    room: Ints = field(init=False)
+    """Ports that are free for parts."""
+    beside: Ints = field(init=False)
+    """Ports of the targets that the members of the job there do not hold."""
+    surplus: Ints = field(init=False)
+    """Ports of all targets together that the job does not need."""
+    pending: list[Part] = field(default_factory=list)
+    """Parts without a home, the largest last."""
+    others: dict[str, int] = field(default_factory=dict)
+    """Displaced jobs and their sizes."""
+    barred: dict[int, frozenset[str]] = field(default_factory=dict)
+    """Per aggregator jobs whose parts there left already, or may not leave any more."""
+    apart: dict[str, set[int]] = field(default_factory=dict)
+    """New homes of parts of jobs that must be spread: no other part of the job may go there."""
+
+    def run(self, kept: Iterable[Part], limit: int | None) -> Displaced | Part | None:
+        """Return the relocations, the part that finds no home, or None beyond the limit.
+
+        The ``kept`` parts stay where they are.
+        """
+        search, targets = self.search, list(self.targets)
+        for part in kept:
+            self._bar(part.home, part.name)
+        parts = [
+            part
+            for a in targets
+            for part in search.around.parts(a)
+            if part.name not in self.barred.get(a, _NONE) and search.may_leave(part, targets)
+        ]
+        leaving = cover(parts, search.around.missing(targets))
+        if leaving is None:
+            return None
+        self.room = search.free.copy()
+        self.surplus = search.free[targets].sum(axis=0) - search.around.total
+        self.beside = search.free[targets] - search.own[targets]
+        self._eject(leaving)
+        made: list[Relocation] = []
+        while self.pending:
+            if limit is not None and sum(self.others.values()) >= limit:
+                return None
+            part = self.pending.pop()
+            new_home = self._new_home(part)
+            if new_home is None:
+                return part
+            self._change(new_home, part, -1)
+            if part.most is not None:
+                self.apart.setdefault(part.name, set()).add(new_home)
+            made.append((part, new_home))
+        return Displaced(tuple(made), self.others)
+
+    def _change(self, aggregator: int, part: Part, sign: int) -> None:
+        """Free the ports of a part (1), or take them (-1)."""
+        vector = np.array(part.vector, np.int64) * sign
+        if aggregator in self.targets:
+            self.beside[self.targets.index(aggregator)] += vector
+            self.surplus += vector
+            self.room[list(self.targets)] = np.minimum(self.beside, self.surplus)
+        else:
+            self.room[aggregator] += vector
+
+    def _eject(self, parts: Iterable[Part]) -> None:
+        """Take parts from their homes."""
+        for part in parts:
+            self.pending.append(part)
+            self.others[part.name] = part.size
+            self._change(part.home, part, 1)
+            self._bar(part.home, part.name)
+        self.pending.sort(key=lambda p: (len(p.members), max(p.vector)))
+
+    def _bar(self, aggregator: int, name: str) -> None:
+        self.barred[aggregator] = self.barred.get(aggregator, _NONE) | {name}
+
+    def _new_home(self, part: Part) -> int | None:
+        """Return the tightest aggregator that holds the part, one with its job's members first.
+
+        If none does, it ejects smaller parts from the aggregator where that pauses fewest.
+        """
+        need = np.maximum(part.vector - self.room, 0)
+        lacking = need.sum(axis=1)
+        lacking[part.home] = part.size + 1
+        fits = [a for a in np.flatnonzero(lacking == 0).tolist() if self._may_go(part, a)]
+        if fits:
+            width = self.room[fits].sum(axis=1).tolist()
+            return min(
+                zip(fits, width, strict=True), key=lambda f: (f[0] not in part.elsewhere, f[1])
+            )[0]
+        if len(part.members) == 1:
+            return None
+        return self._home_by_ejection(part, need, lacking)
+
+    def _may_go(self, part: Part, aggregator: int) -> bool:
+        """Return whether a part's spread allows it there, beside the other parts that moved."""
+        return part.may_go(aggregator) and aggregator not in self.apart.get(part.name, _NOWHERE)
+
+    def _home_by_ejection(self, part: Part, need: Ints, lacking: Ints) -> int | None:
+        """Eject smaller parts from an aggregator, by the ports it lacks."""
+        there = self.search.smaller(len(part.members))
+        open_ = np.flatnonzero((need <= there).all(axis=1))
+        best: tuple[int, tuple[Part, ...]] | None = None
+        for a in open_[np.argsort(lacking[open_], kind="stable")].tolist():
+            if best is not None and lacking[a] >= best[0]:
+                break
+            if a in self.targets or a == part.home or not self._may_go(part, a):
+                continue
+            barred = self.barred.get(a, _NONE)
+            if a in part.elsewhere:
+                barred |= {part.name}
+            ejected = self.search.cheapest(a, need[a].tolist(), len(part.members), barred)
+            if ejected is not None:
+                cost = sum(p.size for p in ejected)
+                if best is None or cost < best[0]:
+                    best = cost, ejected
+        if best is None:
+            return None
+        self._eject(best[1])
+        return best[1][0].home
+
+
+def cover(parts: Iterable[Part], need: Sequence[int]) -> tuple[Part, ...] | None:
+    """Select parts that hold at least the needed ports, greedily by size per useful port.
+
+    None if all parts together do not.
+    """
+    left = {k: n for k, n in enumerate(need) if n > 0}
+    open_ = list(parts)
+    for k, n in left.items():
+        if sum(part.vector[k] for part in open_) < n:
+            return None
+    chosen: list[Part] = []
+    while lacking := [(k, n) for k, n in left.items() if n > 0]:
+        part = _most_useful(open_, lacking)
+        open_.remove(part)
+        chosen.append(part)
+        for k in left:
+            left[k] -= part.vector[k]
+    for part in sorted(chosen, key=lambda p: -p.size):
+        if all(part.vector[k] <= -n for k, n in left.items()):
+            chosen.remove(part)
+            for k in left:
+                left[k] += part.vector[k]
+    return tuple(chosen)
+
+
+def _most_useful(parts: Sequence[Part], lacking: Sequence[tuple[int, int]]) -> Part:
+    """Return the part that pauses fewest endpoints per port that is lacking on a switch."""
+    best, best_key = parts[0], (inf, 0, 0)
+    for part in parts:
+        useful, vector = 0, part.vector
+        for k, n in lacking:
+            useful += n if n < vector[k] else vector[k]
+        if useful:
+            key = part.size / useful, len(part.members), part.members[0]
+            if key < best_key:
+                best, best_key = part, key
+    return best
