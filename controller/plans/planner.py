@@ -59,8 +59,9 @@ from controller.views.transactions import running_view, transaction_view
 from scheduler.metrics import SpanBound, span
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Move, Placement, Plan, Site
 from scheduler.occupancy import FabricError, all_homes, moves_between
-from scheduler.placement.place import place
+from scheduler.placement.index import FabricIndex
 from scheduler.policy.worth import USUAL_RUN_S
+from scheduler.queue.round import fit
 from scheduler.regroup import make_room
 from scheduler.regroup import plan as regroup
 from scheduler.regroup.batches import BatchError, Batches
@@ -129,6 +130,9 @@ class Planner:
         if request.homes is not None and request.job is not None:
             text = "give a job or homes, not both"
             raise ServiceError("invalid", text, object="plan", hint="homes are of idle endpoints")
+        if request.homes is not None and request.max_dark is not None:
+            text = "homes are given to idle endpoints, which are not moved in batches"
+            raise ServiceError("invalid", text, object="plan", hint="leave out max_dark")
         waiting = self._check_job(request.job)
         policy, now = state.site.scheduling.regroup, state.clock()
         alone = left_alone(state.jobs.values(), policy.budget, now, force=request.force)
@@ -302,7 +306,7 @@ class Planner:
             raise self._stale(plan, f"job {name} is no longer waiting")
         fabric = without(state.fabric_of(job), state.jobs.promised_endpoints())
         after = replace(fabric, homes=dict(fabric.homes) | dict(moves))
-        found = place(after, scheduler_request(job))
+        found = fit(FabricIndex(after), scheduler_request(job))  # as the queue will start it
         if not isinstance(found, Placement):
             raise self._stale(plan, f"job {name} would no longer fit, it {found.reason}")
         return frozenset(found.endpoints)

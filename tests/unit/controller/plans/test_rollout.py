@@ -338,6 +338,36 @@ async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> N
     await rack.state("two", "running")
 
 
+async def test_room_for_a_waiting_job_is_kept_until_the_end(rack: Rack) -> None:
+    """The endpoints that a rollout frees go to the job it was made for, not to a later one."""
+    await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
+    await rack.state("red", "running")
+    await submit(rack, "blue", 4, locality="strict")
+
+    async def planned_for() -> bool:
+        return (await rack.service.queries.job("blue")).reason != ""
+
+    await rack.until(planned_for)
+    plan = await planned(rack, job="blue", max_dark=2)
+    assert plan.makes_room_for == "blue"
+    gate = Gate(rack)
+    begun = await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+    assert begun.makes_room_for == "blue"
+    await gate.reached.wait()
+    assert len(rack.service._state.jobs.promised["blue"]) == 4
+    gate.open.set()
+    assert (await ended(rack)).state == "committed"
+    await rack.state("blue", "running")
+    assert (await rack.service.queries.job("blue")).span == 1
+    assert not rack.service._state.jobs.promised
+
+
+async def test_idle_endpoints_alone_are_not_moved_in_batches(two: Rack) -> None:
+    with pytest.raises(ServiceError) as caught:
+        await planned(two, homes={"gpu0": "as0"})
+    assert (caught.value.code, caught.value.hint) == ("invalid", "leave out max_dark")
+
+
 async def test_a_plan_without_an_order_names_what_would_help(rack: Rack) -> None:
     await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"], rank_order="placed")
     await rack.state("red", "running")
