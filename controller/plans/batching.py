@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from controller.base.errors import ServiceError
-from controller.schema.plans import BatchesView, PlanRequest, PlanView, RolloutRequest
+from controller.schema.plans import BatchesView, BatchRequest, PlanView
 from scheduler.model import Fabric, Move
 from scheduler.regroup.batches import BatchError, Batches, cut_into_batches
 from sitefile import RegroupPolicy
@@ -22,7 +22,7 @@ class BatchLimits:
 
 
 def limits_of(
-    asked: PlanRequest | RolloutRequest, policy: RegroupPolicy, stated: BatchesView | None = None
+    asked: BatchRequest, policy: RegroupPolicy, stated: BatchesView | None = None
 ) -> BatchLimits | None:
     """Return what is asked, else what the plan states, else the site's limits; None for none."""
     base: BatchesView | RegroupPolicy = policy if stated is None else stated
@@ -43,18 +43,12 @@ def moves_of(plan: PlanView) -> tuple[Move, ...]:
 
 def cut(fabric: Fabric, moves: Sequence[Move], limits: BatchLimits) -> Batches:
     """Cut moves into batches. BatchError when there is no order."""
-    return cut_into_batches(
-        fabric, moves, limits.max_dark, max_pauses=limits.max_pauses, park=limits.park
-    )
+    return cut_into_batches(fabric, moves, **asdict(limits))
 
 
 def batches_view(limits: BatchLimits, found: Batches | BatchError) -> BatchesView:
     """Return the document of the batches, or of why there are none."""
-    stated = {
-        "max_dark": limits.max_dark,
-        "max_pauses": limits.max_pauses,
-        "park": limits.park,
-    }
+    stated = asdict(limits)
     if isinstance(found, BatchError):
         why = f"{found}; {HINT.format(needed=found.needed)}"
         return BatchesView(**stated, batches=0, least=0, largest=0, pauses={}, refused=why)

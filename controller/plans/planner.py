@@ -226,9 +226,7 @@ class Planner:
         if len(plan.moves) <= limits.max_dark and not asked:
             return plan, None
         try:
-            found = await self._line.compute(
-                lambda _: cut(fabric, plan.moves, limits), PLAN_GRACE_S
-            )
+            found = await self.cut(fabric, plan.moves, limits)
         except BatchError as error:
             if asked:
                 raise no_order(error, "plan") from None
@@ -237,14 +235,9 @@ class Planner:
         moves = moves_between(fabric.site, all_homes(fabric), homes)
         return replace(plan, moves=moves, homes_after=homes), batches_view(limits, found)
 
-    async def cut(
-        self, fabric: Fabric, moves: Sequence[Move], limits: BatchLimits, what: str
-    ) -> Batches:
-        """Cut moves into batches. ServiceError ``conflict`` without an order."""
-        try:
-            return await self._line.compute(lambda _: cut(fabric, moves, limits), PLAN_GRACE_S)
-        except BatchError as error:
-            raise no_order(error, what) from None
+    async def cut(self, fabric: Fabric, moves: Sequence[Move], limits: BatchLimits) -> Batches:
+        """Cut moves into batches, in the planner's thread. BatchError without an order."""
+        return await self._line.compute(lambda _: cut(fabric, moves, limits), PLAN_GRACE_S)
 
     def _check_job(self, name: str | None) -> JobRecord | None:
         """Return the pending job that a plan is for; None when it is for running jobs."""

@@ -17,16 +17,16 @@ import structlog
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
-from controller.plans.batching import limits_of, moves_of
+from controller.plans.batching import limits_of, moves_of, no_order
 from controller.plans.planner import Planner
 from controller.schema.plans import PlanView, RolloutRequest, RolloutView
 from controller.state.kept.rollouts import RolloutRecord, RolloutState
-from controller.state.records import MoveRecord
+from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
 from controller.state.transactions import Running
 from controller.state.writes import DropRollouts, PutRollouts
 from controller.transaction.model import Cause, Outcome
-from scheduler.regroup.batches import Batches
+from scheduler.regroup.batches import BatchError, Batches
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +39,10 @@ ATTEMPTS = 3
 Place = Literal["before", "after", "between"]
 
 
+class _StoppedError(Exception):
+    """No further batch begins; the text says why."""
+
+
 class RolloutDesk:
     """Begins rollouts, carries them out, and shows them. Raises ServiceError, nothing else."""
 
@@ -48,7 +52,7 @@ class RolloutDesk:
         self._mover = mover
         self._tasks = tasks
         self._asked: dict[str, asyncio.Event] = {}
-        """Per rollout under way: set when an operator asks to stop it."""
+        """Per rollout under way: set once it is durable that an operator wants it to stop."""
 
     @property
     def busy(self) -> bool:
@@ -69,7 +73,10 @@ class RolloutDesk:
                 object=what,
                 hint="give --max-dark N, or set regroup.max_dark in the site file",
             )
-        found = await planner.cut(state.fabric(), moves_of(plan), limits, what)
+        try:
+            found = await planner.cut(state.fabric(), moves_of(plan), limits)
+        except BatchError as error:
+            raise no_order(error, what) from None
         if not found.pauses:
             hint = "it moves idle endpoints only: apply it without --max-dark"
             raise ServiceError("invalid", "the plan moves no job", object=what, hint=hint)
@@ -140,7 +147,11 @@ class RolloutDesk:
             )
         state = self._state
         asked = state.rollouts.change(ident, abort=True)
-        await state.record(PutRollouts((asked,)))
+        try:
+            await state.commit(PutRollouts((asked,)))
+        except ServiceError:
+            state.rollouts.change(ident, abort=False)
+            raise
         if ident in self._asked:
             self._asked[ident].set()
         return self.rollout(ident)
@@ -171,7 +182,7 @@ class RolloutDesk:
                 "conflict",
                 f"rollout {other.id} is under way: batch {other.done + 1} of {other.total}",
                 object=f"rollout/{other.id}",
-                hint=f"wait for its end, or stop it: lightloom abort rollout {other.id}",
+                hint=f"wait for its end, or stop it: lightloom abort {other.id}",
             )
 
     @staticmethod
@@ -205,47 +216,37 @@ class RolloutDesk:
 
     def _start(self, ident: str, recovered: asyncio.Event | None = None) -> None:
         self._asked[ident] = asyncio.Event()
+        if self._state.rollouts[ident].abort:
+            self._asked[ident].set()
         self._tasks.spawn(self._to_its_end(ident, recovered), f"rollout {ident}")
 
     async def _to_its_end(self, ident: str, recovered: asyncio.Event | None) -> None:
         """Carry a rollout out; one that fails in an unexpected way is over, and blocks no other."""
         if recovered is not None:
             await recovered.wait()
+        ended: RolloutState = "stopped"
         try:
             await self._carry_out(ident)
+            ended, why = "committed", "every batch has committed"
+        except _StoppedError as stopped:
+            why = str(stopped)
         except Exception as error:
             log.exception("rollout_broke", rollout=ident)
-            await self._over(self._state.rollouts[ident], "stopped", f"internal error: {error}")
+            why = f"internal error: {error}"
+        await self._over(self._state.rollouts[ident], ended, why)
 
     async def _carry_out(self, ident: str) -> None:
+        """Carry out one batch after the other. Raises _StoppedError."""
         state = self._state
         while (record := state.rollouts[ident]).done < record.total:
-            if record.abort:
-                await self._over(record, "stopped", "an operator stopped it")
-                return
             batch = record.batches[record.done]
-            place = self._place(batch)
-            if place == "after":  # carried out before a restart
-                await self._next(record)
-                continue
-            why = self._obstacle(record, batch, place)
-            if why:
-                await self._over(record, "stopped", why)
-                return
-            running = await self._begun(record, batch)
-            if isinstance(running, str):
-                if running:
-                    await self._over(state.rollouts[ident], "stopped", running)
-                    return
-                continue  # asked to stop
-            tx = await self._mover.carry_out(running)
-            if tx.ending is not Outcome.COMMITTED:
-                why = "; ".join(tx.reasons) or tx.ending
-                text = f"transaction {tx.id} ended {tx.ending}: {why}"
-                await self._over(state.rollouts[ident], "stopped", text)
-                return
+            if self._place(batch) != "after":  # else it was carried out before a restart
+                running = await self._begun(record, batch)
+                tx = await self._mover.carry_out(running)
+                if tx.ending is not Outcome.COMMITTED:
+                    why = "; ".join(tx.reasons) or tx.ending
+                    raise _StoppedError(f"transaction {tx.id} ended {tx.ending}: {why}")
             await self._next(state.rollouts[ident])
-        await self._over(state.rollouts[ident], "committed", "every batch has committed")
 
     def _place(self, batch: tuple[MoveRecord, ...]) -> Place:
         """Return whether the batch's endpoints are where it takes them, or where it finds them."""
@@ -256,32 +257,32 @@ class RolloutDesk:
             return "before"
         return "between"
 
-    def _obstacle(self, record: RolloutRecord, batch: tuple[MoveRecord, ...], place: Place) -> str:
+    def _obstacle(self, record: RolloutRecord, batch: tuple[MoveRecord, ...]) -> str:
         """Return why a batch cannot begin any more; empty if it can."""
-        state = self._state
-        homes, holders = state.light.homes(), state.jobs.holders()
-        if place == "between":
+        homes, holders = self._state.light.homes(), self._state.jobs.holders()
+        if self._asked[record.id].is_set():
+            return "an operator stopped it"
+        if self._place(batch) != "before":
             other = next(m for m in batch if homes.get(m.endpoint) != m.source)
             return f"{other.endpoint} is under {homes.get(other.endpoint) or 'no aggregator'} now"
         if record.attempts >= ATTEMPTS:
             return f"its batch was begun {ATTEMPTS} times, and the controller restarted each time"
-        for move in batch:
-            owner, holder = record.owners.get(move.endpoint), holders.get(move.endpoint)
-            if owner is None:
-                if holder is not None:
-                    return f"{move.endpoint} was given to job {holder.name}"
-            elif holder is None or (holder.name, holder.submitted_at) != (
-                owner,
-                record.jobs[owner],
-            ):
-                return f"job {owner} no longer holds {move.endpoint}"
-            if move.endpoint in state.light.quarantine:
-                why = state.light.quarantine[move.endpoint].reason
-                return f"{move.endpoint} is out of use: {why}"
-        return ""
+        found = (self._changed(record, m.endpoint, holders.get(m.endpoint)) for m in batch)
+        return next(filter(None, found), "")
 
-    async def _begun(self, record: RolloutRecord, batch: tuple[MoveRecord, ...]) -> Running | str:
-        """Begin a batch's transaction; return why it cannot begin, empty when asked to stop.
+    def _changed(self, record: RolloutRecord, endpoint: str, holder: JobRecord | None) -> str:
+        """Return what has changed about an endpoint since the rollout began; empty for nothing."""
+        owner = record.owners.get(endpoint)
+        if owner is None and holder is not None:
+            return f"{endpoint} was given to job {holder.name}"
+        held = None if holder is None else (holder.name, holder.submitted_at)
+        if owner is not None and held != (owner, record.jobs[owner]):
+            return f"job {owner} no longer holds {endpoint}"
+        quarantine = self._state.light.quarantine.get(endpoint)
+        return "" if quarantine is None else f"{endpoint} is out of use: {quarantine.reason}"
+
+    async def _begun(self, record: RolloutRecord, batch: tuple[MoveRecord, ...]) -> Running:
+        """Begin a batch's transaction. Raises _StoppedError.
 
         It waits while devices do not answer, a job of it starts, or the store refuses.
         """
@@ -289,6 +290,8 @@ class RolloutDesk:
         moves = {move.endpoint: move.target for move in batch}
         deadline = asyncio.get_running_loop().time() + BEGIN_S
         while True:
+            if obstacle := self._obstacle(record, batch):
+                raise _StoppedError(obstacle)
             running: Running | None = None
             try:
                 running = self._mover.begin(Cause.REGROUP, moves, record.plan_id)
@@ -308,14 +311,10 @@ class RolloutDesk:
             else:
                 return running
             if asyncio.get_running_loop().time() > deadline:
-                return f"its next batch could not begin within {BEGIN_S:g} s: {why}"
+                raise _StoppedError(f"its next batch could not begin within {BEGIN_S:g} s: {why}")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S):
                     await self._asked[ident].wait()
-            if state.rollouts[ident].abort:
-                return ""
-            if problem := self._obstacle(record, batch, self._place(batch)):
-                return problem
 
     async def _next(self, record: RolloutRecord) -> None:
         state = self._state

@@ -17,7 +17,18 @@ MAX_BUDGET = 10_000_000
 """Jobs or endpoints: more than any site has."""
 
 
-class PlanRequest(Request):
+class BatchRequest(Request):
+    """Limits of a plan's batches; what is None is as the plan states, or as in the site file."""
+
+    max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
+    """Endpoints dark at once: the plan is cut into batches."""
+    max_pauses: int | None = Field(default=None, ge=1, le=100)
+    """Of a job, by the batches; 1 if nothing says otherwise."""
+    park: bool | None = None
+    """Whether idle endpoints may stay dark until the last batch."""
+
+
+class PlanRequest(BatchRequest):
     """Budgets of a regroup; None is unlimited."""
 
     most_parts = 20_000
@@ -30,12 +41,6 @@ class PlanRequest(Request):
     """Ignore cool-down and pause budgets; pinned jobs stay pinned."""
     max_jobs_paused: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
     max_moves: int | None = Field(default=None, ge=0, le=MAX_BUDGET)
-    max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
-    """Endpoints dark at once: the plan is cut into batches. The site file's by default."""
-    max_pauses: int | None = Field(default=None, ge=1, le=100)
-    """Of a job, by the batches; the site file's by default, which is 1 by default."""
-    park: bool | None = None
-    """Whether idle endpoints may stay dark until the last batch; the site file's by default."""
     objective: Objective = Objective.PAUSES
     time_limit_s: float = Field(default=10.0, gt=0, le=600)
 
@@ -242,15 +247,12 @@ class TransactionView(View):
     """How to stop it now, or why that is not possible; empty after its end."""
 
 
-class RolloutRequest(Request):
-    """Carry this plan out in batches; what is None is as in the plan, or in the site file."""
+class RolloutRequest(BatchRequest):
+    """Carry this plan out in batches."""
 
     most_parts = 1_000_000
 
     plan: PlanView
-    max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
-    max_pauses: int | None = Field(default=None, ge=1, le=100)
-    park: bool | None = None
 
 
 class RolloutView(View):

@@ -256,7 +256,7 @@ class _Attempt:
         now = "none fits now" if found is None else f"the best now is {found.span}"
         return self.wait(
             "locality",
-            f"needs {self.wanted} under {_aggregators(least)}, {_in_words(spread)};"
+            f"needs {self.wanted} under {aggregators_text(least)}, {_in_words(spread)};"
             f" {now}; {_advice(needed)}",
             needed,
         )
@@ -366,7 +366,7 @@ class _Attempt:
         )
         return self.wait(
             "locality",
-            f"needs {self.wanted} under {_aggregators(least)}, the best now is {best};"
+            f"needs {self.wanted} under {aggregators_text(least)}, the best now is {best};"
             f" {_advice(needed)}",
             needed,
         )
@@ -417,5 +417,6 @@ def _in_words(spread: Spread) -> str:
     return f"at most {spread.most} in one server{under}"
 
 
-def _aggregators(count: int) -> str:
+def aggregators_text(count: int) -> str:
+    """Return a number of aggregators in words."""
     return f"{count} aggregator" if count == 1 else f"{count} aggregators"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from scheduler.model import Locality, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import aggregators_text
 from scheduler.placement.selection import least_span
 from scheduler.queue.model import Pending, QueuePolicy
 
@@ -46,10 +47,6 @@ def wait_for_closer(request: Request, placed: Placement, best: Placement) -> Wai
         request.job,
         CODE,
         f"needs {request.count} endpoints that a regroup can bring under"
-        f" {_aggregators(best.span_possible)}; the idle ones are on too few optical switches"
+        f" {aggregators_text(best.span_possible)}; the idle ones are on too few optical switches"
         f" for fewer than {placed.span_possible}",
     )
-
-
-def _aggregators(count: int) -> str:
-    return f"{count} aggregator" if count == 1 else f"{count} aggregators"

@@ -244,10 +244,13 @@ class Round:
         A job for which others were stopped does not wait: their endpoints would idle.
         """
         queue = self._queue
-        promise = queue.promises.get(job.name)
-        if promise is not None and promise.holds(self._now):
+        if self._promised(job):
             return 0.0
         return closer.longest_wait_s(queue.index, queue.policy, job)
+
+    def _promised(self, job: Pending) -> bool:
+        promise = self._queue.promises.get(job.name)
+        return promise is not None and promise.holds(self._now)
 
     def _set_head(self, job: Pending, wait: Wait, switch_wait_s: float) -> None:
         """Make a job the first waiting job, unless it would not fit even if all others ended."""
@@ -259,17 +262,15 @@ class Round:
         waited = self._now - since
         if waited >= policy.patience_s and isinstance(queue.at_best(job.request), Wait):
             return
-        promise = queue.promises.get(job.name)
-        promised = promise is not None and promise.holds(self._now)
         if wait.code == closer.CODE:
             queue.could_start_at.setdefault(job.name, self._now)
         could = queue.could_start_at.get(job.name)
-        self._head = Head(job, wait, since, promised, switch_wait_s, could)
+        self._head = Head(job, wait, since, self._promised(job), switch_wait_s, could)
         moves = wait.moves_needed
         if wait.code == "locality" and moves is not None and 0 < moves <= policy.make_room_moves:
             self._rooms.append(MakeRoom(job.name, moves))
         elif policy.preemption is Preemption.PRIORITY and wait.code in _STOPS_HELP:
-            self._preempt(job, promise)
+            self._preempt(job, queue.promises.get(job.name))
 
     def _preempt(self, job: Pending, promise: Promise | None) -> None:
         if promise is None:

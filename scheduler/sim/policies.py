@@ -33,10 +33,16 @@ class BestFit:
         """Place under as few aggregators as the present homes allow."""
         if job.gpus > cluster.pool.idle:
             return None  # cheaper than a Wait with its reason
-        placed = place(cluster.index, Request(job.name, job.gpus, self.locality))
-        if not isinstance(placed, Placement):
+        request = Request(job.name, job.gpus, self.locality)
+        placed = place(cluster.index, request)
+        if not isinstance(placed, Placement) or self.waits(cluster, request, placed):
             return None
         return Start(placed.endpoints, placed.moves)
+
+    def waits(self, cluster: Cluster, request: Request, placed: Placement) -> bool:
+        """Start wherever the job fits."""
+        del cluster, request, placed
+        return False
 
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Keep no state."""
@@ -60,25 +66,17 @@ class LightRegroup(BestFit):
     def __init__(self) -> None:
         """Wait for closer endpoints as the production queue does by default."""
         self._queue = QueuePolicy()
-        self._waits = "", 0.0
+        self._waiting = "", 0.0
         """The job that waits for closer endpoints, and since when."""
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Place with moves of idle endpoints; wait a while for some that fit together."""
-        if job.gpus > cluster.pool.idle:
-            return None
-        request = Request(job.name, job.gpus, self.locality)
-        placed = place(cluster.index, request)
-        if not isinstance(placed, Placement):
-            return None
-        if closer.may_come_closer(cluster.index, request, placed):
-            if self._waits[0] != job.name:
-                self._waits = job.name, cluster.now
-            pending = Pending(request, job.submit_s)
-            limit = closer.longest_wait_s(cluster.index, self._queue, pending)
-            if cluster.now < self._waits[1] + limit:
-                return None
-        return Start(placed.endpoints, placed.moves)
+    def waits(self, cluster: Cluster, request: Request, placed: Placement) -> bool:
+        """Return whether a job that fits waits for endpoints that fit together."""
+        if not closer.may_come_closer(cluster.index, request, placed):
+            return False
+        if self._waiting[0] != request.job:
+            self._waiting = request.job, cluster.now
+        limit_s = closer.longest_wait_s(cluster.index, self._queue, Pending(request, cluster.now))
+        return cluster.now < self._waiting[1] + limit_s
 
     def improve(self, cluster: Cluster) -> Iterator[Regroup]:
         """Consolidate jobs whose gain exceeds the cost of the pauses, the largest gain first."""

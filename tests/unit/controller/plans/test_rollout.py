@@ -159,6 +159,20 @@ async def test_no_further_batch_begins_after_an_abort(two: Rack) -> None:
     assert caught.value.code == "conflict"
 
 
+async def test_an_abort_that_the_store_refuses_stops_nothing(two: Rack) -> None:
+    gate = Gate(two)
+    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await gate.reached.wait()
+    two.disk.fault = "full"
+    with pytest.raises(ServiceError):
+        await two.service.commands.abort_rollout("o1")
+    two.disk.release()
+    assert (await two.service.queries.rollout("o1")).state == "running"
+    gate.open.set()
+    done = await ended(two)
+    assert (done.state, done.done) == ("committed", 2)
+
+
 @pytest.mark.parametrize("asked", [False, True], ids=["goes on", "was to stop"])
 async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
     """The first batch has committed, and the rollout has not noted that: the homes tell."""
