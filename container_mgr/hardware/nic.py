@@ -25,7 +25,7 @@ from pathlib import Path
 import structlog
 from pyroute2 import IPRoute, NetlinkError, netns
 
-from container_mgr.hardware import rdma
+from container_mgr.hardware import rdma, tcp
 from container_mgr.values import (
     NIC_IN_CONTAINER,
     PREFIX,
@@ -36,23 +36,11 @@ from container_mgr.values import (
 )
 
 NETNS_DIR = Path("/run/netns")
-CONGESTION_CONTROLS = ("cubic", "reno")
-"""The agent sets the first that the kernel allows. Where the machine's default is another, cubic
-can be restricted (net.ipv4.tcp_allowed_congestion_control); reno never is.
-"""
 
 _NAMESPACE_PREFIX = f"{PREFIX}c-"
 _ALIAS = "lightloom"
 _MACVLAN = "macvlan"
 _ETH_P_ARP = 0x0806
-_KEEP_NEIGHBOURS = Path(f"/proc/sys/net/ipv4/conf/{NIC_IN_CONTAINER}/arp_evict_nocarrier")
-_LINK_SCOPE, _BY_KERNEL = 253, 2
-"""RT_SCOPE_LINK and RTPROT_KERNEL: the address's own route gets metrics (rtnetlink(7))."""
-_RTO_MIN_MS = 20
-"""The least retransmission time-out. Linux uses 200 ms because peers may delay acknowledgements."""
-_RTAX_RTO_MIN = 13
-"""The metric's number; the metric applies only when it is locked (linux/rtnetlink.h)."""
-_SYSCTL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 _log = structlog.get_logger("container_mgr.hardware.nic")
 
@@ -213,7 +201,7 @@ class Nics:
                     f"{self.server}/{nic.name}",
                     "the NIC is neither in the server's namespace nor in the container's",
                 )
-            self._set_congestion_control()
+            tcp.set_congestion_control()
             link = ip.get_links(index)[0]
             if link.get_attr("IFLA_IFNAME") != NIC_IN_CONTAINER:
                 ip.link("set", index=index, ifname=NIC_IN_CONTAINER)
@@ -225,34 +213,8 @@ class Nics:
                 ip.addr("add", index=index, address=nic.ip, prefixlen=nic.prefix_len)
             ip.link("set", index=ip.link_lookup(ifname="lo")[0], state="up")
             ip.link("set", index=index, state="up")
-            self._tune_for_dark_time(ip, nic, index)
+            tcp.tune_for_dark_time(ip, index, IPv4Interface(f"{nic.ip}/{nic.prefix_len}"))
             return int(ip.get_links(index)[0].get_attr("IFLA_MTU"))
-
-    def _tune_for_dark_time(self, ip: IPRoute, nic: NicSpec, index: int) -> None:
-        """Configure TCP so that cutting the NIC's light costs no more than the dark time."""
-        # Peers' MACs come from the site file and never change. Linux would drop them with the
-        # carrier, and packets sent in the dark would then wait for the next ARP, 1 s later.
-        with suppress(FileNotFoundError):  # before Linux 5.16
-            _KEEP_NEIGHBOURS.write_text("0", encoding="ascii")
-        # Acknowledgements are never delayed: a frozen job is silent after one round trip, and
-        # retransmission need not wait for a delayed acknowledgement.
-        ip.route(
-            "replace",
-            dst=str(IPv4Interface(f"{nic.ip}/{nic.prefix_len}").network),
-            oif=index,
-            prefsrc=nic.ip,
-            scope=_LINK_SCOPE,
-            proto=_BY_KERNEL,
-            metrics={"quickack": 1, "rto_min": _RTO_MIN_MS, "lock": 1 << _RTAX_RTO_MIN},
-        )
-
-    def _set_congestion_control(self) -> None:
-        # /proc/sys/net is that of the calling thread's namespace, never the machine's own.
-        for name in CONGESTION_CONTROLS:
-            with suppress(OSError):
-                _SYSCTL.write_text(name, encoding="ascii")
-                return
-        _log.warning("congestion control not set", wanted=CONGESTION_CONTROLS)
 
     def _take_back(self, namespace: Path) -> list[str]:
         names = []

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from container_mgr.hardware.tcp import CONGESTION_CONTROLS
 from testbed.demo.errors import DemoError
 from testbed.demo.trainer_log import TrainerLog
 from testbed.rack.slurm import programs
+from tests.integration.agent_parts import ip
 from tests.integration.slurm_parts import TICKS, Slurm, rack_under_slurm, until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
@@ -43,6 +45,13 @@ def test_the_set_up_is_whole(slurm: Slurm) -> None:
     assert {line["grade"] for line in checks["checks"]} <= {"ok", "warning"}
     status = until(lambda: slurm.controller.get("/engine"), lambda view: view["published"]["at"])
     assert (status["up"], status["version"][:6], status["endpoints"]) == (True, "24.11.", 6)
+
+
+def test_tcp_on_the_nodes_is_that_of_containers(slurm: Slurm) -> None:
+    """Whatever this machine's defaults: BBR's losses can leave a connection nothing for 20 s."""
+    used = slurm("srun", "-N1", "-w", "gpu0", "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
+    assert used.strip() in CONGESTION_CONTROLS
+    assert "rto_min lock 20ms" in ip("-n", "ll-n-gpu0", "route", "show", "dev", "e0")
 
 
 def test_light_moves_under_an_allocation_before_the_job_starts(slurm: Slurm) -> None:

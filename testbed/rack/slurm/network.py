@@ -1,11 +1,16 @@
-"""The namespaces of Slurm's nodes: the endpoint's NIC, and a wire to slurmctld."""
+"""The namespaces of Slurm's nodes: the endpoint's NIC, and a wire to slurmctld.
+
+TCP is configured as in lightloom's containers (ADR 0027), whatever the machine's defaults are.
+"""
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Interface
 
 from pyroute2 import IPRoute, NetNS, netns
 
+from container_mgr.hardware import tcp
+from container_mgr.hardware.nic import NETNS_DIR, entered
 from testbed.rack.layout import MTU
 from testbed.rack.slurm.config import CONTROL_NETNS, MANAGEMENT, Cluster, Node
 
@@ -47,6 +52,10 @@ def build(cluster: Cluster) -> None:
             index = inside.link_lookup(ifname=DATA)[0]
             inside.addr("add", index=index, address=node.ip, prefixlen=node.prefix_len)
             inside.link("set", index=index, state="up")
+        with entered(NETNS_DIR / node.netns), IPRoute() as inside:
+            tcp.set_congestion_control()
+            index = inside.link_lookup(ifname=DATA)[0]
+            tcp.tune_for_dark_time(inside, index, IPv4Interface(f"{node.ip}/{node.prefix_len}"))
 
 
 def _bring_nic(node: Node) -> None:
