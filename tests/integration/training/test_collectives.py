@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from measure.collectives.kind import COLLECTIVES
-from testbed import rack
-from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
-from testbed.engine import EngineInfo
-from testbed.image.torch import ensure_torch_image
-from testbed.rack import record
+from testbed.demo.jobs import ENDED
 
 pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
 
-RUN_DIR = Path("/run/lightloom/test-collectives")
 LIMIT_S = 240.0
-ENDED = frozenset({"completed", "failed", "cancelled"})
 SMALL, LARGE = 64 * 2**10, 2**20
-
-
-@pytest.fixture(scope="module")
-def controller() -> Iterator[Controller]:
-    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
-    try:
-        written = record.load(RUN_DIR)
-        assert written is not None
-        ensure_torch_image(EngineInfo(written.docker_host, written.docker_private))
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
 
 
 def measured(controller: Controller, **settings: Any) -> Document:

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import pytest
 
-from testbed import rack
-from testbed.demo import PAPER_SITE, Arm
+from testbed.demo import Arm
 from testbed.demo.api import Controller, Document
 from testbed.demo.cases import Work
-from testbed.demo.jobs import Jobs, Training
-from testbed.engine import EngineInfo
-from testbed.image.torch import LATEST, ensure_torch_image
-from testbed.rack import record
+from testbed.demo.jobs import ENDED, Jobs, Training
+from testbed.image.torch import LATEST
 from tests.integration import waiting
 
 pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
 
-RUN_DIR = Path("/run/lightloom/test-comms")
 STEPS = 60
 WEIGHTS, OTHERS = 100 * 100 * 4, 25_000
 LIMIT_S = 150.0
-ENDED = frozenset({"completed", "failed", "cancelled"})
 PROGRAM = f"""
 import torch, torch.distributed as dist
 from torch import nn
@@ -44,26 +37,10 @@ for step in range({STEPS}):
 """
 
 
-@pytest.fixture
-def on_rack() -> Iterator[tuple[Controller, str]]:
-    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
-    try:
-        written = record.load(RUN_DIR)
-        assert written is not None
-        ensure_torch_image(EngineInfo(written.docker_host, written.docker_private))
-        with Controller(status.url) as made:
-            yield made, status.image
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
-
-
 until = partial(waiting.until, limit_s=LIMIT_S, pause_s=0.5)
 
 
-def test_calls_are_exact_and_steps_are_seen_on_the_wire(
-    on_rack: tuple[Controller, str],
-) -> None:
-    controller, image = on_rack
+def test_calls_are_exact_and_steps_are_seen_on_the_wire(controller: Controller, image: str) -> None:
     torch = {
         "name": "torch",
         "count": 2,

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -15,37 +14,17 @@ from typing import Any
 import pytest
 
 from sitefile import load_job
-from testbed import rack
-from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
-from testbed.engine import EngineInfo
-from testbed.image.torch import LATEST, ensure_torch_image
-from testbed.rack import record
+from testbed.image.torch import LATEST
 
 pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(900)]
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TORCH, TENSORFLOW = ("gpu0", "gpu2"), ("gpu1", "gpu3")
 """Both scattered over both aggregators: to compact one is to compact the other."""
 STEPS, REGROUP_AFTER = 30, 4
 FIRST_STEPS, IMAGES = 6, 4096
 TRAINS_S, MOMENT_S = 240.0, 60.0
-
-
-RUN_DIR = Path("/run/lightloom/test-examples")
-
-
-@pytest.fixture
-def controller() -> Iterator[Controller]:
-    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
-    try:
-        written = record.load(RUN_DIR)
-        assert written is not None
-        ensure_torch_image(EngineInfo(written.docker_host, written.docker_private))
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
 
 
 def submit(
@@ -133,10 +112,10 @@ def test_both_frameworks_train_and_one_rides_through_a_regroup(controller: Contr
 
 
 def test_both_frameworks_read_a_data_set_and_continue_from_their_checkpoints(
-    controller: Controller,
+    controller: Controller, volumes: Path
 ) -> None:
     """A volume has the data, another one keeps the checkpoint for a job of the same project."""
-    images = RUN_DIR / "volumes" / "images"
+    images = volumes / "images"
     make = [sys.executable, str(EXAMPLES / "make_images.py"), str(images), "--images", str(IMAGES)]
     subprocess.run(make, check=True, timeout=60)
 
@@ -161,7 +140,7 @@ def test_both_frameworks_read_a_data_set_and_continue_from_their_checkpoints(
                 assert len(ends) == 2
                 assert len(set(ends)) == 1
 
-    results = RUN_DIR / "volumes" / "results" / "projects" / "default"
+    results = volumes / "results" / "projects" / "default"
     assert (results / "torch.pt").stat().st_uid != 0
     deadline = time.monotonic() + MOMENT_S
     while not left_by(controller, "default"):  # the agents are asked now and then

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from sitefile import load_site
-from testbed import rack
 from testbed.demo import PAPER_SITE, Arm, homes
 from testbed.demo.api import Controller
 from testbed.demo.cases import Work
@@ -24,17 +21,6 @@ STEPS = 24
 LOOKS_S = 60.0
 REGROUP_AFTER = 6
 RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
-
-
-@pytest.fixture
-def image_and_controller(tmp_path: Path) -> Iterator[tuple[str, Controller]]:
-    run_dir = Path("/run/lightloom/test-training")
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
-    try:
-        with Controller(status.url) as controller:
-            yield status.image, controller
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
 
 
 def training(name: str, endpoints: tuple[str, str], steps: int, image: str) -> Training:
@@ -55,10 +41,7 @@ def ignore(rank: int, line: StepLine) -> None:
     pass
 
 
-def test_a_live_regroup_does_not_change_the_training(
-    image_and_controller: tuple[str, Controller],
-) -> None:
-    image, controller = image_and_controller
+def test_a_live_regroup_does_not_change_the_training(controller: Controller, image: str) -> None:
     jobs = Jobs(controller)
     site = load_site(PAPER_SITE)
 
