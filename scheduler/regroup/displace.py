@@ -1,15 +1,18 @@
 """Finds new homes for the parts of jobs that make room for one job: ejection chains.
 
-A part moves as a whole to one aggregator. Where it fits nowhere, it ejects smaller parts from
-the aggregator where that pauses the fewest endpoints; these look for homes in the same way,
-the largest first. Sizes fall along a chain, so every chain ends. The ports that a target has
-left over are open to all parts: with several optical switches most chains end there.
+A part moves as a whole to one aggregator, or its members to others that its job uses already.
+Where they find no ports, the part ejects smaller parts from the aggregator where that pauses the
+fewest endpoints; these look for homes in the same way, the largest first. Sizes fall along a
+chain, so every chain ends. The ports that a target has left over are open to all parts: with
+several optical switches most chains end there. Of a job that has members elsewhere only those
+leave whose ports are needed: with many optical switches few aggregators have a port on each for
+all the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -132,6 +135,8 @@ class _Try:
     """Per aggregator jobs whose parts there left already, or may not leave any more."""
     apart: dict[str, set[int]] = field(default_factory=dict)
     """New homes of parts of jobs that must be spread: no other part of the job may go there."""
+    whole: set[tuple[int, str]] = field(default_factory=set)
+    """Aggregators and jobs of which all members there leave, or none."""
 
     def run(self, kept: Iterable[Part], limit: int | None) -> Displaced | Part | None:
         """Return the relocations, the part that finds no home, or None beyond the limit.
@@ -140,14 +145,19 @@ class _Try:
         """
         search, targets = self.search, list(self.targets)
         for part in kept:
-            self._bar(part.home, part.name)
+            if part.bound:
+                self.whole.add((part.home, part.name))
+            else:
+                self._bar(part.home, part.name)
+        need = search.around.missing(targets)
         parts = [
-            part
+            lighter
             for a in targets
             for part in search.around.parts(a)
-            if part.name not in self.barred.get(a, _NONE) and search.may_leave(part, targets)
+            if part.name not in self.barred.get(a, _NONE)
+            and ((lighter := self._needed(part, need)).bound or search.may_leave(part, targets))
         ]
-        leaving = cover(parts, search.around.missing(targets))
+        leaving = cover(parts, need)
         if leaving is None:
             return None
         self.room = search.free.copy()
@@ -159,14 +169,30 @@ class _Try:
             if limit is not None and sum(self.others.values()) >= limit:
                 return None
             part = self.pending.pop()
-            new_home = self._new_home(part)
-            if new_home is None:
+            relocations = self._relocate(part)
+            if not relocations:
                 return part
-            self._change(new_home, part, -1)
-            if part.most is not None:
-                self.apart.setdefault(part.name, set()).add(new_home)
-            made.append((part, new_home))
+            made += relocations
         return Displaced(tuple(made), self.others)
+
+    def _needed(self, part: Part, need: Sequence[int]) -> Part:
+        """Return the members of a part whose ports are needed, if the job can have them elsewhere.
+
+        Otherwise all of it.
+        """
+        if not part.elsewhere or part.most is not None or (part.home, part.name) in self.whole:
+            return part
+        wanted = [min(n, there) for n, there in zip(need, part.vector, strict=True)]
+        if wanted == part.vector or not any(wanted):
+            return part
+        places = [a for a in part.elsewhere if a not in self.targets]
+        if (self.search.free[places].sum(axis=0) < wanted).any():
+            return part
+        return replace(_piece(part, self._slots, wanted), bound=True)
+
+    @property
+    def _slots(self) -> Sequence[int]:
+        return self.search.around.index.slot
 
     def _change(self, aggregator: int, part: Part, sign: int) -> None:
         """Free the ports of a part (1), or take them (-1)."""
@@ -190,10 +216,11 @@ class _Try:
     def _bar(self, aggregator: int, name: str) -> None:
         self.barred[aggregator] = self.barred.get(aggregator, _NONE) | {name}
 
-    def _new_home(self, part: Part) -> int | None:
-        """Return the tightest aggregator that holds the part, one with its job's members first.
+    def _relocate(self, part: Part) -> list[Relocation]:
+        """Take ports for a part: the tightest aggregator, one with its job's members first.
 
-        If none does, it ejects smaller parts from the aggregator where that pauses fewest.
+        If none has them, other aggregators of its job share them, or it ejects smaller parts from
+        the aggregator where that pauses fewest. Return nothing if all that fails.
         """
         need = np.maximum(part.vector - self.room, 0)
         lacking = need.sum(axis=1)
@@ -201,15 +228,52 @@ class _Try:
         fits = [a for a in np.flatnonzero(lacking == 0).tolist() if self._may_go(part, a)]
         if fits:
             width = self.room[fits].sum(axis=1).tolist()
-            return min(
+            best = min(
                 zip(fits, width, strict=True), key=lambda f: (f[0] not in part.elsewhere, f[1])
-            )[0]
+            )
+            return [self._take(part, best[0])]
         if len(part.members) == 1:
-            return None
-        return self._home_by_ejection(part, need, lacking)
+            return []
+        if shared := self._share(part):
+            return shared
+        home = self._home_by_ejection(part, need, lacking)
+        return [] if home is None else [self._take(part, home)]
+
+    def _take(self, part: Part, aggregator: int) -> Relocation:
+        """Take the ports of a part under its new home."""
+        self._change(aggregator, part, -1)
+        if part.most is not None:
+            self.apart.setdefault(part.name, set()).add(aggregator)
+        if part.bound:  # its job's members there are the reason why it may be there
+            self._bar(aggregator, part.name)
+        return part, aggregator
+
+    def _share(self, part: Part) -> list[Relocation]:
+        """Take ports for a part under several aggregators of its job; nothing if it lacks one."""
+        if part.most is not None:
+            return []
+        barred = dict(self.barred)
+        taken: list[Relocation] = []
+        left = replace(part, bound=True)
+        for a in sorted(part.elsewhere):
+            if not self._may_go(left, a):
+                continue
+            here = np.clip(self.room[a], 0, left.vector).tolist()
+            if any(here):
+                piece = _piece(left, self._slots, here)
+                taken.append(self._take(piece, a))
+                left = _without(left, piece)
+            if not left.members:
+                return taken
+        for piece, a in taken:
+            self._change(a, piece, 1)
+        self.barred = barred
+        return []
 
     def _may_go(self, part: Part, aggregator: int) -> bool:
-        """Return whether a part's spread allows it there, beside the other parts that moved."""
+        """Return whether a part may go there, beside the other parts of its job that moved."""
+        if part.bound and part.name in self.barred.get(aggregator, _NONE):
+            return False  # the job's other members there have left, or may leave no more
         return part.may_go(aggregator) and aggregator not in self.apart.get(part.name, _NOWHERE)
 
     def _home_by_ejection(self, part: Part, need: Ints, lacking: Ints) -> int | None:
@@ -234,6 +298,24 @@ class _Try:
             return None
         self._eject(best[1])
         return best[1][0].home
+
+
+def _piece(part: Part, slots: Sequence[int], vector: Sequence[int]) -> Part:
+    """Return as many members of a part on each switch as the vector says."""
+    left = list(vector)
+    members = []
+    for e in part.members:
+        if left[slots[e]] > 0:
+            left[slots[e]] -= 1
+            members.append(e)
+    return replace(part, vector=list(vector), members=members)
+
+
+def _without(part: Part, piece: Part) -> Part:
+    """Return the rest of a part."""
+    gone = set(piece.members)
+    vector = [n - m for n, m in zip(part.vector, piece.vector, strict=True)]
+    return replace(part, vector=vector, members=[e for e in part.members if e not in gone])
 
 
 def cover(parts: Iterable[Part], need: Sequence[int]) -> tuple[Part, ...] | None:

@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduler.model import Move, SpreadBy
 from scheduler.placement.index import DARK, FabricIndex
+from scheduler.placement.pool import Ints
 from scheduler.regroup.displace import Displaced, Displacement, Relocation
 from scheduler.regroup.surroundings import Surroundings, Vector
 
 _PATIENCE = 8
 """Sets of targets tried in a row after the last that improved the plan."""
+_COMPARED = 2**20
+"""Counts of ports compared at once, to bound the time of a search on a large site."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,24 +104,49 @@ def _quotas(around: Surroundings, targets: Sequence[int], most: int) -> list[Vec
     return None if any(left) else quotas
 
 
-def _target_sets(around: Surroundings, least: int) -> Sequence[tuple[int, int, tuple[int, ...]]]:
-    """Return (endpoints that must leave, members that stay, targets), cheapest first."""
-    sums = [sum(o) + sum(r) for o, r in zip(around.own, around.room, strict=True)]
-    order = sorted(range(len(sums)), key=lambda a: (-sums[a], a))
-    sets: dict[tuple[int, ...], None] = {}
-    for a in order:
-        rest = [b for b in order[:least] if b != a][: least - 1]
-        sets[tuple(sorted((a, *rest)))] = None
-    ports = around.index.ports.tolist()
-    found = []
-    for targets in sets:
-        whole = [sum(column) for column in zip(*(ports[a] for a in targets), strict=True)]
-        if any(n > there for n, there in zip(around.total, whole, strict=True)):
-            continue
-        stays = sum(sum(around.own[a]) for a in targets)
-        found.append((sum(around.missing(targets)), stays, targets))
-    found.sort(key=lambda t: (t[0], -t[1]))
-    return found
+def _target_sets(around: Surroundings, least: int) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Return (endpoints that must leave, members that stay, targets), cheapest first.
+
+    A set grows from one aggregator by the one that leaves the fewest endpoints to leave, and of
+    these by the one that has most members already.
+    """
+    ports, total = around.index.ports, np.array(around.total, np.int64)
+    own = np.array(around.own, np.int64)
+    open_ = own + np.array(around.room, np.int64)
+    whole, mine, width = ports.sum(axis=1), own.sum(axis=1), open_.sum(axis=1)
+    starts = np.argsort(-width, kind="stable")
+    if least > 1:
+        starts = starts[: max(_COMPARED // ports.size, 1)]
+    sets, held, usable = starts[:, None], ports[starts], open_[starts]
+    base = int(max(total.sum(), whole.max(initial=0))) + 1
+    ties = (base - mine) * base + (base - width)
+    for _ in range(least - 1):
+        lacks = _short(total, held[:, None] + ports)
+        leave = _short(total, usable[:, None] + open_)
+        cost = (lacks * base + leave) * base * base + ties
+        np.put_along_axis(cost, sets, np.iinfo(np.int64).max, axis=1)
+        chosen = cost.argmin(axis=1)
+        sets = np.column_stack((sets, chosen))
+        held, usable = held + ports[chosen], usable + open_[chosen]
+    missing, stays = _short(total, usable), mine[sets].sum(axis=1)
+    order = np.lexsort((-stays, missing))
+    order = order[_short(total, held)[order] == 0]
+    found = {
+        tuple(targets): (leave, stay)
+        for leave, stay, targets in zip(
+            missing[order].tolist(),
+            stays[order].tolist(),
+            np.sort(sets[order], axis=1).tolist(),
+            strict=True,
+        )
+    }
+    return [(leave, stay, targets) for targets, (leave, stay) in found.items()]
+
+
+def _short(total: Ints, there: Ints) -> Ints:
+    """Return how many ports are short of the job's on all switches together."""
+    short: Ints = np.maximum(total - there, 0).sum(axis=-1)
+    return short
 
 
 def _moves(

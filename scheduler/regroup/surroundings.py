@@ -16,7 +16,7 @@ _NONE: frozenset[int] = frozenset()
 
 @dataclass(slots=True, frozen=True)
 class Part:
-    """The members of another job under one aggregator, which stay together."""
+    """Members of another job under one aggregator that leave it together."""
 
     name: str
     home: int
@@ -28,9 +28,13 @@ class Part:
     """Other aggregators with members of the job."""
     most: int | None = None
     """Members that its spread allows under one aggregator."""
+    bound: bool = False
+    """Some of its job's members stay, so these may only go where the job has others."""
 
     def may_go(self, aggregator: int) -> bool:
-        """Return whether its spread allows all members of the part under another aggregator."""
+        """Return whether all its members may go to another aggregator, by spread and span."""
+        if self.bound:
+            return aggregator in self.elsewhere
         if self.most is None:
             return True
         return len(self.members) <= self.most and aggregator not in self.elsewhere

@@ -126,6 +126,38 @@ def test_no_chain_passes_a_job_that_may_not_move(stays: str) -> None:
     assert consolidate(index, "wide", lambda name: name != stays) is None
 
 
+def test_only_the_member_leaves_whose_port_is_needed() -> None:
+    """All of the split job's part would fit nowhere; one member fits beside its third one."""
+    jobs = (
+        Job("wide", ("a00", "b00")),
+        Job("split", ("a01", "a10", "b10")),
+        *(Job(name, (name,), pinned=True) for name in ("a11", "b01", "b11")),
+    )
+    fabric = small(jobs)
+    found = consolidate(FabricIndex(fabric), "wide", lambda name: True)
+    assert found is not None
+    assert {(m.endpoint, m.target) for m in found.moves} == {("b00", "a"), ("a01", "b")}
+    assert (found.others, found.others_gpus) == (("split",), 3)
+    check_moves(fabric, jobs[0], found)
+
+
+def test_a_part_shares_the_other_aggregators_of_its_job() -> None:
+    """Both members of ``j`` under ``a`` must leave, and no aggregator has ports for both."""
+    ends = {"w0": "a0", "w1": "b0", "w2": "c1", "j0": "a0", "j1": "a1", "j2": "b1", "j3": "c0"}
+    site = Site(
+        "shared",
+        tuple(Endpoint(name, ocs=place[1]) for name, place in ends.items()),
+        tuple(Aggregator(a, {"0": n, "1": 1}) for a, n in {"a": 2, "b": 1, "c": 1}.items()),
+    )
+    wide, other = Job("wide", ("w0", "w1", "w2")), Job("j", ("j0", "j1", "j2", "j3"))
+    fabric = Fabric(site, {name: place[0] for name, place in ends.items()}, (wide, other))
+    found = consolidate(FabricIndex(fabric), "wide", lambda name: True)
+    assert found is not None
+    moves = {m.endpoint: m.target for m in found.moves}
+    assert moves == {"w1": "a", "w2": "a", "j0": "b", "j1": "c"}
+    check_moves(fabric, wide, found)
+
+
 def test_a_limit_bounds_the_endpoints_that_pause() -> None:
     search = Displacement(Surroundings.of(FabricIndex(small(CHAIN)), "wide", lambda name: True))
     found = search.make_room([0], 4)
