@@ -1,5 +1,9 @@
 """The journal: writes the state's changes to the store, one commit at a time.
 
+Changes that come while a commit is under way share the next one, so that many callers wait for
+few writes of the disk. When the store refuses a shared commit, each change is tried alone: the
+rows of one caller cannot make the change of another fail.
+
 An outcome of the store is known or looked up, never guessed:
 
 - ``commit`` makes an intention durable before anything acts on it. When the store refuses, the
@@ -18,16 +22,14 @@ owed row is read from memory at the moment when it is written.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.tasks import seen
 from controller.state.events import EventLog
-from controller.state.records import Event
 from controller.state.writes import (
     DropAnswer,
     DropCheckpoints,
@@ -66,6 +68,8 @@ TURN_TIMEOUT_S = 10.0
 """How long a caller waits until the commits before its own are over."""
 COMMIT_TIMEOUT_S = 10.0
 """How long a caller waits for its own commit."""
+MOST_TOGETHER = 1000
+"""Writes in one commit; a single caller may have more."""
 
 Key = tuple[str, str]
 """A row: its kind and its name."""
@@ -103,6 +107,34 @@ class Durable(Protocol):
         """Return the usage in ``window``, of jobs that ended and without ``live``. ServiceError."""
 
 
+@dataclass(slots=True, eq=False)
+class _Change:
+    """The writes of one caller, and the future that tells it how they went."""
+
+    writes: Sequence[Write]
+    done: asyncio.Future[None]
+    turn: asyncio.TimerHandle | None = None
+    """Ends the wait for its turn."""
+    alone: bool = False
+    """Shares no commit, because the store refused the one that it was part of."""
+
+    def begin(self) -> None:
+        """End the wait for its turn."""
+        if self.turn is not None:
+            self.turn.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the caller, unless it is gone."""
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # the caller may go at this moment
+
+    def succeed(self) -> None:
+        """Tell the caller, unless it is gone."""
+        if not self.done.done():
+            self.done.set_result(None)
+
+
 class Journal:
     """Orders the writes of one controller and remembers those that are owed."""
 
@@ -118,7 +150,9 @@ class Journal:
         self._events = events
         self._usage = usage
         self._row = row
-        self._turn = asyncio.Lock()
+        self._waiting: deque[_Change] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        """Writes what waits; None while nothing does."""
         self._late: asyncio.Task[None] | None = None
         """A commit whose outcome is not known."""
         self._owed: dict[Key, _Row] = {}
@@ -132,11 +166,22 @@ class Journal:
         ServiceError when they are not and never will be; OutcomeUnknownError when that is
         unknown, in which case the next commit writes their rows as memory has them then.
         """
+        change = _Change(writes, asyncio.get_running_loop().create_future())
+        self._waiting.append(change)
+        self._limit(change)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all(), name="journal")
         try:
-            async with self._my_turn():
-                await self._write(writes)
+            await change.done
         except ServiceError as error:
             self.error = error.message
+            raise
+        except asyncio.CancelledError:
+            change.begin()
+            if change in self._waiting:
+                self._waiting.remove(change)
+            else:  # it may be durable, or will be
+                self._owe_again(writes, unknown=True)
             raise
 
     async def record(self, *writes: Write) -> None:
@@ -159,32 +204,90 @@ class Journal:
                 self._owed.pop(key, None)  # the latest comes last
                 self._owed[key] = _Row(write if key[0] in ("transaction", "answer") else None)
 
-    @asynccontextmanager
-    async def _my_turn(self) -> AsyncIterator[None]:
-        """Wait until no other commit is under way and the outcome of the last one is known."""
-        deadline = time.monotonic() + TURN_TIMEOUT_S
-        try:
-            async with asyncio.timeout(TURN_TIMEOUT_S):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise _busy() from None
-        try:
-            if self._late is not None:
-                await self._learn(self._late, deadline)
-            yield
-        finally:
-            self._turn.release()
+    def _limit(self, change: _Change) -> None:
+        """Limit the time that a change waits for its turn."""
 
-    async def _learn(self, late: asyncio.Task[None], deadline: float) -> None:
+        def give_up() -> None:
+            self._waiting.remove(change)
+            change.fail(_busy())
+
+        change.turn = asyncio.get_running_loop().call_later(TURN_TIMEOUT_S, give_up)
+
+    async def _write_all(self) -> None:
+        """Write what waits, one commit after the other, until nothing does."""
+        try:
+            while self._waiting:
+                await self._write_next()
+                await asyncio.sleep(0)  # the callers go on before the next commit is made up
+        finally:
+            self._writer = None
+            for change in self._taken(self._waiting):  # only when it is cancelled
+                change.done.cancel()
+
+    async def _write_next(self) -> None:
+        try:
+            await self._learn()
+        except ServiceError as error:
+            for change in self._taken(self._waiting):
+                change.fail(error)
+            return
+        group = self._taken(self._next())
+        writes = [write for change in group for write in change.writes]
+        shared = len(group) > 1
+        try:
+            await self._write(writes, shared=shared)
+        except asyncio.CancelledError:
+            for change in group:
+                change.done.cancel()
+            raise
+        except Exception as error:
+            if shared and not isinstance(error, OutcomeUnknownError):
+                self._try_alone(group)
+                return
+            for change in group:
+                change.fail(error)
+        for change in group:
+            change.succeed()
+
+    def _next(self) -> list[_Change]:
+        """Return the changes of the next commit, the earliest first; none when all gave up."""
+        group: list[_Change] = []
+        size = 0
+        for change in self._waiting:
+            size += len(change.writes)
+            if group and (change.alone or group[0].alone or size > MOST_TOGETHER):
+                break
+            group.append(change)
+        return group
+
+    def _taken(self, changes: Iterable[_Change]) -> list[_Change]:
+        """Take changes from those that wait."""
+        taken = list(changes)
+        for change in taken:
+            change.begin()
+            self._waiting.remove(change)
+        return taken
+
+    def _try_alone(self, group: Sequence[_Change]) -> None:
+        """Let the changes of a refused commit wait again, each for one of its own."""
+        for change in reversed(group):
+            if not change.done.done():
+                change.alone = True
+                self._waiting.appendleft(change)
+                self._limit(change)
+
+    async def _learn(self) -> None:
         """Wait for the late commit, and look up its outcome when it does not know that itself."""
-        await asyncio.wait({late}, timeout=max(0.0, deadline - time.monotonic()))
-        if not late.done():
-            raise _busy()
+        late = self._late
+        if late is None:
+            return
+        await asyncio.wait({late})  # who waits for its turn gives up by itself
         if not late.cancelled() and isinstance(late.exception(), OutcomeUnknownError):
             await self._store.look_up()
         self._late = None
 
-    async def _write(self, writes: Sequence[Write]) -> None:
+    async def _write(self, writes: Sequence[Write], *, shared: bool) -> None:
+        """Write in one commit. A refused one that is ``shared`` leaves its rows to be tried."""
         mine = {key for write in writes for key in keys(write)}
         owed = dict(self._owed)
         rows = {key: row.write or self._row(key) for key, row in owed.items() if key not in mine}
@@ -198,42 +301,40 @@ class Journal:
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 await asyncio.shield(task)
-        except TimeoutError:
-            self._usage.give_back(usage)
-            self._not_written(writes, events, late=task)
-            raise OutcomeUnknownError(
-                "timeout",
-                f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
-                object="store",
-                hint="check the disk; the request is rolled back as soon as it answers",
-            ) from None
         except BaseException as error:
             self._usage.give_back(usage)
-            unknown = isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
-            self._not_written(writes, events, late=task if unknown else None)
+            self._events.give_back(events)
+            timed_out = isinstance(error, TimeoutError)
+            unknown = timed_out or isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
+            if unknown:
+                self._late = task
+                task.add_done_callback(seen)
+            if unknown or not shared:
+                self._owe_again(writes, unknown=unknown)
+            if timed_out:
+                raise OutcomeUnknownError(
+                    "timeout",
+                    f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
+                    object="store",
+                    hint="check the disk; the request is rolled back as soon as it answers",
+                ) from None
             raise
         self.error = ""
         for key in mine | {key for key, row in rows.items() if row is not None}:
             if key in owed and self._owed.get(key) is owed[key]:
                 del self._owed[key]
 
-    def _not_written(
-        self, writes: Iterable[Write], events: Sequence[Event], *, late: asyncio.Task[None] | None
-    ) -> None:
-        """Owe the rows that other commits, or a late success of this one, may change."""
-        self._events.give_back(events)
-        self._late = late
-        if late is not None:
-            late.add_done_callback(seen)
+    def _owe_again(self, writes: Iterable[Write], *, unknown: bool) -> None:
+        """Owe the rows that other commits, or a late success of theirs, may change."""
         for write in writes:
             if isinstance(write, PutAnswer | DropAnswer):
-                if late is not None:
+                if unknown:
                     self.owe(write if _is_end(write) else DropAnswer(keys(write)[0][1]))
                 continue
             if isinstance(write, PutTransaction):
                 continue  # its end is recorded later
             for key in keys(write):
-                if late is not None or self._row(key) is not None:
+                if unknown or self._row(key) is not None:
                     self._owed[key] = _Row(None)
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
+from controller.state import journal
 from controller.state.events import EventLog
 from controller.state.journal import Journal, Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
-from tests.unit.controller.disk import FAULTS, Disk, Fault
+from tests.unit.controller.disk import FAULTS, PATIENT_S, Disk, Fault
 from tests.unit.controller.state.owing import owes
 
 RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)
@@ -49,6 +50,28 @@ class JournalRig:
         loaded = await again.load()
         await again.close()
         return {job.name: job for job in loaded.jobs}
+
+    async def commit_hangs(self) -> None:
+        """Wait until the disk hangs, for as long as callers are patient."""
+        journal.COMMIT_TIMEOUT_S = journal.TURN_TIMEOUT_S = PATIENT_S
+        while self.disk.hit == 0:  # noqa: ASYNC110 - the store's thread counts
+            await asyncio.sleep(0.01)
+
+    async def together(self, *names: str) -> list[BaseException | None]:
+        """Submit jobs at the same moment; return what each caller was told."""
+        jobs = (self.submit(replace(RED, name=name)) for name in names)
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    def refuse(self, refused: Callable[[list[str]], bool]) -> None:
+        """Let the store refuse the commits with these jobs."""
+        commit = self.store.commit
+
+        async def commit_or_refuse(*writes: Write) -> None:
+            if refused([write.job.name for write in writes if isinstance(write, PutJob)]):
+                raise ServiceError("failed", "the store refused: too much")
+            await commit(*writes)
+
+        self.store.commit = commit_or_refuse  # type: ignore[method-assign]
 
     async def submit(self, job: JobRecord) -> None:
         """Make a job durable, or roll it back."""
@@ -206,3 +229,80 @@ async def test_an_event_is_written_once_after_any_number_of_attempts(rig: Journa
     again = Store(rig.path)
     assert [event.id for event in (await again.load()).events] == [1, 2, 3]
     await again.close()
+
+
+async def test_changes_that_come_together_share_a_commit(rig: JournalRig) -> None:
+    await rig.store.load()
+    names = [f"job-{number}" for number in range(20)]
+    assert await rig.together(*names) == [None] * 20
+    assert rig.store.commits == 1
+    assert await rig.durable() == {name: replace(RED, name=name) for name in names}
+
+
+async def test_a_commit_has_a_bounded_number_of_callers_writes(
+    rig: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_TOGETHER", 4)
+    await rig.store.load()
+    assert await rig.together(*(f"job-{number}" for number in range(10))) == [None] * 10
+    assert rig.store.commits == 3
+    assert len(await rig.durable()) == 10
+
+
+async def test_a_refused_row_of_one_caller_harms_no_other(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.refuse(lambda names: "bad" in names)
+    red, bad, blue = await rig.together("red", "bad", "blue")
+    assert (red, blue) == (None, None)
+    assert isinstance(bad, ServiceError)
+    assert not owes(rig.journal)
+    assert set(await rig.durable()) == {"red", "blue"}
+
+
+async def test_all_callers_of_a_commit_learn_that_its_outcome_is_unknown(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.disk.fault = "slow"
+    told = await rig.together("red", "blue", "green")
+    assert all(isinstance(error, OutcomeUnknownError) for error in told)
+    rig.disk.release()
+    await rig.journal.flush()
+    assert not owes(rig.journal)
+    assert not await rig.durable()
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_caller_that_leaves_harms_no_other(rig: JournalRig, *, together: bool) -> None:
+    """It leaves while its change is written with that of another, or waits for its turn."""
+    await rig.store.load()
+    rig.disk.fault = "slow"
+    stays = asyncio.create_task(rig.submit(RED))
+    leaves = asyncio.create_task(rig.submit(replace(RED, name="blue"))) if together else None
+    await rig.commit_hangs()
+    if leaves is None:
+        leaves = asyncio.create_task(rig.submit(replace(RED, name="blue")))
+        await asyncio.sleep(0.01)
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    del rig.jobs["blue"]
+    rig.disk.release()
+    await stays
+    await rig.journal.flush()
+    assert set(await rig.durable()) == {"red"}
+
+
+async def test_a_caller_that_leaves_after_a_refusal_is_not_tried_again(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.refuse(lambda names: len(names) > 1)
+    rig.disk.fault = "slow"
+    stays = asyncio.create_task(rig.submit(RED))
+    leaves = asyncio.create_task(rig.submit(replace(RED, name="blue")))
+    await rig.commit_hangs()  # that of the first, alone
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    del rig.jobs["blue"]
+    rig.disk.release()
+    await stays
+    await rig.journal.flush()
+    assert set(await rig.durable()) == {"red"}
