@@ -401,6 +401,10 @@ async def test_more_pauses_than_the_plan_says_are_refused(two: Rack) -> None:
             RolloutRequest(plan=plan.model_copy(update={"batches": stated}))
         )
     assert "would be paused 1 times, the plan says 0" in caught.value.message
+    assert "--max-pauses 1" in caught.value.hint
+    allowed = RolloutRequest(plan=plan.model_copy(update={"batches": stated}), max_pauses=1)
+    await two.service.commands.roll_out(allowed)
+    assert (await ended(two)).state == "committed"
 
 
 async def test_the_sites_limit_holds_for_every_plan(tmp_path: Path) -> None:
