@@ -14,7 +14,7 @@ from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import Cause, PredictionRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropPredictions, PutPredictions, Write
+from controller.state.writes import DropRecords, PutRecords, Write
 from controller.telemetry.steps import FactsOf, Outlook, StepMeter
 from measure.envelope import Measurement
 from scheduler.steptime.facts import StepFacts
@@ -117,7 +117,7 @@ class PredictionKeeper:
                 changed.append(judged_)
         if changed:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(PutPredictions(changed))
+                await state.record(PutRecords(changed))
 
     def _rings(self) -> dict[Ring, list[JobRecord]]:
         """Return the jobs that run or have run, by their endpoints in rank order."""
@@ -253,4 +253,4 @@ def prediction_view(record: PredictionRecord) -> PredictionView:
 
 
 def _writes(made: PredictionRecord, gone: Sequence[str]) -> list[Write]:
-    return [PutPredictions((made,)), *([DropPredictions(gone)] if gone else [])]
+    return [PutRecords((made,)), DropRecords(PredictionRecord, gone)]

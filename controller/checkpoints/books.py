@@ -14,7 +14,7 @@ from controller.checkpoints.book import Book
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutCheckpoints
+from controller.state.writes import PutRecords
 
 
 class Books:
@@ -100,7 +100,7 @@ class Books:
     def change(self, folder: str, **fields: object) -> CheckpointRecord:
         """Change a record; it is durable with the next commit, which is within a second."""
         record = self._state.checkpoints.change(folder, **fields)
-        self._state.journal.owe(PutCheckpoints((record,)))
+        self._state.journal.owe(PutRecords((record,)))
         return record
 
     def lay_out(self, record: CheckpointRecord, epoch: int, layout: Layout) -> None:

@@ -30,7 +30,7 @@ from controller.schema.checkpoints import (
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutCheckpoints
+from controller.state.writes import PutRecords
 
 VERIFY_TIMEOUT_S = 600.0
 DROP_TIMEOUT_S = 30.0
@@ -178,7 +178,7 @@ class CheckpointDesk:
         spoiled = dict(record.spoiled) | dict.fromkeys(keys, DROPPED)
         now = self._state.checkpoints.change(record.folder, spoiled=tuple(spoiled.items()))
         try:
-            await self._state.commit(PutCheckpoints((now,)))
+            await self._state.commit(PutRecords((now,)))
         except ServiceError:
             if record.folder in self._state.checkpoints:
                 self._state.checkpoints.change(record.folder, spoiled=record.spoiled)

@@ -15,7 +15,7 @@ from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.state import State
-from controller.state.writes import DropCheckpoints
+from controller.state.writes import DropRecords
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class Removal:
                 self._books.change(record.folder, servers=left)
             return
         try:
-            await self._state.commit(DropCheckpoints((record.folder,)))
+            await self._state.commit(DropRecords(CheckpointRecord, (record.folder,)))
         except ServiceError as error:
             log.error("checkpoints_not_forgotten", folder=record.folder, error=error.message)
             return

@@ -27,7 +27,7 @@ from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
 from controller.state.offers import owner_of
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutCheckpoints
+from controller.state.writes import PutRecords
 
 log = structlog.get_logger(__name__)
 
@@ -260,7 +260,7 @@ class Starts:
         now = self._state.checkpoints.change(
             job.folder, servers=record.servers | frozenset(gets.keys())
         )
-        await self._state.commit(PutCheckpoints((now,)))
+        await self._state.commit(PutRecords((now,)))
 
     async def _fetch(
         self,
@@ -315,7 +315,7 @@ class Starts:
         state.checkpoints.put(record)
         try:
             async with failpoints.around("save-run"):
-                await state.commit(PutCheckpoints((record,)))
+                await state.commit(PutRecords((record,)))
         except BaseException:
             now = state.checkpoints.get(job.folder)
             if now is not None:

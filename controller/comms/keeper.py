@@ -22,7 +22,7 @@ from controller.schema.insight.comms import CommsView
 from controller.state.kept.comms import CommsRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropComms, PutComms
+from controller.state.writes import DropRecords, PutRecords
 from measure.comms import facts as step_facts
 from scheduler.steptime.facts import StepFacts
 
@@ -155,7 +155,7 @@ class CommsKeeper:
         dropped = [name for name in changed if name not in state.comms]
         if kept or dropped:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(PutComms(kept), DropComms(dropped))
+                await state.record(PutRecords(kept), DropRecords(CommsRecord, dropped))
 
     async def _by_job(
         self, found: Sequence[Recording]

@@ -16,7 +16,7 @@ from controller.ranks.calls import observe_containers
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
-from controller.state.writes import PutJob, PutQuarantine, PutTransaction
+from controller.state.writes import PutJob, PutRecords, PutTransaction
 from controller.transaction.model import Cause, Phase, Transaction
 
 
@@ -74,7 +74,7 @@ class FabricIntent:
                 entry,
                 facts,
                 state.placed(),
-                PutQuarantine(quarantined),
+                PutRecords(quarantined),
                 *(PutJob(state.jobs[job.name]) for job in tx.jobs),
             )
         running.written = True

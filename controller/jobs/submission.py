@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.base import failpoints
 from controller.base.errors import ServiceError
+from controller.base.slices import Turns
 from controller.jobs.admission import (
     Admission,
     check_project,
@@ -23,10 +23,7 @@ from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import PutCheckpoints, PutJob
-
-AT_ONCE = 20
-"""Jobs that are checked before other tasks get their turn on the event loop."""
+from controller.state.writes import PutJob, PutRecords
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,21 +74,18 @@ class Submissions:
             self._admission = Admission(state.site)
         put: list[_Put] = []
         try:
-            for number, one in enumerate(asked, 1):
-                put.append(self._put(one, user))
-                if number % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-            for each in put:
-                count = each.job.request.count
-                state.events.add(
-                    "info",
-                    f"job/{each.job.name}",
-                    "JobSubmitted",
-                    f"wants {count} endpoint{'' if count == 1 else 's'}",
-                )
+            with Turns() as turns:
+                for one in asked:
+                    put.append(self._put(one, user))
+                    await turns.breathe()
+                for each in put:
+                    count = each.job.request.count
+                    text = f"wants {count} endpoint{'' if count == 1 else 's'}"
+                    state.events.add("info", f"job/{each.job.name}", "JobSubmitted", text)
+                    await turns.breathe()
             checkpoints = tuple(record for each in put for record in each.checkpoints)
             async with failpoints.around("save-job"):
-                await state.commit(*(PutJob(each.job) for each in put), PutCheckpoints(checkpoints))
+                await state.commit(*(PutJob(each.job) for each in put), PutRecords(checkpoints))
         except BaseException:
             for each in reversed(put):
                 self._take_back(each)

@@ -24,7 +24,7 @@ from controller.state.kept.rollouts import RolloutRecord, RolloutState
 from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
 from controller.state.transactions import Running
-from controller.state.writes import DropRollouts, PutRollouts
+from controller.state.writes import DropRecords, PutRecords
 from controller.transaction.model import Cause, Outcome
 from scheduler.regroup.batches import BatchError, Batches
 
@@ -118,7 +118,7 @@ class RolloutDesk:
         )
         self._reserve(record, promised)
         try:
-            await state.commit(PutRollouts((record,)), state.facts())
+            await state.commit(PutRecords((record,)), state.facts())
         except ServiceError:
             self._free(record)
             state.rollouts.remove(record.id)
@@ -149,7 +149,7 @@ class RolloutDesk:
         state = self._state
         asked = state.rollouts.change(ident, abort=True)
         try:
-            await state.commit(PutRollouts((asked,)))
+            await state.commit(PutRecords((asked,)))
         except ServiceError:
             state.rollouts.change(ident, abort=False)
             raise
@@ -301,7 +301,7 @@ class RolloutDesk:
                     transactions=(*record.transactions, running.tx.id),
                     attempts=record.attempts + 1,
                 )
-                await state.commit(PutRollouts((tried,)))
+                await state.commit(PutRecords((tried,)))
             except ServiceError as error:
                 why = error.message
                 if running is not None:
@@ -321,7 +321,7 @@ class RolloutDesk:
         state = self._state
         record = state.rollouts.change(record.id, done=record.done + 1, attempts=0)
         self._reserve(record, frozenset())
-        await self._recorded(PutRollouts((record,)))
+        await self._recorded(PutRecords((record,)))
 
     async def _over(self, record: RolloutRecord, ended: RolloutState, why: str) -> None:
         """End a rollout; its batches are forgotten."""
@@ -344,9 +344,9 @@ class RolloutDesk:
         gone = state.rollouts.surplus()
         for ident in gone:
             state.rollouts.remove(ident)
-        await self._recorded(PutRollouts((record,)), *([DropRollouts(gone)] if gone else []))
+        await self._recorded(PutRecords((record,)), DropRecords(RolloutRecord, gone))
 
-    async def _recorded(self, *writes: PutRollouts | DropRollouts) -> None:
+    async def _recorded(self, *writes: PutRecords | DropRecords) -> None:
         """Write what has happened; without a store it stays owed, and homes tell the rest."""
         with contextlib.suppress(ServiceError):
             await self._state.record(*writes)

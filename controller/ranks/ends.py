@@ -18,7 +18,7 @@ from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
 from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
-from controller.state.writes import DropJobs, DropNotices, PutJob, PutNotices, PutUsage, Write
+from controller.state.writes import DropJobs, DropRecords, PutJob, PutRecords, PutUsage, Write
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +152,7 @@ class JobEnder:
             text = "the notice of its end is given up: too many others wait"
             self._state.events.add("error", f"job/{notice.job}", "NoticeLost", text)
         if surplus:
-            self._state.journal.owe(DropNotices([notice.id for notice in surplus]))
+            self._state.journal.owe(DropRecords(Notice, [notice.id for notice in surplus]))
 
     async def _refusal(self, ended: JobRecord, notices: Sequence[Notice]) -> ServiceError | None:
         """Make an end durable with its notices; return why that did not succeed."""
@@ -212,7 +212,7 @@ class JobEnder:
 
     async def _saved(self, job: JobRecord, notices: Sequence[Notice] = ()) -> None:
         async with failpoints.around("save-job"):
-            ends: list[Write] = [PutNotices(notices)] if notices else []
+            ends: list[Write] = [PutRecords(notices)] if notices else []
             if job.ended:
                 ends.append(PutUsage(self._state.usage.closing(job.name)))
             await self._state.commit(PutJob(job), self._state.facts(), *ends)

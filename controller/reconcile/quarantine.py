@@ -8,8 +8,9 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.adopt import Adopter
 from controller.schema.plans import QuarantineView
+from controller.state.records import Quarantine
 from controller.state.state import State
-from controller.state.writes import DropQuarantine
+from controller.state.writes import DropRecords
 
 
 class QuarantineKeeper:
@@ -45,7 +46,7 @@ class QuarantineKeeper:
                 hint="see `lightloom quarantine list`",
             )
         async with failpoints.around("save-quarantine"):
-            await state.commit(DropQuarantine(name))
+            await state.commit(DropRecords(Quarantine, (name,)))
         state.light.quarantine.pop(name, None)
         kind = "aggregator" if "/" in name else "endpoint"
         state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")

@@ -32,33 +32,22 @@ from controller.base.tasks import seen
 from controller.state.events import EventLog
 from controller.state.writes import (
     DropAnswer,
-    DropCheckpoints,
-    DropComms,
     DropJobs,
     DropMeasurements,
-    DropNotices,
-    DropPredictions,
-    DropQuarantine,
-    DropRecoveries,
-    DropRollouts,
+    DropRecords,
     KeptAnswer,
     Loaded,
     PutAnswer,
     PutAttachments,
-    PutCheckpoints,
-    PutComms,
     PutEvents,
     PutFacts,
     PutJob,
     PutMeasurement,
-    PutNotices,
-    PutPredictions,
-    PutQuarantine,
-    PutRecoveries,
-    PutRollouts,
+    PutRecords,
     PutTransaction,
     PutUsage,
     Write,
+    key_of,
 )
 from controller.usage.interval import Interval
 from controller.usage.ledger import Ledger
@@ -338,7 +327,7 @@ class Journal:
                     self._owed[key] = _Row(None)
 
 
-def keys(write: Write) -> list[Key]:  # noqa: PLR0912 - one case for each kind of row
+def keys(write: Write) -> list[Key]:
     """Return the rows that ``write`` sets; events and usage have ids of their own."""
     found: list[Key] = []
     match write:
@@ -352,71 +341,19 @@ def keys(write: Write) -> list[Key]:  # noqa: PLR0912 - one case for each kind o
             found = [("job", name) for name in names]
         case PutTransaction(record=record):
             found = [("transaction", record.id)]
-        case PutQuarantine() | DropQuarantine():
-            found = [("quarantine", name) for name in _out_of_use(write)]
         case PutAnswer(answer=answer):
             found = [("answer", answer.id)]
         case DropAnswer(id=ident):
             found = [("answer", ident)]
-        case PutNotices() | DropNotices() | PutMeasurement() | DropMeasurements():
-            found = _several(write)
-        case PutComms() | DropComms():
-            found = [("comms", job) for job in _communicating(write)]
-        case PutPredictions() | DropPredictions():
-            found = [("prediction", ident) for ident in _predictions(write)]
-        case PutCheckpoints() | DropCheckpoints():
-            found = [("checkpoints", folder) for folder in _folders(write)]
-        case PutRecoveries() | DropRecoveries():
-            found = [("recovery", ident) for ident in _recoveries(write)]
-        case PutRollouts(records=rollouts):
-            found = [("rollout", rollout.id) for rollout in rollouts]
-        case DropRollouts(ids=idents):
-            found = [("rollout", ident) for ident in idents]
-    return found
-
-
-def _several(
-    write: PutNotices | DropNotices | PutMeasurement | DropMeasurements,
-) -> list[Key]:
-    match write:
-        case PutNotices(notices=notices):
-            return [("notice", notice.id) for notice in notices]
-        case DropNotices(ids=idents):
-            return [("notice", ident) for ident in idents]
-        case PutMeasurement(record=record):
-            return [("measurement", record.id)]
+        case PutRecords(records=records):
+            found = [(type(record).__name__, key_of(record)) for record in records]
+        case DropRecords(kind=kind, keys=gone):
+            found = [(kind.__name__, key) for key in gone]
+        case PutMeasurement(record=measurement):
+            found = [("measurement", measurement.id)]
         case DropMeasurements(ids=idents):
-            return [("measurement", ident) for ident in idents]
-
-
-def _out_of_use(write: PutQuarantine | DropQuarantine) -> list[str]:
-    if isinstance(write, DropQuarantine):
-        return [write.object]
-    return [entry.object for entry in write.entries]
-
-
-def _predictions(write: PutPredictions | DropPredictions) -> list[str]:
-    if isinstance(write, DropPredictions):
-        return list(write.ids)
-    return [prediction.id for prediction in write.predictions]
-
-
-def _recoveries(write: PutRecoveries | DropRecoveries) -> list[str]:
-    if isinstance(write, DropRecoveries):
-        return list(write.ids)
-    return [record.id for record in write.records]
-
-
-def _communicating(write: PutComms | DropComms) -> list[str]:
-    if isinstance(write, DropComms):
-        return list(write.jobs)
-    return [record.job for record in write.records]
-
-
-def _folders(write: PutCheckpoints | DropCheckpoints) -> list[str]:
-    if isinstance(write, DropCheckpoints):
-        return list(write.folders)
-    return [record.folder for record in write.records]
+            found = [("measurement", ident) for ident in idents]
+    return found
 
 
 def _is_end(write: PutAnswer | DropAnswer) -> bool:

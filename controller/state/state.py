@@ -15,42 +15,31 @@ from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.state.events import EventLog
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Key
-from controller.state.kept.checkpoints import Checkpoints
-from controller.state.kept.comms import KeptComms
+from controller.state.kept.checkpoints import CheckpointRecord, Checkpoints
+from controller.state.kept.comms import CommsRecord, KeptComms
 from controller.state.kept.drains import Drains
 from controller.state.kept.measurements import Measurements
-from controller.state.kept.predictions import Predictions
-from controller.state.kept.recoveries import Recoveries
-from controller.state.kept.rollouts import Rollouts
+from controller.state.kept.predictions import PredictionRecord, Predictions
+from controller.state.kept.recoveries import Recoveries, RecoveryRecord
+from controller.state.kept.rollouts import RolloutRecord, Rollouts
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
-from controller.state.records import JobRecord
+from controller.state.records import JobRecord, Notice, Quarantine
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
 from controller.state.writes import (
-    DropCheckpoints,
-    DropComms,
     DropJobs,
     DropMeasurements,
-    DropNotices,
-    DropPredictions,
-    DropQuarantine,
-    DropRecoveries,
-    DropRollouts,
+    DropRecords,
+    KeptRecord,
     Loaded,
     PutAttachments,
-    PutCheckpoints,
-    PutComms,
     PutFacts,
     PutJob,
     PutMeasurement,
-    PutNotices,
-    PutPredictions,
-    PutQuarantine,
-    PutRecoveries,
-    PutRollouts,
+    PutRecords,
     Write,
 )
 from scheduler.model import Aggregator, Fabric, Job, Policy, Site
@@ -190,12 +179,6 @@ class State:
         match key:
             case ("job", name) if name not in self.jobs.unsaved:
                 found = PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
-            case ("quarantine", name):
-                entry = self.light.quarantine.get(name)
-                found = DropQuarantine(name) if entry is None else PutQuarantine((entry,))
-            case ("notice", ident):
-                notice = self.outbox.get(ident)
-                found = DropNotices((ident,)) if notice is None else PutNotices((notice,))
             case ("measurement", ident) if ident not in self.measurements.unsaved:
                 record = self.measurements.get(ident)
                 found = (
@@ -203,26 +186,28 @@ class State:
                     if record is None
                     else PutMeasurement(record, self.measurements.results.get(ident))
                 )
-            case ("prediction", ident):
-                made = self.predictions.get(ident)
-                found = DropPredictions((ident,)) if made is None else PutPredictions((made,))
-            case ("recovery", ident):
-                recovery = self.recoveries.get(ident)
-                found = DropRecoveries((ident,)) if recovery is None else PutRecoveries((recovery,))
-            case ("rollout", ident):
-                rollout = self.rollouts.get(ident)
-                found = DropRollouts((ident,)) if rollout is None else PutRollouts((rollout,))
-            case ("comms", name):
-                kept = self.comms.get(name)
-                found = DropComms((name,)) if kept is None else PutComms((kept,))
-            case ("checkpoints", folder):
-                job = self.checkpoints.get(folder)
-                found = DropCheckpoints((folder,)) if job is None else PutCheckpoints((job,))
             case ("attachments", _):
                 found = self.placed()
             case ("facts", _):
                 found = self.facts()
+            case (kind, ident) if kind in (kept := self._kept()):
+                of_kind, records = kept[kind]
+                row = records.get(ident)
+                found = DropRecords(of_kind, (ident,)) if row is None else PutRecords((row,))
         return found
+
+    def _kept(self) -> dict[str, tuple[type[KeptRecord], Mapping[str, KeptRecord]]]:
+        """Return the kept records of every kind, by the kind's name."""
+        kinds: tuple[tuple[type[KeptRecord], Mapping[str, KeptRecord]], ...] = (
+            (Quarantine, self.light.quarantine),
+            (Notice, self.outbox),
+            (PredictionRecord, self.predictions),
+            (CommsRecord, self.comms),
+            (CheckpointRecord, self.checkpoints),
+            (RecoveryRecord, self.recoveries),
+            (RolloutRecord, self.rollouts),
+        )
+        return {kind.__name__: (kind, records) for kind, records in kinds}
 
     def placed(self) -> PutAttachments:
         """Return the attachments for a durable write: a copy, because another thread writes it."""

@@ -87,20 +87,6 @@ class TrimUsage:
 
 
 @dataclass(slots=True, frozen=True)
-class PutQuarantine:
-    """Put objects out of use."""
-
-    entries: Sequence[Quarantine]
-
-
-@dataclass(slots=True, frozen=True)
-class DropQuarantine:
-    """Put one object back into use."""
-
-    object: str
-
-
-@dataclass(slots=True, frozen=True)
 class KeptAnswer:
     """The outcome of a change with an ``Idempotency-Key``."""
 
@@ -137,18 +123,48 @@ class DropAnswer:
     id: str
 
 
+KeptRecord = (
+    Quarantine
+    | Notice
+    | PredictionRecord
+    | CommsRecord
+    | CheckpointRecord
+    | RecoveryRecord
+    | RolloutRecord
+)
+"""Records that are kept one row each, every kind in a table of its own."""
+
+_KEYS: Mapping[type[KeptRecord], str] = {
+    Quarantine: "object",
+    Notice: "id",
+    PredictionRecord: "id",
+    CommsRecord: "job",
+    CheckpointRecord: "folder",
+    RecoveryRecord: "id",
+    RolloutRecord: "id",
+}
+"""The field by which a kind is looked up."""
+
+
+def key_of(record: KeptRecord) -> str:
+    """Return the key of a record's row."""
+    key: str = getattr(record, _KEYS[type(record)])
+    return key
+
+
 @dataclass(slots=True, frozen=True)
-class PutNotices:
-    """Keep notices until their receivers have them."""
+class PutRecords:
+    """Insert or replace records of one kind."""
 
-    notices: Sequence[Notice]
+    records: Sequence[KeptRecord]
 
 
 @dataclass(slots=True, frozen=True)
-class DropNotices:
-    """Forget notices: their receivers have them, or they are given up."""
+class DropRecords:
+    """Forget records of one kind."""
 
-    ids: Sequence[str]
+    kind: type[KeptRecord]
+    keys: Sequence[str]
 
 
 @dataclass(slots=True, frozen=True)
@@ -167,76 +183,6 @@ class DropMeasurements:
     ids: Sequence[str]
 
 
-@dataclass(slots=True, frozen=True)
-class PutPredictions:
-    """Insert or replace predictions."""
-
-    predictions: Sequence[PredictionRecord]
-
-
-@dataclass(slots=True, frozen=True)
-class DropPredictions:
-    """Forget predictions."""
-
-    ids: Sequence[str]
-
-
-@dataclass(slots=True, frozen=True)
-class PutComms:
-    """Insert or replace what ended jobs communicated."""
-
-    records: Sequence[CommsRecord]
-
-
-@dataclass(slots=True, frozen=True)
-class DropComms:
-    """Forget what jobs communicated."""
-
-    jobs: Sequence[str]
-
-
-@dataclass(slots=True, frozen=True)
-class PutCheckpoints:
-    """Insert or replace what must be known of jobs' checkpoints."""
-
-    records: Sequence[CheckpointRecord]
-
-
-@dataclass(slots=True, frozen=True)
-class DropCheckpoints:
-    """Forget jobs' checkpoints: no server holds them any more."""
-
-    folders: Sequence[str]
-
-
-@dataclass(slots=True, frozen=True)
-class PutRecoveries:
-    """Insert or replace recoveries of jobs."""
-
-    records: Sequence[RecoveryRecord]
-
-
-@dataclass(slots=True, frozen=True)
-class DropRecoveries:
-    """Forget recoveries."""
-
-    ids: Sequence[str]
-
-
-@dataclass(slots=True, frozen=True)
-class PutRollouts:
-    """Insert or replace rollouts."""
-
-    records: Sequence[RolloutRecord]
-
-
-@dataclass(slots=True, frozen=True)
-class DropRollouts:
-    """Forget rollouts."""
-
-    ids: Sequence[str]
-
-
 Write = (
     PutFacts
     | PutJob
@@ -246,24 +192,12 @@ Write = (
     | PutEvents
     | PutUsage
     | TrimUsage
-    | PutQuarantine
-    | DropQuarantine
     | PutAnswer
     | DropAnswer
-    | PutNotices
-    | DropNotices
+    | PutRecords
+    | DropRecords
     | PutMeasurement
     | DropMeasurements
-    | PutPredictions
-    | DropPredictions
-    | PutComms
-    | DropComms
-    | PutCheckpoints
-    | DropCheckpoints
-    | PutRecoveries
-    | DropRecoveries
-    | PutRollouts
-    | DropRollouts
 )
 
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.pools import Pool
 from controller.devices.aggregators import AttachPoint
-from controller.state.records import Event, Notice, Quarantine
+from controller.state.records import Event
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     KeptAnswer,
@@ -25,16 +25,17 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
-from controller.store import (
+from controller.store import measurements, usage
+from controller.store.ackfile import AckFile
+from controller.store.kept import (
     checkpoints,
     comms,
-    measurements,
+    notices,
     predictions,
+    quarantine,
     recoveries,
     rollouts,
-    usage,
 )
-from controller.store.ackfile import AckFile
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
 from controller.store.tables import (
@@ -44,8 +45,6 @@ from controller.store.tables import (
     FACTS,
     JOBS,
     KEPT_EVENTS,
-    NOTICES,
-    QUARANTINE,
     TRANSACTIONS,
     apply,
     apply_all,
@@ -182,31 +181,25 @@ class Store:
             events = db.execute(
                 sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(KEPT_EVENTS)
             ).all()
-            quarantine = tuple(
-                Quarantine(row.object, row.reason, row.since)
-                for row in db.execute(sa.select(QUARANTINE))
-            )
-            notices = tuple(
-                Notice(*row)
-                for row in db.execute(sa.select(NOTICES).order_by(NOTICES.c.created_at))
-            )
             measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
-            predicted = predictions.read(db)
-            communicated = comms.read(db)
-            checkpointed = checkpoints.read(db)
-            recovered = recoveries.read(db)
-            rolled_out = rollouts.read(db)
+            out_of_use = quarantine.KEPT.all(db)
+            waiting = notices.KEPT.all(db)
+            predicted = predictions.KEPT.all(db)
+            communicated = comms.KEPT.all(db)
+            checkpointed = checkpoints.KEPT.all(db)
+            recovered = recoveries.KEPT.all(db)
+            rolled_out = rollouts.KEPT.all(db)
         return Loaded(
             facts,
             tuple(jobs),
             attachments,
             tuple((read_transaction(row.body), read_intent(row.intent)) for row in reversed(kept)),
             tuple(Event(*row) for row in reversed(events)),
-            quarantine,
+            out_of_use,
             going_on,
             last,
-            notices,
+            waiting,
             predicted,
             measured,
             communicated,

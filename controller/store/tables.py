@@ -33,44 +33,25 @@ from controller.state.records import (
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     DropAnswer,
-    DropCheckpoints,
-    DropComms,
     DropJobs,
     DropMeasurements,
-    DropNotices,
-    DropPredictions,
-    DropQuarantine,
-    DropRecoveries,
-    DropRollouts,
+    DropRecords,
     Intent,
     KeptAnswer,
     PutAnswer,
     PutAttachments,
-    PutCheckpoints,
-    PutComms,
     PutEvents,
     PutFacts,
     PutJob,
     PutMeasurement,
-    PutNotices,
-    PutPredictions,
-    PutQuarantine,
-    PutRecoveries,
-    PutRollouts,
+    PutRecords,
     PutTransaction,
     PutUsage,
     TrimUsage,
     Write,
 )
-from controller.store import (
-    checkpoints,
-    comms,
-    measurements,
-    predictions,
-    recoveries,
-    rollouts,
-    usage,
-)
+from controller.store import measurements, usage
+from controller.store.kept import tables as kept
 from controller.store.meta import META, upsert
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
@@ -125,13 +106,6 @@ EVENTS = sa.Table(
     sa.Column("message", sa.Text, nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
 )
-QUARANTINE = sa.Table(
-    "quarantine",
-    META,
-    sa.Column("object", sa.String(127), primary_key=True),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),
-)
 ANSWERS = sa.Table(
     "answers",
     META,
@@ -142,15 +116,6 @@ ANSWERS = sa.Table(
     sa.Column("headers", sa.Text, nullable=False),
     sa.Column("body", sa.LargeBinary),
     sa.Column("size", sa.Integer, nullable=False),
-)
-NOTICES = sa.Table(
-    "notices",
-    META,
-    sa.Column("id", sa.String(63), primary_key=True),
-    sa.Column("receiver", sa.String(63), nullable=False),
-    sa.Column("job", sa.String(63), nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("created_at", sa.Float, nullable=False),
 )
 
 KEPT_EVENTS = 10_000
@@ -170,19 +135,10 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
 def apply(db: sa.Connection, write: Write) -> None:
     """Carry out one write inside the caller's database transaction."""
     match write:
-        case (
-            PutPredictions()
-            | DropPredictions()
-            | PutComms()
-            | DropComms()
-            | PutCheckpoints()
-            | DropCheckpoints()
-            | PutRecoveries()
-            | DropRecoveries()
-            | PutRollouts()
-            | DropRollouts()
-        ):
-            _told(db, write)
+        case PutRecords(records=records):
+            kept.put(db, records)
+        case DropRecords(kind=kind, keys=keys):
+            kept.drop(db, kind, keys)
         case PutFacts(facts=facts):
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):
@@ -195,61 +151,21 @@ def apply(db: sa.Connection, write: Write) -> None:
             _put_events(db, events)
         case PutUsage() | TrimUsage():
             usage.apply(db, write)
-        case PutQuarantine(entries=entries):
-            upsert(
-                db,
-                QUARANTINE,
-                [{"object": e.object, "reason": e.reason, "since": e.since} for e in entries],
-            )
         case PutAnswer():
             _put_answer(db, write)
-        case PutNotices(notices=notices):
-            upsert(db, NOTICES, [asdict(notice) for notice in notices])
         case PutMeasurement():
             measurements.put(db, write)
-        case DropJobs() | DropQuarantine() | DropAnswer() | DropNotices() | DropMeasurements():
+        case DropJobs() | DropAnswer() | DropMeasurements():
             _drop(db, write)
 
 
-def _told(
-    db: sa.Connection,
-    write: PutPredictions
-    | DropPredictions
-    | PutComms
-    | DropComms
-    | PutCheckpoints
-    | DropCheckpoints
-    | PutRecoveries
-    | DropRecoveries
-    | PutRollouts
-    | DropRollouts,
-) -> None:
-    if isinstance(write, PutComms | DropComms):
-        comms.apply(db, write)
-    elif isinstance(write, PutCheckpoints | DropCheckpoints):
-        checkpoints.apply(db, write)
-    elif isinstance(write, PutRecoveries | DropRecoveries):
-        recoveries.apply(db, write)
-    elif isinstance(write, PutRollouts | DropRollouts):
-        rollouts.apply(db, write)
-    else:
-        predictions.apply(db, write)
-
-
-def _drop(
-    db: sa.Connection,
-    write: DropJobs | DropQuarantine | DropAnswer | DropNotices | DropMeasurements,
-) -> None:
+def _drop(db: sa.Connection, write: DropJobs | DropAnswer | DropMeasurements) -> None:
     match write:
         case DropJobs(names=names):
             if names:
                 db.execute(JOBS.delete().where(JOBS.c.name.in_(names)))
-        case DropQuarantine(object=name):
-            db.execute(QUARANTINE.delete().where(QUARANTINE.c.object == name))
         case DropAnswer(id=ident):
             db.execute(ANSWERS.delete().where(ANSWERS.c.id == ident))
-        case DropNotices(ids=idents):
-            db.execute(NOTICES.delete().where(NOTICES.c.id.in_(idents)))
         case DropMeasurements(ids=idents):
             table = measurements.MEASUREMENTS
             db.execute(table.delete().where(table.c.id.in_(idents)))

@@ -28,7 +28,7 @@ from controller.state.jobs import Handled
 from controller.state.kept.drains import Left
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
-from controller.state.writes import PutJob, PutQuarantine, Write
+from controller.state.writes import PutJob, PutRecords, Write
 from controller.swaps import choice
 from controller.swaps.choice import Plan
 from controller.swaps.contract import Checkpoints, Images, Loss, Queue
@@ -312,7 +312,7 @@ class Swapper:
         )
         entries = self._quarantined(work.loss, now.endpoints)
         async with failpoints.around("swap-decide"):
-            await self._durable(work, PutJob(state.jobs[job.name]), PutQuarantine(entries))
+            await self._durable(work, PutJob(state.jobs[job.name]), PutRecords(entries))
         self._require_wanted(work)
         if plan.swaps:
             text = ", ".join(f"{spare} for {dead}" for dead, spare in plan.swaps.items())
@@ -496,7 +496,7 @@ class Swapper:
         self._leave(work, job)
         entries = self._quarantined(work.loss, job.endpoints)
         state.recoveries.change(work.row, how="queue", why=why, stage="started")
-        state.journal.owe(PutQuarantine(entries), *self._rows.writes(work.row))
+        state.journal.owe(PutRecords(entries), *self._rows.writes(work.row))
         held = [e for e in work.loss.dead if e in state.light.held]
         reason = f"back in the queue: {_what(work.loss)}; {why}"
         await self._queue.back_to_queue(name, reason)

@@ -11,8 +11,7 @@ from checkpoints.ledger import Key, Run
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Apart
 from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
-from controller.state.writes import DropCheckpoints, PutCheckpoints
-from controller.store.meta import META, upsert
+from controller.store.meta import META, KeptTable
 
 CHECKPOINTS = sa.Table(
     "checkpoints",
@@ -21,21 +20,6 @@ CHECKPOINTS = sa.Table(
     sa.Column("job", sa.String(63), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
 )
-
-
-def apply(db: sa.Connection, write: PutCheckpoints | DropCheckpoints) -> None:
-    """Carry out one write inside the caller's database transaction."""
-    match write:
-        case PutCheckpoints(records=records):
-            upsert(db, CHECKPOINTS, [_row(record) for record in records])
-        case DropCheckpoints(folders=folders):
-            db.execute(CHECKPOINTS.delete().where(CHECKPOINTS.c.folder.in_(folders)))
-
-
-def read(db: sa.Connection) -> tuple[CheckpointRecord, ...]:
-    """Return all records. ValueError, KeyError or TypeError when a row is damaged."""
-    rows = db.execute(sa.select(CHECKPOINTS).order_by(CHECKPOINTS.c.folder))
-    return tuple(_read(row.folder, row.job, json.loads(row.body)) for row in rows)
 
 
 def _row(record: CheckpointRecord) -> dict[str, Any]:
@@ -67,10 +51,11 @@ def _run_document(record: RunRecord) -> dict[str, Any]:
     }
 
 
-def _read(folder: str, job: str, body: dict[str, Any]) -> CheckpointRecord:
+def _read(row: sa.Row[Any]) -> CheckpointRecord:
+    body = json.loads(row.body)
     return CheckpointRecord(
-        folder=folder,
-        job=job,
+        folder=row.folder,
+        job=row.job,
         key=bytes.fromhex(body["key"]),
         runs=tuple(_read_run(run) for run in body["runs"]),
         spoiled=tuple((Key(step, epoch), why) for step, epoch, why in body["spoiled"]),
@@ -95,3 +80,6 @@ def _read_run(body: dict[str, Any]) -> RunRecord:
         stepped=body["stepped"],
         end=body["end"],
     )
+
+
+KEPT = KeptTable(CHECKPOINTS, _row, _read, "folder")

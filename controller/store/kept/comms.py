@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
 from controller.state.kept.comms import CommsRecord
-from controller.state.writes import DropComms, PutComms
-from controller.store.meta import META, upsert
+from controller.store.meta import META, KeptTable
 from scheduler.steptime.facts import StepFacts
 
 COMMS = sa.Table(
@@ -25,31 +25,6 @@ COMMS = sa.Table(
 )
 
 
-def apply(db: sa.Connection, write: PutComms | DropComms) -> None:
-    """Carry out one write inside the caller's database transaction."""
-    match write:
-        case PutComms(records=records):
-            upsert(db, COMMS, [_row(record) for record in records])
-        case DropComms(jobs=jobs):
-            db.execute(COMMS.delete().where(COMMS.c.job.in_(jobs)))
-
-
-def read(db: sa.Connection) -> tuple[CommsRecord, ...]:
-    """Return all records. ValueError, KeyError or TypeError when a row is damaged."""
-    return tuple(
-        CommsRecord(
-            job=row.job,
-            submitted_at=row.submitted_at,
-            kept_at=row.kept_at,
-            ranks=row.ranks,
-            calls=row.calls,
-            body=row.body,
-            facts=None if (facts := json.loads(row.facts)) is None else StepFacts(**facts),
-        )
-        for row in db.execute(sa.select(COMMS))
-    )
-
-
 def _row(record: CommsRecord) -> dict[str, object]:
     return {
         "job": record.job,
@@ -60,3 +35,19 @@ def _row(record: CommsRecord) -> dict[str, object]:
         "facts": json.dumps(record.facts and asdict(record.facts)),
         "body": record.body,
     }
+
+
+def _read(row: sa.Row[Any]) -> CommsRecord:
+    facts = json.loads(row.facts)
+    return CommsRecord(
+        job=row.job,
+        submitted_at=row.submitted_at,
+        kept_at=row.kept_at,
+        ranks=row.ranks,
+        calls=row.calls,
+        body=row.body,
+        facts=None if facts is None else StepFacts(**facts),
+    )
+
+
+KEPT = KeptTable(COMMS, _row, _read, "kept_at")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
 from controller.state.kept.predictions import PredictionRecord
-from controller.state.writes import DropPredictions, PutPredictions
-from controller.store.meta import META, upsert
+from controller.store.meta import META, KeptTable
 
 PREDICTIONS = sa.Table(
     "predictions",
@@ -21,21 +21,6 @@ PREDICTIONS = sa.Table(
 )
 
 
-def apply(db: sa.Connection, write: PutPredictions | DropPredictions) -> None:
-    """Carry out one write inside the caller's database transaction."""
-    match write:
-        case PutPredictions(predictions=predictions):
-            upsert(db, PREDICTIONS, [_row(prediction) for prediction in predictions])
-        case DropPredictions(ids=idents):
-            db.execute(PREDICTIONS.delete().where(PREDICTIONS.c.id.in_(idents)))
-
-
-def read(db: sa.Connection) -> tuple[PredictionRecord, ...]:
-    """Return all predictions. ValueError, KeyError or TypeError when a row is damaged."""
-    rows = db.execute(sa.select(PREDICTIONS).order_by(PREDICTIONS.c.made_at))
-    return tuple(_read(row.body) for row in rows)
-
-
 def _row(prediction: PredictionRecord) -> dict[str, object]:
     return {
         "id": prediction.id,
@@ -45,6 +30,9 @@ def _row(prediction: PredictionRecord) -> dict[str, object]:
     }
 
 
-def _read(text: str) -> PredictionRecord:
-    body = json.loads(text)
+def _read(row: sa.Row[Any]) -> PredictionRecord:
+    body = json.loads(row.body)
     return PredictionRecord(**{**body, "basis": tuple(body["basis"])})
+
+
+KEPT = KeptTable(PREDICTIONS, _row, _read, "made_at")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import sqlalchemy as sa
 
 from controller.state.kept.recoveries import RecoveryRecord
-from controller.state.writes import DropRecoveries, PutRecoveries
-from controller.store.meta import META, upsert
+from controller.store.meta import META, KeptTable
 
 RECOVERIES = sa.Table(
     "recoveries",
@@ -21,20 +21,6 @@ RECOVERIES = sa.Table(
 )
 
 
-def apply(db: sa.Connection, write: PutRecoveries | DropRecoveries) -> None:
-    """Carry out one write inside the caller's database transaction."""
-    match write:
-        case PutRecoveries(records=records):
-            upsert(db, RECOVERIES, [_row(record) for record in records])
-        case DropRecoveries(ids=idents):
-            db.execute(RECOVERIES.delete().where(RECOVERIES.c.id.in_(idents)))
-
-
-def read(db: sa.Connection) -> tuple[RecoveryRecord, ...]:
-    """Return all recoveries. ValueError, KeyError or TypeError when a row is damaged."""
-    return tuple(_read(row.body) for row in db.execute(sa.select(RECOVERIES.c.body)))
-
-
 def _row(record: RecoveryRecord) -> dict[str, object]:
     return {
         "id": record.id,
@@ -44,7 +30,10 @@ def _row(record: RecoveryRecord) -> dict[str, object]:
     }
 
 
-def _read(text: str) -> RecoveryRecord:
-    body = json.loads(text)
+def _read(row: sa.Row[Any]) -> RecoveryRecord:
+    body = json.loads(row.body)
     body |= {name: tuple(body[name]) for name in ("objects", "dead")}
     return RecoveryRecord(**body)
+
+
+KEPT = KeptTable(RECOVERIES, _row, _read, "failed_at")

@@ -25,7 +25,7 @@ from controller.devices.openflow.rules.program import diff
 from controller.schema.plans import PlanRequest
 from controller.service import service
 from controller.state.records import Quarantine
-from controller.state.writes import PutQuarantine
+from controller.state.writes import PutRecords
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import submit
@@ -68,7 +68,7 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     await rack.service.commands.cancel("blue")
     state = rack.service._state
     state.light.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
-    await state.store.commit(PutQuarantine([state.light.quarantine["as0/4"]]))
+    await state.store.commit(PutRecords([state.light.quarantine["as0/4"]]))
     await rack.service.commands.release("as0/4")
 
 

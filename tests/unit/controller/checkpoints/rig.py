@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
@@ -21,13 +21,13 @@ from controller.state.offers import ServerOffer
 from controller.state.records import CheckpointSpec, JobRecord, JobSpec
 from controller.state.state import Connections, State
 from controller.state.writes import (
-    DropCheckpoints,
+    DropRecords,
     KeptAnswer,
     Loaded,
-    PutCheckpoints,
+    PutRecords,
     Write,
 )
-from controller.store import checkpoints as table
+from controller.store.kept import checkpoints as table
 from controller.usage.interval import Interval
 from controller.usage.window import Kept, Window
 from sitefile import CabledSite
@@ -100,7 +100,7 @@ class MemoryStore:
 
     def records(self) -> tuple[CheckpointRecord, ...]:
         return tuple(
-            table._read(str(row["folder"]), str(row["job"]), json.loads(str(row["body"])))
+            table._read(SimpleNamespace(**row))  # type: ignore[arg-type]
             for row in self.rows.values()
         )
 
@@ -110,9 +110,10 @@ class MemoryStore:
             raise ServiceError("failed", "the disk is full", object="store")
         for write in writes:
             match write:
-                case PutCheckpoints(records=records):
-                    self.rows |= {record.folder: table._row(record) for record in records}
-                case DropCheckpoints(folders=folders):
+                case PutRecords(records=records):
+                    rows = [table._row(r) for r in records if isinstance(r, CheckpointRecord)]
+                    self.rows |= {row["folder"]: row for row in rows}
+                case DropRecords(keys=folders):
                     for folder in folders:
                         self.rows.pop(folder, None)
                 case _:
@@ -221,7 +222,7 @@ class Rig:
             folder=folder or f"{name}.00000001",
         )
         self.state.checkpoints.put(CheckpointRecord(folder=job.folder, job=name, key=bytes(32)))
-        self.state.journal.owe(PutCheckpoints((self.state.checkpoints[job.folder],)))
+        self.state.journal.owe(PutRecords((self.state.checkpoints[job.folder],)))
         self._put(job)
         return job
 

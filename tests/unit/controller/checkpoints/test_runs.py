@@ -15,7 +15,7 @@ from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Apart
 from controller.checkpoints import runs
 from controller.state.kept.checkpoints import KEPT_RUNS, CheckpointRecord, RunRecord
-from controller.state.writes import DropCheckpoints, PutCheckpoints
+from controller.state.writes import DropRecords, PutRecords
 from controller.store.store import Store
 
 
@@ -82,8 +82,8 @@ async def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     other = CheckpointRecord(folder="blue.1", job="blue", key=b"x")
     store = Store(tmp_path / "state.sqlite")
     await store.load()
-    await store.commit(PutCheckpoints([replace(record, runs=()), other]))
-    await store.commit(PutCheckpoints([record]), DropCheckpoints(["blue.1"]))
+    await store.commit(PutRecords([replace(record, runs=()), other]))
+    await store.commit(PutRecords([record]), DropRecords(CheckpointRecord, ["blue.1"]))
     await store.close()
     store = Store(tmp_path / "state.sqlite")
     assert (await store.load()).checkpoints == (record,)
@@ -99,5 +99,5 @@ async def test_a_store_from_before_checkpoints_opens(tmp_path: Path) -> None:
         db.execute("DROP TABLE checkpoints")
     store = Store(tmp_path / "state.sqlite")
     assert (await store.load()).checkpoints == ()
-    await store.commit(PutCheckpoints([CheckpointRecord(folder="f", job="j", key=b"k")]))
+    await store.commit(PutRecords([CheckpointRecord(folder="f", job="j", key=b"k")]))
     await store.close()

@@ -17,7 +17,7 @@ from controller.comms.ledger import advance
 from controller.devices.engine import Recording
 from controller.people.authz import Principal, Role
 from controller.state.kept import comms
-from controller.state.writes import PutComms
+from controller.state.writes import PutRecords
 from tests.unit.controller.comms.test_keeper import MB, calls, running, view
 from tests.unit.controller.comms.test_ledger import JOB, counted
 from tests.unit.controller.fakes import Rack
@@ -131,7 +131,7 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     await end(rack)
     state = rack.service._state
     record = replace(state.comms["red"], body='{"job": "red", "ranks": 7}')
-    await state.commit(PutComms([record]))
+    await state.commit(PutRecords([record]))
     rack.engine.recorded = []
     await rack.down()
     await rack.up()

@@ -21,14 +21,13 @@ from controller.state.records import (
     TransactionRecord,
 )
 from controller.state.writes import (
-    DropNotices,
+    DropRecords,
     Intent,
     PutAttachments,
     PutEvents,
     PutFacts,
     PutJob,
-    PutNotices,
-    PutQuarantine,
+    PutRecords,
     PutTransaction,
 )
 from controller.store import tables
@@ -86,9 +85,9 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
         PutAttachments(at, 3),
         PutTransaction(TX, INTENT),
         PutEvents([event]),
-        PutQuarantine([quarantine]),
-        PutNotices(notices),
-        DropNotices(["n1"]),
+        PutRecords([quarantine]),
+        PutRecords(notices),
+        DropRecords(Notice, ["n1"]),
     )
     assert store.commits == 1
     await store.close()
@@ -109,7 +108,7 @@ async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
     await store.commit(PutJob(JOB))
     nothing: str = None  # type: ignore[assignment] - the table requires a reason
     with pytest.raises(ServiceError) as caught:
-        await store.commit(PutFacts({"epoch": "9"}), PutQuarantine([Quarantine("x", nothing, 0)]))
+        await store.commit(PutFacts({"epoch": "9"}), PutRecords([Quarantine("x", nothing, 0)]))
     assert caught.value.code == "failed"
     loaded = await store.load()
     await store.close()

@@ -26,15 +26,16 @@ JSON = st.recursive(
     st.sampled_from([None, 1]),
     st.integers(1, 40),
     st.integers(1, 40),
+    st.sampled_from([0, documents.AT_ONCE]),
 )
 def test_items_are_those_of_the_whole_document(
-    document: dict[str, Any], indent: int | None, piece: int, step: int
+    document: dict[str, Any], indent: int | None, piece: int, step: int, at_once: int
 ) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=False).encode(errors="replace")
     document = json.loads(text)
     body = [text[i : i + piece] for i in range(0, len(text), piece)]
     jobs = document.get("jobs")
-    with patch.object(documents, "_STEP", step):
+    with patch.object(documents, "_STEP", step), patch.object(documents, "AT_ONCE", at_once):
         if jobs is None or isinstance(jobs, list):
             assert list(items_of(body, "jobs")) == (jobs or [])
         else:
@@ -42,16 +43,22 @@ def test_items_are_those_of_the_whole_document(
                 list(items_of(body, "jobs"))
 
 
-@given(st.binary(max_size=40) | st.text(alphabet='{}[]",:jobs1 ', max_size=30).map(str.encode))
-def test_anything_gives_items_or_an_error(body: bytes) -> None:
+@given(
+    st.binary(max_size=40) | st.text(alphabet='{}[]",:jobs1 ', max_size=30).map(str.encode),
+    st.sampled_from([0, documents.AT_ONCE]),
+)
+def test_anything_gives_items_or_an_error(body: bytes, at_once: int) -> None:
     try:
-        list(items_of([body], "jobs"))
+        with patch.object(documents, "AT_ONCE", at_once):
+            list(items_of([body], "jobs"))
     except ValueError:
         return
     assert body.strip().startswith(b"{")
 
 
-def test_nesting_is_bounded() -> None:
+@pytest.mark.parametrize("at_once", [0, documents.AT_ONCE])
+def test_nesting_is_bounded(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "AT_ONCE", at_once)
     with pytest.raises(ValueError, match="nested"):
         list(items_of([b'{"jobs": [', b"[" * 100_000], "jobs"))
 
