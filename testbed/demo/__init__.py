@@ -4,5 +4,6 @@ from testbed.demo.cases import Arm
 from testbed.demo.errors import DemoError
 from testbed.demo.experiment import PAPER_SITE, run
 from testbed.demo.report import render
+from testbed.demo.rule import Base
 
-__all__ = ["PAPER_SITE", "Arm", "DemoError", "render", "run"]
+__all__ = ["PAPER_SITE", "Arm", "Base", "DemoError", "render", "run"]

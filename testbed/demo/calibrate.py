@@ -1,4 +1,4 @@
-"""Measures the trainer once per image and CPU share: compute time, gradient, overlap."""
+"""Measures the trainer once per image and CPU share: its steps, its gradient, its overlap."""
 
 from __future__ import annotations
 
@@ -46,14 +46,25 @@ def save(file: Path, key: str, measured: Calibration) -> None:
 
 
 def known_or_measured(
-    jobs: Jobs, site: CabledSite, image: str, *, run_id: str, recalibrate: bool, progress: Progress
+    jobs: Jobs,
+    site: CabledSite,
+    image: str,
+    *,
+    run_id: str,
+    recalibrate: bool,
+    unshape: Callable[[], None],
+    progress: Progress,
 ) -> Calibration:
-    """Return the stored measurement for this image and CPU share, or measure and store one."""
+    """Return the stored measurement for this image and CPU share, or measure and store one.
+
+    ``unshape`` gives the links a rate that nothing reaches.
+    """
     key = cache_key(image, site.emulation.gpu_share if site.emulation else 1.0)
     known = None if recalibrate else load(FILE, key)
     if known is not None:
         progress(f"the trainer is calibrated: {FILE}")
         return known
+    unshape()
     measured = measure(jobs, site, image=image, run_id=run_id, progress=progress)
     save(FILE, key, measured)
     return measured
@@ -62,7 +73,7 @@ def known_or_measured(
 def measure(
     jobs: Jobs, site: CabledSite, *, image: str, run_id: str, progress: Progress
 ) -> Calibration:
-    """Train one rank for the compute time, then two under one aggregator for the overlap.
+    """Train one rank, then a ring of two under one aggregator; the links are not shaped.
 
     The result is the mean and not the median: the kernel grants a CPU share in slices, so a
     single step takes a whole number of slices and only the mean shows the step's real need.
@@ -81,6 +92,7 @@ def measure(
         overlap=measured_overlap(
             _mean("compute_s", steps), _mean("comm_s", steps), _mean("step_s", steps)
         ),
+        ring_s=_mean("step_s", steps),
     )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import testbed
@@ -16,6 +17,7 @@ from testbed.demo.api import Controller, Document
 from testbed.demo.cases import Case, Places, find_case, parse_arms, scattered
 from testbed.demo.measure import Experiment, Measured, run_arm
 from testbed.demo.rule import (
+    Base,
     Calibration,
     Rates,
     crossings,
@@ -27,6 +29,8 @@ from testbed.demo.stage import make_folder, rack_for, require_idle, tidied
 from testbed.rack import preflight
 
 PAPER_SITE = Path(testbed.__file__).parent / "sites" / "paper.yaml"
+UNSHAPED_BPS = 1e11
+"""A rate that nothing reaches on one machine."""
 
 Progress = Callable[[str], None]
 
@@ -39,13 +43,15 @@ def run(
     site_path: Path | None = None,
     run_dir: Path = rack.RUN_DIR,
     recalibrate: bool = False,
+    rates_from: Base = Base.RING,
     progress: Progress,
 ) -> Document:
     """Run case ``a`` or ``b``, write plots and figures to ``out_dir``, and return the result.
 
-    A rack that is up is used and stays up, with its previous link rates; otherwise one is
-    brought up and taken down again. ``arms`` None means all. Raises DemoError, RackError,
-    SiteFileError; jobs are cancelled in every case.
+    ``rates_from`` is the measured step that gives the link rates. A rack that is up is used and
+    stays up, with its previous link rates; otherwise one is brought up and taken down again.
+    ``arms`` None means all. Raises DemoError, RackError, SiteFileError; jobs are cancelled in
+    every case.
     """
     chosen_case, chosen_arms = find_case(case), parse_arms(arms)
     preflight.need_root()
@@ -62,9 +68,15 @@ def run(
         with tidied(controller, progress) as jobs:
             run_id = secrets.token_hex(2)
             measured = calibrate.known_or_measured(
-                jobs, site, status.image, run_id=run_id, recalibrate=recalibrate, progress=progress
+                jobs,
+                site,
+                status.image,
+                run_id=run_id,
+                recalibrate=recalibrate,
+                unshape=partial(rack.set_rates, run_dir, UNSHAPED_BPS, UNSHAPED_BPS),
+                progress=progress,
             )
-            rates = derive_rates(measured)
+            rates = derive_rates(measured, rates_from)
             progress(f"link rates by rule: {rates.rule}")
             rack.set_rates(run_dir, rates.access_bps, rates.inter_aggregator_bps)
             experiment = Experiment(

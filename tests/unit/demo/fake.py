@@ -115,7 +115,8 @@ class FakeController:
         regrouped = job["locality"] == "regroup"
         for step in range(shown):
             live = "live" in job["name"] and step > steps // 3
-            step_s = 0.25 if regrouped or live else self.scattered_step_s
+            together = regrouped or live or job["name"].startswith("pair")
+            step_s = 0.25 if together else self.scattered_step_s
             t += step_s
             line = {"event": "step", "step": step, "t": t, "step_s": step_s, "loss": 2.0}
             lines.append({**line, "compute_s": 0.2, "comm_s": step_s - 0.2, "samples_s": 192.0})

@@ -12,7 +12,7 @@ from testbed.demo.rule import Calibration
 from tests.unit.demo.fake import FakeController
 
 SITE = load_site(PAPER_SITE)
-MEASURED = Calibration(0.18, 4_088_680, 0.0)
+MEASURED = Calibration(0.18, 4_088_680, 0.0, 0.3)
 
 
 def test_a_stored_measurement_is_found_by_image_and_share(tmp_path: Path) -> None:
@@ -24,7 +24,9 @@ def test_a_stored_measurement_is_found_by_image_and_share(tmp_path: Path) -> Non
     assert calibrate.load(file, calibrate.cache_key("ll-trainer:1", 0.5)) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"k": 1}', '{"k": {"compute_s": 1}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"k": 1}', '{"k": {"compute_s": 1, "gradient_bytes": 1, "overlap": 0}}']
+)
 def test_unreadable_measurement_is_none(tmp_path: Path, text: str) -> None:
     file = tmp_path / "rates.json"
     file.write_text(text)
@@ -35,6 +37,7 @@ def test_both_cases_use_one_measurement(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(calibrate, "FILE", tmp_path / "rates.json")
     fake = FakeController(dict(SITE.homes))
     said: list[str] = []
+    unshaped: list[int] = []
     with Controller("http://127.0.0.1:8470", fake.transport()) as controller:
         for recalibrate, expected in ((False, 2), (False, 2), (True, 4)):
             found = calibrate.known_or_measured(
@@ -43,10 +46,12 @@ def test_both_cases_use_one_measurement(tmp_path: Path, monkeypatch: pytest.Monk
                 "ll-trainer:1",
                 run_id="1",
                 recalibrate=recalibrate,
+                unshape=lambda: unshaped.append(len(fake.submitted)),
                 progress=said.append,
             )
             assert len(fake.submitted) == expected
             assert found.gradient_bytes == 4_088_680
+    assert unshaped == [0, 2]  # before each measurement
     alone, pair = fake.submitted[:2]
     assert (alone["count"], pair["count"]) == (1, 2)
     assert SITE.homes[pair["endpoints"][0]] == SITE.homes[pair["endpoints"][1]]

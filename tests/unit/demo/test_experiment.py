@@ -68,9 +68,10 @@ def test_a_rack_that_is_up_is_left_as_it_was(
     result = run("a", out_dir=tmp_path / "new" / "out", progress=machine.said.append)
     assert list(result["arms"]) == ["fragmented", "reordered", "regrouped", "live"]
     assert machine.calls == []
-    # The gradient (0.2 s) and the update determine both link rates; then the old rates return.
-    access = 8 * 4_088_680 / (0.725 * 0.2)
+    # A ring's step on unshaped links (0.25 s) determines both rates; then the old rates return.
+    access = 8 * 4_088_680 / (0.725 * 0.25)
     assert machine.rates == [
+        (experiment.UNSHAPED_BPS, experiment.UNSHAPED_BPS),
         (pytest.approx(access, abs=1), pytest.approx(access / 2.2, abs=1)),
         (250e6, 114e6),
     ]
@@ -94,7 +95,8 @@ def test_a_rack_that_is_down_is_brought_up_and_taken_down(
 def test_both_cases_run_at_one_set_of_rates(machine: FakeRack, tmp_path: Path) -> None:
     for case in ("b", "a"):
         run(case, arms=["regrouped"], out_dir=tmp_path, progress=machine.said.append)
-    assert machine.rates[0] == machine.rates[2]
+    first, second = machine.rates[1], machine.rates[3]
+    assert first == second
     assert sum("one rank alone" in line for line in machine.said) == 1
 
 
@@ -112,7 +114,7 @@ def test_an_interrupt_cancels_jobs_and_takes_the_own_rack_down(
         run("a", out_dir=tmp_path, progress=interrupt)
     assert machine.calls == ["up paper.yaml", "down"]
     assert [job["state"] for job in fake.jobs.values()][-2:] == ["cancelled", "cancelled"]
-    assert machine.rates[1:] == []
+    assert machine.rates[2:] == []  # unshaped links, then those of the rule
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.unit.demo.fake import START, FakeController
 SITE = load_site(PAPER_SITE)
 CASE = CASES["a"]
 STEPS = 60
-RATES = derive_rates(Calibration(0.18, 4_088_680, 0.0))
+RATES = derive_rates(Calibration(0.18, 4_088_680, 0.0, 0.18))
 ARM_KEYS = {
     *("completion_s", "samples_per_s", "step_s_median", "exposed_comm_fraction", "utilisation"),
     *("final_loss", "container_restarts", "dark_time_s", "longest_gap_s"),

@@ -26,6 +26,13 @@ class Case(StrEnum):
     SLURM = "slurm"
 
 
+class RatesFrom(StrEnum):
+    """The measured step from which the link rates of cases a and b follow."""
+
+    RING = "ring"
+    ALONE = "alone"
+
+
 def demo(
     case: Annotated[
         Case,
@@ -52,6 +59,13 @@ def demo(
     recalibrate: Annotated[
         bool, typer.Option("--recalibrate", help="Measure this machine again.")
     ] = False,
+    rates_from: Annotated[
+        RatesFrom,
+        typer.Option(
+            help="The step that gives a and b their link rates: of a ring on unshaped links,"
+            " or of a rank alone."
+        ),
+    ] = RatesFrom.RING,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Run an experiment on the emulated rack. Needs root; writes JSON and plots.
@@ -81,6 +95,7 @@ def demo(
             out_dir=directory,
             site_path=site,
             recalibrate=recalibrate,
+            rates_from=experiment.Base(rates_from.value),
             progress=out.say,
         )
     if output.structured:

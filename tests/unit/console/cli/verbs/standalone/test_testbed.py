@@ -12,7 +12,7 @@ import structlog
 from rich.text import Text
 
 from testbed import demo, rack
-from testbed.demo import DemoError, spare
+from testbed.demo import Base, DemoError, spare
 from testbed.rack import Change, EmulatedPart, PartStatus, RackError, RackStatus
 from testbed.rack.losses import Kind
 from tests.unit.console.cli.conftest import Run
@@ -160,7 +160,9 @@ def test_demo(offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert ran.err == "calibrating\n"
     assert asked["arms"] == ["live", "regrouped"]
     assert (asked["out_dir"], asked["site_path"], asked["recalibrate"]) == (tmp_path, None, False)
-    assert offline("demo", "b", "--recalibrate").out == "Case b\n"
+    assert asked["rates_from"] is Base.RING
+    ran = offline("demo", "b", "--recalibrate", "--rates-from", "alone")
+    assert (ran.out, asked["rates_from"]) == ("Case b\n", Base.ALONE)
     assert asked["arms"] is None
     assert offline("demo", "c").code == 2
 
