@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ GOAL_S = 0.05
 TRIES = 3
 PROJECT = "alpha"
 WAITING = 200
+BULK = 1000
+"""Jobs in one submission: as many as are allowed."""
 PLENTY = Limit(rate=1e6, burst=1e6)
 PATHS = (
     *("/jobs?limit=50", "/jobs", "/jobs/alpha-running-1", "/projects", "/endpoints", "/site"),
@@ -66,6 +69,7 @@ class Fabric(FakeAggregators):
 def service_of(folder: Path) -> Service:
     """Return a controller with the largest possible state; it is not started."""
     site = make_site(ENDPOINTS)
+    site = replace(site, scheduling=replace(site.scheduling, max_waiting=100_000))
     service = Service(
         site,
         Store(folder / "controller.sqlite"),
@@ -170,6 +174,14 @@ async def longest_hold(client: httpx.AsyncClient, path: str, body: Any = None) -
     return held, len(reply.content)
 
 
+def bulk(who: str, number: int) -> Any:
+    """Return the body of a submission of BULK jobs."""
+    jobs = [_request(n, 8).model_dump(mode="json", exclude_unset=True) for n in range(BULK)]
+    for n, job in enumerate(jobs):
+        job |= {"name": f"{PROJECT}-bulk-{who}-{number}-{n}", "project": PROJECT}
+    return {"jobs": jobs}
+
+
 def asked(who: str) -> Iterator[tuple[str, Any]]:
     """Yield the requests of a reader."""
     yield from ((path, None) for path in PATHS)
@@ -182,6 +194,7 @@ def asked(who: str) -> Iterator[tuple[str, Any]]:
 async def measured(folder: Path) -> dict[str, Any]:
     """Return the longest hold per reader and route."""
     service = service_of(folder)
+    await service._state.store.load()
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()
     for project in (PROJECT, "beta"):
@@ -211,6 +224,11 @@ async def measured(folder: Path) -> dict[str, Any]:
                 tries = [await longest_hold(client, path, body) for _ in range(TRIES)]
                 held, size = min(held for held, _ in tries), tries[0][1]
                 found[f"{who} GET {path}"] = {"held_s": round(held, 4), "bytes": size}
+            if who != "graphs":
+                bodies = [bulk(who, number) for number in range(TRIES)]
+                tries = [await longest_hold(client, "/submissions", body) for body in bodies]
+                held, size = min(held for held, _ in tries), tries[0][1]
+                found[f"{who} POST /submissions"] = {"held_s": round(held, 4), "bytes": size}
     await accounts.close()
     return found
 
