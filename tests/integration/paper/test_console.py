@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,9 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from benchmarks.console_shots import CHROMIUM, SENDING
-from testbed import rack
-from testbed.demo import PAPER_SITE
+from testbed.demo.api import Controller
+from testbed.rack import RackStatus
 from testbed.token import rack_token
-from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -25,28 +23,21 @@ expect.set_options(timeout=LIMIT_MS)
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
+def page(paper: RackStatus, controller: Controller) -> Iterator[Page]:
     """The console of a rack that is up, signed in as its admin."""
-    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
-    try:
-        token = rack_token(run_dir)
-        assert token
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS
-            )
-            page = browser.new_page()
-            page.set_default_timeout(LIMIT_MS)
-            page.goto(status.url)
-            page.get_by_label("Token").fill(token)
-            page.get_by_role("button", name="Sign in").click()
-            yield page
-            browser.close()
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
-    left = [name for name in run("ip", "netns", "list").split() if name.startswith("ll-")]
-    assert not left, "the rack is taken down whole"
+    token = rack_token(Path(paper.run_dir))
+    assert token
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS
+        )
+        page = browser.new_page()
+        page.set_default_timeout(LIMIT_MS)
+        page.goto(paper.url)
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        yield page
+        browser.close()
 
 
 def throughput(page: Page) -> float:
@@ -80,7 +71,7 @@ def test_an_operator_brings_a_job_together(page: Page) -> None:
     program = f"exec({SENDING[-1]!r})"
     form.get_by_label("Command").fill("\n".join([*SENDING[:-1], program]))
     form.get_by_role("button", name="Submit").click()
-    row = page.get_by_role("row", name=re.compile("red"))
+    row = page.get_by_role("row", name=re.compile(r"\bred\b"))
     expect(row).to_contain_text("running")
     expect(row).to_contain_text("as0:2")
     row.click()
