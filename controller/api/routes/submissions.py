@@ -8,7 +8,8 @@ from controller.api.common import CHANGE_S, CallerOf, CommandsOf, QueriesOf
 from controller.api.deadlines import change
 from controller.api.problems import responses
 from controller.api.routes.jobs import check_priority, with_project
-from controller.schema.jobs import JobsRequest, JobsSubmittedView
+from controller.base.slices import in_slices
+from controller.schema.jobs import JobRequest, JobsRequest, JobsSubmittedView
 
 router = APIRouter(prefix="/submissions", tags=["jobs"], responses=responses("unavailable"))
 
@@ -21,9 +22,13 @@ async def submit_jobs(
 
     The refusal names the first job that cannot be queued.
     """
-    jobs = [with_project(caller.principal, job) for job in request.jobs]
-    for job in jobs:
+
+    def checked(job: JobRequest) -> JobRequest:
+        job = with_project(caller.principal, job)
         check_priority(queries, caller.principal, job)
+        return job
+
+    jobs = await in_slices(request.jobs, checked)
     work = commands.submit_all(jobs, caller.principal.name)
     names = await change(CHANGE_S, f"jobs/{len(jobs)}", work)
     return JobsSubmittedView(names=names, epoch=queries.epoch)
