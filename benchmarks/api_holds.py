@@ -182,13 +182,16 @@ def bulk(who: str, number: int) -> Any:
     return {"jobs": jobs}
 
 
-def asked(who: str) -> Iterator[tuple[str, Any]]:
-    """Yield the requests of a reader."""
-    yield from ((path, None) for path in PATHS)
+def asked(who: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the requests of a reader: a path, and the body of each try (None for a read)."""
+    read = [None] * TRIES
+    yield from ((path, read) for path in PATHS)
     if who in ("graphs", "operator"):
-        yield "/../../metrics", None
+        yield "/../../metrics", read
     if who == "operator":
-        yield from ((path, None) for path in KEEPERS)
+        yield from ((path, read) for path in KEEPERS)
+    if who != "graphs":
+        yield "/submissions", [bulk(who, number) for number in range(TRIES)]
 
 
 async def measured(folder: Path) -> dict[str, Any]:
@@ -220,15 +223,11 @@ async def measured(folder: Path) -> dict[str, Any]:
         async with httpx.AsyncClient(
             transport=transport, base_url="http://127.0.0.1/api/v1", headers=headers, timeout=120
         ) as client:
-            for path, body in asked(who):
-                tries = [await longest_hold(client, path, body) for _ in range(TRIES)]
+            for path, bodies in asked(who):
+                tries = [await longest_hold(client, path, body) for body in bodies]
                 held, size = min(held for held, _ in tries), tries[0][1]
-                found[f"{who} GET {path}"] = {"held_s": round(held, 4), "bytes": size}
-            if who != "graphs":
-                bodies = [bulk(who, number) for number in range(TRIES)]
-                tries = [await longest_hold(client, "/submissions", body) for body in bodies]
-                held, size = min(held for held, _ in tries), tries[0][1]
-                found[f"{who} POST /submissions"] = {"held_s": round(held, 4), "bytes": size}
+                verb = "GET" if bodies[0] is None else "POST"
+                found[f"{who} {verb} {path}"] = {"held_s": round(held, 4), "bytes": size}
     await accounts.close()
     return found
 

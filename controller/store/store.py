@@ -17,7 +17,12 @@ import sqlalchemy as sa
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.pools import Pool
 from controller.devices.aggregators import AttachPoint
-from controller.state.records import Event
+from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.kept.comms import CommsRecord
+from controller.state.kept.predictions import PredictionRecord
+from controller.state.kept.recoveries import RecoveryRecord
+from controller.state.kept.rollouts import RolloutRecord
+from controller.state.records import Event, Notice, Quarantine
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     KeptAnswer,
@@ -27,15 +32,7 @@ from controller.state.writes import (
 )
 from controller.store import measurements, usage
 from controller.store.ackfile import AckFile
-from controller.store.kept import (
-    checkpoints,
-    comms,
-    notices,
-    predictions,
-    quarantine,
-    recoveries,
-    rollouts,
-)
+from controller.store.kept import tables as kept
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
 from controller.store.tables import (
@@ -177,24 +174,26 @@ class Store:
             log = db.execute(
                 sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
             ).all()
-            kept = [row for i, row in enumerate(log) if i < KEPT_TRANSACTIONS or not row.finished]
+            latest = [r for i, r in enumerate(log) if i < KEPT_TRANSACTIONS or not r.finished]
             events = db.execute(
                 sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(KEPT_EVENTS)
             ).all()
             measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
-            out_of_use = quarantine.KEPT.all(db)
-            waiting = notices.KEPT.all(db)
-            predicted = predictions.KEPT.all(db)
-            communicated = comms.KEPT.all(db)
-            checkpointed = checkpoints.KEPT.all(db)
-            recovered = recoveries.KEPT.all(db)
-            rolled_out = rollouts.KEPT.all(db)
+            out_of_use = kept.read(db, Quarantine)
+            waiting = kept.read(db, Notice)
+            predicted = kept.read(db, PredictionRecord)
+            communicated = kept.read(db, CommsRecord)
+            checkpointed = kept.read(db, CheckpointRecord)
+            recovered = kept.read(db, RecoveryRecord)
+            rolled_out = kept.read(db, RolloutRecord)
         return Loaded(
             facts,
             tuple(jobs),
             attachments,
-            tuple((read_transaction(row.body), read_intent(row.intent)) for row in reversed(kept)),
+            tuple(
+                (read_transaction(row.body), read_intent(row.intent)) for row in reversed(latest)
+            ),
             tuple(Event(*row) for row in reversed(events)),
             out_of_use,
             going_on,

@@ -38,9 +38,9 @@ class Base(StrEnum):
     """The measured step that the rule takes for t_c."""
 
     RING = "ring"
-    """Of two ranks on links that are not shaped."""
+    """That of two ranks, on links that are not shaped."""
     ALONE = "alone"
-    """Of one rank, which communicates with nobody."""
+    """That of one rank, which does not communicate."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 from testbed import rack
 from testbed.kept_ring import Ring, complete_steps, said
 from testbed.mortal import Mortal, taken_over
+from tests.integration.racks import rack_of
 from tests.integration.waiting import until
 
 Document = dict[str, Any]
@@ -28,13 +29,8 @@ PAUSE_S = 0.2
 @contextmanager
 def mortal_rack(site: Path, run_dir: Path) -> Iterator[Mortal]:
     """Bring a rack up, with a controller that can be killed; nothing of it is left at the end."""
-    status = rack.up(site, run_dir, progress=lambda line: None)
-    try:
-        with taken_over(status, run_dir) as made:
-            yield made
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
-    assert rack.status(run_dir).state == "down"
+    with rack_of(site, run_dir) as status, taken_over(status, run_dir) as made:
+        yield made
 
 
 def made_whole(mortal: Mortal, run_dir: Path) -> None:

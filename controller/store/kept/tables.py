@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -25,7 +25,9 @@ from controller.store.kept import (
 )
 from controller.store.meta import KeptTable
 
-_TABLES: Mapping[type[KeptRecord], KeptTable[Any]] = {
+Record = TypeVar("Record", bound=KeptRecord)
+
+_TABLES: Mapping[type[Any], KeptTable[Any]] = {
     Quarantine: quarantine.KEPT,
     Notice: notices.KEPT,
     PredictionRecord: predictions.KEPT,
@@ -45,3 +47,9 @@ def put(db: sa.Connection, records: Sequence[KeptRecord]) -> None:
 def drop(db: sa.Connection, kind: type[KeptRecord], keys: Sequence[str]) -> None:
     """Delete records of one kind inside the caller's database transaction."""
     _TABLES[kind].drop(db, keys)
+
+
+def read(db: sa.Connection, kind: type[Record]) -> tuple[Record, ...]:
+    """Return all records of one kind. ValueError, KeyError or TypeError for a damaged row."""
+    found: tuple[Record, ...] = _TABLES[kind].all(db)
+    return found

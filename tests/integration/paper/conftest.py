@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.rack import RackStatus
-from tests.integration.paper_rack import controller_of, paper_rack
+from tests.integration.racks import controller_of, rack_of
 
 RUN_DIR = Path("/run/lightloom/test-paper")
 
 
 @pytest.fixture(scope="package")
 def paper() -> Iterator[RackStatus]:
-    with paper_rack(RUN_DIR) as status:
+    with rack_of(PAPER_SITE, RUN_DIR) as status:
         yield status
 
 

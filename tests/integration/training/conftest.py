@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.engine import EngineInfo
 from testbed.image.torch import ensure_torch_image
 from testbed.rack import RackStatus
-from tests.integration.paper_rack import controller_of, paper_rack
+from tests.integration.racks import controller_of, rack_of
 
 RUN_DIR = Path("/run/lightloom/test-training")
 
 
 @pytest.fixture(scope="package")
 def paper() -> Iterator[RackStatus]:
-    with paper_rack(RUN_DIR) as status:
+    with rack_of(PAPER_SITE, RUN_DIR) as status:
         ensure_torch_image(EngineInfo(status.docker_host, status.docker_private))
         yield status
 

@@ -270,6 +270,20 @@ async def test_all_callers_of_a_commit_learn_that_its_outcome_is_unknown(rig: Jo
     assert not await rig.durable()
 
 
+async def only_red_stays(
+    rig: JournalRig, stays: asyncio.Task[None], leaves: asyncio.Task[None]
+) -> None:
+    """Cancel the caller that submits blue while the disk hangs; the other's job is durable."""
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    del rig.jobs["blue"]
+    rig.disk.release()
+    await stays
+    await rig.journal.flush()
+    assert set(await rig.durable()) == {"red"}
+
+
 @pytest.mark.parametrize("together", [True, False])
 async def test_a_caller_that_leaves_harms_no_other(rig: JournalRig, *, together: bool) -> None:
     """It leaves while its change is written with that of another, or waits for its turn."""
@@ -281,14 +295,7 @@ async def test_a_caller_that_leaves_harms_no_other(rig: JournalRig, *, together:
     if leaves is None:
         leaves = asyncio.create_task(rig.submit(replace(RED, name="blue")))
         await asyncio.sleep(0.01)
-    leaves.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaves
-    del rig.jobs["blue"]
-    rig.disk.release()
-    await stays
-    await rig.journal.flush()
-    assert set(await rig.durable()) == {"red"}
+    await only_red_stays(rig, stays, leaves)
 
 
 async def test_a_caller_that_leaves_after_a_refusal_is_not_tried_again(rig: JournalRig) -> None:
@@ -298,11 +305,4 @@ async def test_a_caller_that_leaves_after_a_refusal_is_not_tried_again(rig: Jour
     stays = asyncio.create_task(rig.submit(RED))
     leaves = asyncio.create_task(rig.submit(replace(RED, name="blue")))
     await rig.commit_hangs()  # that of the first, alone
-    leaves.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaves
-    del rig.jobs["blue"]
-    rig.disk.release()
-    await stays
-    await rig.journal.flush()
-    assert set(await rig.durable()) == {"red"}
+    await only_red_stays(rig, stays, leaves)

@@ -1,4 +1,4 @@
-"""A rack of the paper's site that several tests use; each leaves it as it was at first."""
+"""Racks that several tests use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CLEAN_S = 180.0
 
 
 @contextmanager
-def paper_rack(run_dir: Path) -> Iterator[RackStatus]:
+def rack_of(site: Path, run_dir: Path) -> Iterator[RackStatus]:
     """Bring a rack up; nothing of it is left at the end."""
     try:
-        yield rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
+        yield rack.up(site, run_dir, progress=lambda line: None)
     finally:
         rack.down(run_dir, progress=lambda line: None)
     assert rack.status(run_dir).state == "down"
@@ -31,7 +31,10 @@ def paper_rack(run_dir: Path) -> Iterator[RackStatus]:
 
 @contextmanager
 def controller_of(status: RackStatus) -> Iterator[Controller]:
-    """Yield the rack's controller; then end what still runs and bring every endpoint home."""
+    """Yield the controller of a rack of the paper's site, and leave it as it was at first.
+
+    What still runs is ended, and every endpoint comes home.
+    """
     with Controller(status.url) as controller:
         yield controller
         for job in unended(controller):
