@@ -26,17 +26,26 @@ def cut(values: Sequence[float], repetitions: Sequence[Sequence[float]]) -> list
     """Return the groups of positive ``values``, one of each pair, ascending.
 
     In the logarithm, neighbours are separated where their gap exceeds LEAST_GAP and SPREADS
-    pooled spreads of the repetitions.
+    pooled spreads of the repetitions. Slower pairs whose fastest repetitions lie no such gap above
+    the group before them were disturbed, and belong to it.
     """
     order = sorted(range(len(values)), key=lambda i: values[i])
     if not order:
         return []
     gap = max(LEAST_GAP, SPREADS * pooled_spread(repetitions))
-    parts = [[order[0]]]
+    runs = [[order[0]]]
     for before, here in itertools.pairwise(order):
         if math.log(values[here] / values[before]) > gap:
-            parts.append([])
-        parts[-1].append(here)
+            runs.append([])
+        runs[-1].append(here)
+    parts, slowest = runs[:1], values[runs[0][-1]]
+    for run in runs[1:]:
+        fastest = median([min(repetitions[i], default=values[i]) for i in run])
+        if math.log(fastest / slowest) > gap:
+            parts.append(run)
+            slowest = values[run[-1]]
+        else:
+            parts[-1] = parts[-1] + run
     return [Group(tuple(sorted(p)), median([values[i] for i in p])) for p in parts]
 
 

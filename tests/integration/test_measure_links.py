@@ -90,7 +90,7 @@ def test_a_clean_rack_has_two_groups_and_a_slowed_fiber_is_named(controller: Con
 
     run_tc(OCS_NETNS, [htb_class("o-gpu5", int(ACCESS_BPS / 2), verb="change")])
     try:
-        result = ended(controller, started(controller, *ENDS))["result"]
+        result = ended(controller, started(controller, *ENDS, sizes=SIZES[2:]))["result"]
     finally:
         run_tc(OCS_NETNS, [htb_class("o-gpu5", int(ACCESS_BPS), verb="change")])
     (found,) = bandwidth(result)

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.demo.errors import DemoError
 from testbed.rack.slurm.config import UnderSlurm
-from tests.integration.slurm_parts import Slurm, rack_under_slurm, until
+from tests.integration.slurm.parts import Slurm, rack_under_slurm, until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 

@@ -113,6 +113,24 @@ def test_one_repetition_faster_than_the_link_makes_no_group() -> None:
     assert not body.anomalies
 
 
+@pytest.mark.parametrize("disturbed", [(0, 1), (0, 2), (1, 2)])
+def test_a_pair_that_was_disturbed_makes_no_group(disturbed: tuple[int, int]) -> None:
+    """Most of its repetitions met another program; one shows what the path does."""
+    lines = _lines(_beta)
+    for line in lines:
+        told = line.record
+        here = (told.get("sender"), told.get("receiver")) == (1, 4)
+        if here and told.get("number") in disturbed:
+            told["bandwidth"] = [[size, 0.7 * rate] for size, rate in told["bandwidth"]]
+    body = _body(lines)
+    assert [g["pairs"] for g in body.groups if g["size"] >= 65536] == len(LARGE) * [12, 18]
+
+
+def test_a_pair_that_is_slow_each_time_is_a_group() -> None:
+    body = _body(_lines(lambda a, b: _beta(a, b) * (0.7 if (a, b) == (1, 4) else 1)))
+    assert [g["pairs"] for g in body.groups if g["size"] >= 65536] == len(LARGE) * [12, 17, 1]
+
+
 def _gated(access: Callable[[int], float]) -> Callable[[int, int], float]:
     """Rates of fibers, of which pairs that cross the slower link show less."""
     return lambda a, b: min(access(a), access(b), _beta(a, b))

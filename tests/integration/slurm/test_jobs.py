@@ -1,11 +1,9 @@
-"""The rack under a real Slurm: allocations, running jobs and waiting jobs, and what is left."""
+"""Slurm's jobs on the rack: allocations, running jobs and waiting jobs, and what is left."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,24 +12,9 @@ from testbed.demo.errors import DemoError
 from testbed.demo.trainer_log import TrainerLog
 from testbed.rack.slurm import programs
 from tests.integration.agent_parts import ip
-from tests.integration.slurm_parts import TICKS, Slurm, rack_under_slurm, until
+from tests.integration.slurm.parts import TICKS, Slurm, until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
-
-RUN_DIR = Path("/run/lightloom/test-slurm")
-
-
-@pytest.fixture(scope="module")
-def under_slurm() -> Iterator[Slurm]:
-    with rack_under_slurm(RUN_DIR) as made:
-        yield made
-
-
-@pytest.fixture
-def slurm(under_slurm: Slurm) -> Iterator[Slurm]:
-    """Every test begins with an empty Slurm, and the light at the site file's homes."""
-    yield under_slurm
-    under_slurm.empty()
 
 
 def ticks_of(slurm: Slurm, number: str) -> list[float]:

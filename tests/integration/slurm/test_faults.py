@@ -15,47 +15,28 @@ from pathlib import Path
 import pytest
 
 from testbed.demo.errors import DemoError
-from testbed.mortal import Mortal, taken_over
+from testbed.mortal import Mortal
 from testbed.rack import process, record
 from testbed.rack.slurm import engines, programs
-from tests.integration.slurm_parts import Document, Slurm, rack_under_slurm, until
+from tests.integration.slurm.parts import Document, Slurm, until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
-RUN_DIR = Path("/run/lightloom/test-slurm-faults")
 SCATTERED = ("-N2", "--gres=gpu:1", "-w", "gpu0,gpu2")
 TOPOLOGY = "topology.conf"
 
 
-@pytest.fixture(scope="module")
-def under_slurm() -> Iterator[Slurm]:
-    with rack_under_slurm(RUN_DIR) as made:
-        yield made
-
-
-@pytest.fixture
-def slurm(under_slurm: Slurm) -> Iterator[Slurm]:
-    yield under_slurm
-    under_slurm.empty()
-
-
-@pytest.fixture(scope="module")
-def mortal(under_slurm: Slurm) -> Iterator[Mortal]:
-    with taken_over(under_slurm.status, RUN_DIR) as made:
-        yield made
-
-
-def daemon(name: str) -> process.Process:
+def daemon(slurm: Slurm, name: str) -> process.Process:
     """Return the newest process of that name that runs."""
-    found = record.load(RUN_DIR)
+    found = record.load(slurm.run_dir)
     assert found is not None
     return next(p for p in reversed(found.processes) if p.name == name and p.alive())
 
 
 @contextmanager
-def stopped(name: str) -> Iterator[None]:
+def stopped(slurm: Slurm, name: str) -> Iterator[None]:
     """Keep a daemon from answering; its connections stay open."""
-    pid = daemon(name).pid
+    pid = daemon(slurm, name).pid
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -63,9 +44,9 @@ def stopped(name: str) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def state(number: str) -> str:
+def state(slurm: Slurm, number: str) -> str:
     """Return what Slurm says of a job; empty while slurmctld is away."""
-    done = engines.run(RUN_DIR, ("squeue", "-h", "-j", number, "-o", "%T"))
+    done = engines.run(slurm.run_dir, ("squeue", "-h", "-j", number, "-o", "%T"))
     return done.stdout.strip()
 
 
@@ -89,18 +70,18 @@ def hook_that(slurm: Slurm, more: str) -> Iterator[None]:
         path.write_text(before, encoding="utf-8")
 
 
-def kill_slurmctld() -> None:
+def kill_slurmctld(slurm: Slurm) -> None:
     """Kill slurmctld and start another."""
-    os.kill(daemon("slurmctld").pid, signal.SIGKILL)
-    folder, found = programs.folder_of(RUN_DIR), record.load(RUN_DIR)
+    os.kill(daemon(slurm, "slurmctld").pid, signal.SIGKILL)
+    folder, found = slurm.folder, record.load(slurm.run_dir)
     assert found is not None
-    with process.marked(RUN_DIR):
+    with process.marked(slurm.run_dir):
         again = process.spawn(
             programs.slurmctld(folder, programs.root_of(folder)),
-            record.logs(RUN_DIR),
-            str(RUN_DIR),
+            record.logs(slurm.run_dir),
+            str(slurm.run_dir),
         )
-    record.save(RUN_DIR, replace(found, processes=(*found.processes, again)))
+    record.save(slurm.run_dir, replace(found, processes=(*found.processes, again)))
 
 
 def test_slurmctld_is_killed_in_the_hook(slurm: Slurm) -> None:
@@ -108,8 +89,8 @@ def test_slurmctld_is_killed_in_the_hook(slurm: Slurm) -> None:
     with hook_that(slurm, "echo called >>/tmp/hook.calls; sleep 3"):
         number = slurm.submit(*SCATTERED)
         until(lambda: answers(slurm, number), bool)
-        kill_slurmctld()
-        until(partial(state, number), "RUNNING".__eq__)
+        kill_slurmctld(slurm)
+        until(partial(state, slurm, number), "RUNNING".__eq__)
         running = slurm.running(number)
     assert (running["span"], sorted(running["endpoints"])) == (1, ["gpu0", "gpu2"])
     moves = [answer["moves"] for answer in answers(slurm, number)]
@@ -141,7 +122,7 @@ def test_the_controller_is_dead(slurm: Slurm, mortal: Mortal) -> None:
     mortal.kill()
     try:
         number = slurm.submit(*SCATTERED)
-        until(partial(state, number), "RUNNING".__eq__)
+        until(partial(state, slurm, number), "RUNNING".__eq__)
     finally:
         mortal.start()
     assert slurm.running(number)["span"] == 2
@@ -199,7 +180,7 @@ def test_slurm_is_away_when_a_plan_is_applied(slurm: Slurm) -> None:
     assert slurm.running(number)["span"] == 2
     plan = slurm.controller.post("/plans", {"job": f"slurm-{number}"})
     before = slurm.homes
-    with stopped("slurmrestd"):
+    with stopped(slurm, "slurmrestd"):
         done = applied(slurm, plan)
     assert done["state"] != "committed", done
     assert re.search(r"slurm|answer|time", str(done)), done
