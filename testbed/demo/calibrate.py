@@ -83,7 +83,7 @@ def measure(
     work = Work(1, CALIBRATION_BATCH)
     alone = _train(jobs, _training(f"alone-{run_id}", work, ALONE_STEPS, pair[:1], image))
     progress("calibration: two ranks under one aggregator")
-    work = Work(2, 2 * CALIBRATION_BATCH)
+    work = Work(2, CALIBRATION_BATCH)
     both = _train(jobs, _training(f"pair-{run_id}", work, PAIR_STEPS, pair, image))
     steps = usual(both)
     return Calibration(

@@ -113,7 +113,7 @@ def samples_of(
         measured,
         rates,
         case.red.count,
-        case.red.global_batch // case.red.count,
+        case.red.batch,
         own=crossings(places.red, site.homes),
         others=crossings(places.blue, site.homes),
     )

@@ -12,8 +12,8 @@ where M is the size of the gradient and t_c the part of a step that does not dep
 rates. The rule is the straight line through both points. The trainer's own t_c, M and h are
 measured; the rates follow. t_c is the step of a ring of two ranks on links that are not shaped
 (``Base.RING``), so it holds the start of the collective and the copies to the sockets, which a
-step of one rank (``Base.ALONE``) lacks. It is measured at the batch of case a (48 images) for
-both cases, so that both cases run at the same rates. docs/adr/0006 has the reasons.
+step of one rank (``Base.ALONE``) lacks. It is measured at the batch that a rank has in
+both cases (48 images), so both run at the same rates. docs/adr/0006 has the reasons.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 CALIBRATION_BATCH = 48
-"""Images per rank for the measurement of t_c: red's share in case a."""
+"""Images per rank for the measurement of t_c, as in both cases."""
 ACCESS_RATIO = 2.2
 LEAST_TRAINING_S = 60.0
 """The fragmented arm trains at least this long."""

@@ -17,6 +17,7 @@ from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.engine import EngineInfo
 from testbed.image.torch import ensure_torch_image
+from tests.integration.racks import rack_of
 from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(900)]
@@ -30,13 +31,10 @@ TRAINS_S, ENDS_S, WHOLE_S = 240.0, 600.0, 120.0
 
 @pytest.fixture(scope="module")
 def controller() -> Iterator[Controller]:
-    status = rack.up(SITE, RUN_DIR, progress=lambda line: None)
-    try:
+    with rack_of(SITE, RUN_DIR) as status:
         ensure_torch_image(EngineInfo(status.docker_host, status.docker_private))
         with Controller(status.url) as made:
             yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
 
 
 @pytest.fixture(autouse=True)

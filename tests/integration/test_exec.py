@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
+from tests.integration.racks import rack_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -55,17 +55,13 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            job = {"name": "red", "count": 2, "command": ["sleep", "3600"]}
-            made.post("/jobs", job)
-            until(lambda: made.items("/jobs")[0]["state"] == "running")
-            env = {**os.environ, "LIGHTLOOM_URL": status.url}
-            pids = [p.pid for p in status.parts if p.name.startswith(("agent", "controller"))]
-            yield Site(made, env, pids)
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
+    with rack_of(PAPER_SITE, run_dir) as status, Controller(status.url) as made:
+        job = {"name": "red", "count": 2, "command": ["sleep", "3600"]}
+        made.post("/jobs", job)
+        until(lambda: made.items("/jobs")[0]["state"] == "running")
+        env = {**os.environ, "LIGHTLOOM_URL": status.url}
+        pids = [p.pid for p in status.parts if p.name.startswith(("agent", "controller"))]
+        yield Site(made, env, pids)
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.rack import record
+from tests.integration.racks import rack_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -25,12 +25,8 @@ FAILS = 'echo "rank $RANK begins"; [ "$RANK" = 1 ] && { echo no such file >&2; e
 
 @pytest.fixture
 def controller() -> Iterator[Controller]:
-    status = rack.up(PAPER_SITE, RUN_DIR, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
+    with rack_of(PAPER_SITE, RUN_DIR) as status, Controller(status.url) as made:
+        yield made
 
 
 def lightloom(controller: Controller, *words: str) -> subprocess.CompletedProcess[str]:

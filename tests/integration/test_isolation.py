@@ -27,7 +27,7 @@ from pyroute2 import netns as namespaces
 import testbed
 from sitefile import CabledSite, EndpointCable, load_site
 from testbed.demo.api import Controller
-from testbed.rack import down, up
+from tests.integration.racks import rack_of
 from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
@@ -240,11 +240,8 @@ class Crossfire:
 @pytest.fixture
 def controller() -> Iterator[Controller]:
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    try:
-        with Controller(up(PAPER, run_dir, progress=lambda _: None).url) as made:
-            yield made
-    finally:
-        down(run_dir, progress=lambda _: None)
+    with rack_of(PAPER, run_dir) as status, Controller(status.url) as made:
+        yield made
 
 
 def open_wires(site: CabledSite) -> dict[str, socket.socket]:

@@ -14,6 +14,7 @@ from testbed import rack, ring
 from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.rack import procfs
+from tests.integration.racks import rack_of
 from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -25,13 +26,8 @@ SEEN_S, WHOLE_S = 60.0, 120.0
 
 @pytest.fixture(scope="module")
 def controller() -> Iterator[Controller]:
-    status = rack.up(SITE, RUN_DIR, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
-    assert rack.status(RUN_DIR).state == "down", "nothing remains of what was lost"
+    with rack_of(SITE, RUN_DIR) as status, Controller(status.url) as made:
+        yield made
 
 
 def endpoint(controller: Controller, name: str) -> Document:

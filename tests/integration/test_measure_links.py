@@ -14,12 +14,12 @@ import yaml
 
 from probe import common
 from probe.links import listens
-from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
 from testbed.rack.layout import OCS_NETNS
 from testbed.rack.shaping import htb_class, run_tc
 from tests.integration import waiting
+from tests.integration.racks import rack_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -39,12 +39,8 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]
     site["emulation"] |= {"access_bps": ACCESS_BPS, "inter_aggregator_bps": BETWEEN_BPS}
     path = tmp_path_factory.mktemp("links") / "site.yaml"
     path.write_text(yaml.safe_dump(site))
-    status = rack.up(path, RUN_DIR, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
+    with rack_of(path, RUN_DIR) as status, Controller(status.url) as made:
+        yield made
 
 
 until = partial(waiting.until, limit_s=LIMIT_S, pause_s=0.05)

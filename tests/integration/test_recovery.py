@@ -22,8 +22,8 @@ import pytest
 import testbed
 from controller.base import failpoints
 from testbed import ring
-from testbed.mortal import Mortal
-from testbed.rack import down, up
+from testbed.mortal import Mortal, taken_over
+from tests.integration.racks import rack_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -239,15 +239,8 @@ class Story:
 @pytest.fixture
 def story() -> Iterator[Story]:
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    try:
-        mortal = Mortal(up(PAPER, run_dir, progress=lambda _: None), run_dir)
-        try:
-            mortal.start()
-            yield Story(mortal, run_dir)
-        finally:
-            mortal.stop()
-    finally:
-        down(run_dir, progress=lambda _: None)
+    with rack_of(PAPER, run_dir) as status, taken_over(status, run_dir) as mortal:
+        yield Story(mortal, run_dir)
 
 
 def test_controller_that_dies_at_any_failpoint_is_followed_by_one_that_converges(

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
 from testbed.rack import ovs
+from tests.integration.racks import rack_of
 from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -37,12 +37,8 @@ SITES = ("paper", "paper-polatis-scpi", "paper-polatis-netconf")
 def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
     site = PAPER_SITE.with_stem(request.param)
-    status = rack.up(site, run_dir, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
+    with rack_of(site, run_dir) as status, Controller(status.url) as made:
+        yield made
     left = [name for name in run("ip", "netns", "list").split() if name.startswith("ll-")]
     assert not left, "the rack is taken down whole"
 

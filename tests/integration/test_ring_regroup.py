@@ -13,8 +13,8 @@ import pytest
 
 import testbed
 from testbed import ring
-from testbed.mortal import Mortal
-from testbed.rack import down, up
+from testbed.mortal import Mortal, taken_over
+from tests.integration.racks import rack_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -25,15 +25,8 @@ RINGS = {"red": ["gpu0", "gpu2"], "blue": ["gpu1", "gpu3"]}
 @pytest.fixture
 def mortal() -> Iterator[Mortal]:
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    try:
-        one = Mortal(up(PAPER, run_dir, progress=lambda _: None), run_dir)
-        try:
-            one.start()
-            yield one
-        finally:
-            one.stop()
-    finally:
-        down(run_dir, progress=lambda _: None)
+    with rack_of(PAPER, run_dir) as status, taken_over(status, run_dir) as one:
+        yield one
 
 
 def seen(mortal: Mortal) -> dict[tuple[str, int], ring.RankSeen]:

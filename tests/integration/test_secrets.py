@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from container_mgr.docker.entry import SECRETS_FILE
-from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.engine import DATA_ROOT
+from tests.integration.racks import rack_of
 from tests.integration.test_agent_secrets import command_lines, files_with
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -32,12 +32,8 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
     site = yaml.safe_load(PAPER_SITE.read_text())
     site["secrets"] = {"directory": str(folder)}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
-    status = rack.up(tmp_path / "site.yaml", RUN_DIR, progress=lambda line: None)
-    try:
-        with Controller(status.url) as made:
-            yield made
-    finally:
-        rack.down(RUN_DIR, progress=lambda line: None)
+    with rack_of(tmp_path / "site.yaml", RUN_DIR) as status, Controller(status.url) as made:
+        yield made
 
 
 def state(controller: Controller, job: str, wanted: str) -> None:

@@ -66,7 +66,7 @@ def test_calls_are_exact_and_steps_are_seen_on_the_wire(controller: Controller, 
 
     # Alone on the rack, so that all steps take about the same time.
     jobs = Jobs(controller)
-    work = Work(count=2, global_batch=32)
+    work = Work(count=2, batch=16)
     tensorflow = Training(
         "tf", work, 10_000 * work.global_batch, ("gpu0", "gpu2"), Arm.FRAGMENTED, "test", image
     )

@@ -16,7 +16,7 @@ from testbed.demo.trainer_log import StepLine
 
 pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
 
-WORK = Work(count=2, global_batch=32)
+WORK = Work(count=2, batch=16)
 STEPS = 24
 LOOKS_S = 60.0
 REGROUP_AFTER = 6

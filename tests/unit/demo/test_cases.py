@@ -6,6 +6,7 @@ from scheduler.model import Locality, RankOrder
 from sitefile import load_site
 from testbed.demo import PAPER_SITE, Arm, DemoError
 from testbed.demo.cases import CASES, find_case, parse_arms, scattered
+from testbed.demo.rule import CALIBRATION_BATCH
 
 SITE = load_site(PAPER_SITE)
 
@@ -37,12 +38,10 @@ def test_a_site_that_is_too_small_is_refused() -> None:
         scattered(replace(SITE, endpoints=SITE.endpoints[:5]), CASES["a"])
 
 
-def test_the_batch_is_fixed_over_all_ranks() -> None:
-    for case in CASES.values():
-        for work in (case.red, case.blue):
-            assert work.global_batch % work.count == 0
-    assert CASES["a"].red.global_batch == CASES["b"].red.global_batch
-    assert CASES["a"].red.global_batch // CASES["a"].red.count == 48
+def test_a_rank_has_the_batch_of_the_calibration_in_every_case() -> None:
+    works = [work for case in CASES.values() for work in (case.red, case.blue)]
+    assert {work.batch for work in works} == {CALIBRATION_BATCH}
+    assert [work.global_batch for work in works] == [192, 96, 144, 144]
 
 
 def test_arms_differ_in_locality_and_rank_order_only() -> None:
