@@ -181,6 +181,11 @@ class ObservedEngine(Protocol):
         """The endpoints that are the engine's; no other job gets them."""
         ...
 
+    @property
+    def restarts_to_publish(self) -> bool:
+        """Whether it reads a topology only by a restart, which holds up what it starts then."""
+        ...
+
     def changes(self) -> AsyncIterator[Batch]:
         """Yield everything first, then what changed, for ever.
 

@@ -29,6 +29,12 @@ LONGEST_PAUSE_S = 60.0
 """Pauses after a failure double up to this."""
 SETTLE_S = 0.02
 """Light moves in bursts: one topology serves them all."""
+CALM_S = 3.0
+"""An engine that restarts to read its topology does so when no job began within this time: Slurm
+before 25.05 holds a step that is created in the third of a second around ``scontrol reconfigure``
+for SlurmctldTimeout, two minutes."""
+RESTLESS_S = 15.0
+"""After this time the topology is published although jobs begin all the time."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -82,6 +88,7 @@ class TopologyPublisher:
         """Publish after every change of light, until cancelled."""
         pause_s, due = FIRST_PAUSE_S, 0.0
         epoch: int | None = None
+        since: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -89,9 +96,12 @@ class TopologyPublisher:
             moved = self._wanted.is_set() or self._state.epoch != epoch
             if not moved and self._monotonic() < due:
                 continue
-            if self._state.transactions.moving():
+            since = self._monotonic() if since is None else since
+            restless = not self._calm() and self._monotonic() < since + RESTLESS_S
+            if restless or self._state.transactions.moving():
                 await asyncio.sleep(LOOK_S)  # the event may be set already
                 continue
+            since = None
             await asyncio.sleep(SETTLE_S)
             epoch = self._state.epoch
             if await self.publish():
@@ -99,6 +109,19 @@ class TopologyPublisher:
             else:
                 due = self._monotonic() + pause_s
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _calm(self) -> bool:
+        """Whether publishing now holds up no job: the engine does not restart, or none began."""
+        if not self._observed.restarts_to_publish:
+            return True
+        now = self._state.clock()
+        return not any(
+            job.observed is not None
+            and job.started_at is not None
+            and not job.ended
+            and abs(now - job.started_at) < CALM_S
+            for job in self._state.jobs.values()
+        )
 
     async def current(self, limit_s: float) -> bool:
         """Wait until the engine has the topology of this moment; False when it has not in time."""

@@ -44,6 +44,7 @@ class FakeEngine:
         """Whether answers and topologies are refused."""
         self.answers: dict[str, tuple[Verdict, str]] = {}
         self.published: Published | None = None
+        self.restarts_to_publish = False
         self.writes = 0
         """Topologies that were written; one that it has already is not."""
         self.closed = False

@@ -26,7 +26,7 @@ from controller.devices.slurm.cli import CliTransport
 from controller.devices.slurm.documents import Body, clean, items_of
 from controller.devices.slurm.gres import node_of
 from controller.devices.slurm.jobs import KIND, NodeMap, Record, number_in, record_of, vanished
-from controller.devices.slurm.publisher import Publisher
+from controller.devices.slurm.publisher import Publisher, lives
 from controller.devices.slurm.rest import RestTransport
 from controller.devices.slurm.token import Token
 from controller.devices.slurm.transport import OBJ, Setup, Transport
@@ -115,6 +115,11 @@ class SlurmEngine:
     def endpoints(self) -> frozenset[str]:
         """The endpoints of its nodes."""
         return self._policy.endpoints()
+
+    @property
+    def restarts_to_publish(self) -> bool:
+        """Whether this release, or one that is not known yet, needs ``scontrol reconfigure``."""
+        return not lives(self._reach.version)
 
     async def changes(self) -> AsyncIterator[Batch]:
         """Yield everything first, then what changed; a gap is followed by everything again."""

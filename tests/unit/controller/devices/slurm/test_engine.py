@@ -178,6 +178,15 @@ def test_the_engine_of_a_site_file(tmp_path: Path) -> None:
     assert slurm_engine(site, rest).reach().transport == "slurmrestd"
 
 
+@pytest.mark.parametrize(("version", "restarts"), [("v0.0.42", True), ("v0.0.45", False)])
+async def test_before_25_05_slurm_restarts_to_read_a_topology(version: str, restarts: bool) -> None:
+    slurm = FakeSlurm(version)
+    engine = SlurmEngine(POLICY, slurm, slurm, None)
+    assert engine.restarts_to_publish, "nothing is known yet"
+    await anext(engine.changes())
+    assert engine.restarts_to_publish is restarts
+
+
 class TestExamination:
     @pytest.fixture
     def slurm(self) -> Iterator[FakeSlurm]:
@@ -220,6 +229,11 @@ class TestExamination:
         line = (await self.examine(slurm, tmp_path))[expected[0]]
         assert line.grade == expected[1]
         assert line.mend
+
+    async def test_a_reconfigure_has_a_price(self, tmp_path: Path) -> None:
+        line = (await self.examine(FakeSlurm("v0.0.42"), tmp_path))["publishing"]
+        assert (line.grade, "for 120 sec" in line.found) == ("warning", True)
+        assert "25.05" in line.mend
 
     @pytest.mark.parametrize(
         ("nodes", "subject", "words"),
