@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import multiprocessing as mp
 import os
@@ -81,6 +82,8 @@ def serve_bare(_: str, tell: Connection) -> None:
 
 
 async def _serve_app(app: FastAPI, tell: Connection, secret: str) -> None:
+    gc.collect()
+    gc.freeze()  # as the controller does after its start
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

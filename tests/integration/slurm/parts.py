@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 
 from sitefile import load_site
 from testbed import rack
-from testbed.demo import PAPER_SITE
+from testbed.demo import PAPER_SITE, homes
 from testbed.demo.api import Controller
 from testbed.demo.errors import DemoError
 from testbed.rack import RackStatus, remains
@@ -23,6 +23,7 @@ TICKS = "while :; do date +%s.%N; sleep 0.02; done"
 until = partial(waiting.until, limit_s=60.0)
 Document = dict[str, Any]
 ALL = UnderSlurm()
+FIRST_HOMES: Mapping[str, str | None] = load_site(PAPER_SITE).homes
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,21 +73,17 @@ class Slurm:
         """Where every endpoint's light is."""
         return {e["name"]: e["home"] for e in self.controller.items("/endpoints")}
 
-    def move(self, endpoint: str, home: str) -> None:
-        """Try to move an idle endpoint's light."""
-        with suppress(DemoError):
-            self.controller.post(f"/endpoints/{endpoint}/attachment", {"aggregator": home})
-        with suppress(AssertionError):
-            until(lambda: self.homes[endpoint], lambda now: now == home, limit_s=5.0)
-
     def empty(self) -> None:
         """End all jobs, and bring all light back to the site file's homes."""
         self("scancel", "--user=root", "--full")
         until(lambda: self("squeue", "-h"), lambda text: not text)
-        for _ in range(2):  # the ports of an aggregator are few: one move may wait for another
-            for name, home in load_site(PAPER_SITE).homes.items():
-                if self.homes[name] != home:
-                    self.move(name, home)
+        until(self._restored, bool)
+
+    def _restored(self) -> bool:
+        """Whether all light is at the site file's homes; moves what is not and may be moved."""
+        with suppress(DemoError):  # the last job's end is not seen yet, or other light moves
+            homes.restore(self.controller, FIRST_HOMES)
+        return self.homes == FIRST_HOMES
 
 
 @contextmanager
