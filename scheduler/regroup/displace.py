@@ -74,13 +74,10 @@ class Displacement:
         return None
 
     def smaller(self, count: int) -> Ints:
-        """Return the ports per aggregator from which fewer than ``count`` members may leave.
-
-        They are a whole part, or belong to a job that has others elsewhere.
-        """
+        """Return the ports per aggregator of the parts of fewer than ``count`` members."""
         if self._parts is None:
             parts = [p for a in range(len(self.free)) for p in self.around.parts(a)]
-            counts = np.array([0 if _divisible(p) else len(p.members) for p in parts], np.int64)
+            counts = np.array([len(p.members) for p in parts], np.int64)
             homes = np.array([p.home for p in parts], np.int64)
             vectors = np.array([p.vector for p in parts], np.int64).reshape(len(parts), -1)
             self._parts = counts, homes, vectors
@@ -107,41 +104,15 @@ class Displacement:
         return len(homes) > (part.home in homes)
 
     def cheapest(
-        self,
-        aggregator: int,
-        need: Sequence[int],
-        below: int,
-        barred: frozenset[str],
-        whole: frozenset[str],
+        self, aggregator: int, need: Sequence[int], below: int, barred: frozenset[str]
     ) -> tuple[Part, ...] | None:
-        """Return parts of fewer than ``below`` members that free the needed ports.
-
-        None of a ``barred`` job, and all members or none of a ``whole`` one.
-        """
-        key = aggregator, below, barred, whole, *need
+        """Return parts of fewer than ``below`` members that free the needed ports."""
+        key = aggregator, below, barred, *need
         if key not in self._covers:
-            parts = [
-                part if part.name in whole else self.needed(part, need)
-                for part in self.around.parts(aggregator)
-                if part.name not in barred
-            ]
-            self._covers[key] = cover([p for p in parts if len(p.members) < below], need)
+            parts = self.around.parts(aggregator)
+            small = [p for p in parts if len(p.members) < below and p.name not in barred]
+            self._covers[key] = cover(small, need)
         return self._covers[key]
-
-    def needed(self, part: Part, need: Sequence[int], targets: Sequence[int] = ()) -> Part:
-        """Return the members of a part whose ports are needed, if the job can have them elsewhere.
-
-        Otherwise all of it.
-        """
-        if not _divisible(part):
-            return part
-        wanted = [min(n, there) for n, there in zip(need, part.vector, strict=True)]
-        if wanted == part.vector or not any(wanted):
-            return part
-        places = [a for a in part.elsewhere if a not in targets]
-        if (self.free[places].sum(axis=0) < wanted).any():
-            return part
-        return replace(_piece(part, self.around.index.slot, wanted), bound=True)
 
 
 @dataclass(slots=True)
@@ -205,10 +176,19 @@ class _Try:
         return Displaced(tuple(made), self.others)
 
     def _needed(self, part: Part, need: Sequence[int]) -> Part:
-        """Return the members of a part whose ports the job needs under the targets."""
-        if (part.home, part.name) in self.whole:
+        """Return the members of a part whose ports are needed, if the job can have them elsewhere.
+
+        Otherwise all of it.
+        """
+        if not part.elsewhere or part.most is not None or (part.home, part.name) in self.whole:
             return part
-        return self.search.needed(part, need, self.targets)
+        wanted = [min(n, there) for n, there in zip(need, part.vector, strict=True)]
+        if wanted == part.vector or not any(wanted):
+            return part
+        places = [a for a in part.elsewhere if a not in self.targets]
+        if (self.search.free[places].sum(axis=0) < wanted).any():
+            return part
+        return replace(_piece(part, self._slots, wanted), bound=True)
 
     @property
     def _slots(self) -> Sequence[int]:
@@ -309,8 +289,7 @@ class _Try:
             barred = self.barred.get(a, _NONE)
             if a in part.elsewhere:
                 barred |= {part.name}
-            whole = frozenset(name for home, name in self.whole if home == a)
-            ejected = self.search.cheapest(a, need[a].tolist(), len(part.members), barred, whole)
+            ejected = self.search.cheapest(a, need[a].tolist(), len(part.members), barred)
             if ejected is not None:
                 cost = sum(p.size for p in ejected)
                 if best is None or cost < best[0]:
@@ -319,11 +298,6 @@ class _Try:
             return None
         self._eject(best[1])
         return best[1][0].home
-
-
-def _divisible(part: Part) -> bool:
-    """Return whether some members of a part may leave without the others."""
-    return bool(part.elsewhere) and part.most is None
 
 
 def _piece(part: Part, slots: Sequence[int], vector: Sequence[int]) -> Part:
