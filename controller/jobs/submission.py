@@ -73,6 +73,7 @@ class Submissions:
         if self._admission.site is not state.site:
             self._admission = Admission(state.site)
         put: list[_Put] = []
+        told: list[str] = []
         try:
             with Turns() as turns:
                 for one in asked:
@@ -82,13 +83,18 @@ class Submissions:
                     count = each.job.request.count
                     text = f"wants {count} endpoint{'' if count == 1 else 's'}"
                     state.events.add("info", f"job/{each.job.name}", "JobSubmitted", text)
+                    told.append(each.job.name)
                     await turns.breathe()
             checkpoints = tuple(record for each in put for record in each.checkpoints)
             async with failpoints.around("save-job"):
                 await state.commit(*(PutJob(each.job) for each in put), PutRecords(checkpoints))
-        except BaseException:
+        except BaseException as error:
             for each in reversed(put):
                 self._take_back(each)
+            why = error.message if isinstance(error, ServiceError) else "the request was given up"
+            for name in told:  # readers of the live stream have seen it submitted
+                text = f"it is not in the queue: {why}"
+                state.events.add("warning", f"job/{name}", "JobNotSubmitted", text)
             raise
         finally:
             state.jobs.unsaved.difference_update(each.job.name for each in put)

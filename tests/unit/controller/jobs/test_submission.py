@@ -96,6 +96,13 @@ async def test_what_the_disk_refuses_never_runs(rack: Rack) -> None:
         await rack.service.commands.submit_all(jobs("a", "b", count=1))
     rack.disk.release()
     assert await known(rack) == {}
+    events = await rack.service.queries.events(0, 100)
+    told = [(e.object, e.reason) for e in events if e.object in ("job/a", "job/b")]
+    assert told == [
+        (f"job/{name}", reason)
+        for reason in ("JobSubmitted", "JobNotSubmitted")
+        for name in ("a", "b")
+    ]
     await rack.down()
     await rack.up()
     assert await known(rack) == {}
