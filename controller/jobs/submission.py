@@ -23,7 +23,7 @@ from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import PutJob, PutRecords
+from controller.state.writes import PutJob, PutRecords, Write
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,9 +85,11 @@ class Submissions:
                     state.events.add("info", f"job/{each.job.name}", "JobSubmitted", text)
                     told.append(each.job.name)
                     await turns.breathe()
-            checkpoints = tuple(record for each in put for record in each.checkpoints)
+            writes: list[Write] = [PutJob(each.job) for each in put]
+            if checkpoints := tuple(record for each in put for record in each.checkpoints):
+                writes.append(PutRecords(checkpoints))
             async with failpoints.around("save-job"):
-                await state.commit(*(PutJob(each.job) for each in put), PutRecords(checkpoints))
+                await state.commit(*writes)
         except BaseException as error:
             for each in reversed(put):
                 self._take_back(each)
