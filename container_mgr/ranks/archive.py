@@ -74,16 +74,17 @@ class Archive:
         """Find what earlier runs of the agent kept; remove what a crash left. Raises OSError."""
         self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dir.chmod(0o700)  # other accounts of this server must not read here
-        now, found = self._clock(), {}
+        now, dated = self._clock(), []
         for path in self._dir.iterdir():
             if path.name.startswith(_PART + PREFIX):
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name.startswith(PREFIX):
                 with suppress(OSError):
-                    since = min(path.stat().st_mtime, now)  # the clock may have been set back
-                    found[path.name] = Kept(_size(path), since)
+                    dated.append((path.stat().st_mtime, path.name, _size(path)))
         with self._lock:
-            self._kept = dict(sorted(found.items(), key=lambda item: item[1].since))
+            self._kept = {  # the clock may have been set back since
+                name: Kept(size, min(date, now)) for date, name, size in sorted(dated)
+            }
         self.prune()
 
     def store(self, key: RankKey, log: Path) -> None:
