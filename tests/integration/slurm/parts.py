@@ -74,10 +74,20 @@ class Slurm:
         return {e["name"]: e["home"] for e in self.controller.items("/endpoints")}
 
     def empty(self) -> None:
-        """End all jobs, and bring all light back to the site file's homes."""
+        """End all jobs, bring all light back to the site file's homes, and let Slurm know of it.
+
+        A step that begins while Slurm is being told could wait for two minutes.
+        """
         self("scancel", "--user=root", "--full")
         until(lambda: self("squeue", "-h"), lambda text: not text)
         until(self._restored, bool)
+        until(self._told, bool)
+
+    def _told(self) -> bool:
+        """Whether Slurm has the topology of the light as it is."""
+        told = self.controller.get("/engine")["published"]
+        now = self.controller.get("/endpoints")["epoch"]
+        return bool(told["epoch"] == now and not told["error"])
 
     def _restored(self) -> bool:
         """Whether all light is at the site file's homes; moves what is not and may be moved."""
