@@ -57,7 +57,7 @@ unit: ## seconds, no root, no network
 	$(PYTEST_ALONE) tests/unit -n $(WORKERS) --durations 25
 
 explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
-	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PY) -m pytest tests/unit tests/contract -q -n $(WORKERS) --timeout 36000
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST_ALONE) tests/unit tests/contract -n $(WORKERS) --timeout 36000
 
 fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
 	$(PYTEST_ALONE) tests/fuzz

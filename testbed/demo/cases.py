@@ -15,6 +15,7 @@ from scheduler.model import Fabric, Job, Locality, Placement, RankOrder, Request
 from scheduler.placement.place import place
 from sitefile import CabledSite
 from testbed.demo.errors import DemoError
+from testbed.demo.rule import CALIBRATION_BATCH
 
 
 class Arm(StrEnum):
@@ -46,7 +47,7 @@ class Work:
     """A job's size: number of endpoints, and images per step of each of them."""
 
     count: int
-    batch: int = 48
+    batch: int = CALIBRATION_BATCH
 
     @property
     def global_batch(self) -> int:

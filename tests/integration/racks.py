@@ -14,16 +14,17 @@ from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.demo.jobs import ENDED
 from testbed.rack import RackStatus
+from testbed.rack.slurm.config import UnderSlurm
 from tests.integration import waiting
 
 CLEAN_S = 180.0
 
 
 @contextmanager
-def rack_of(site: Path, run_dir: Path) -> Iterator[RackStatus]:
+def rack_of(site: Path, run_dir: Path, slurm: UnderSlurm | None = None) -> Iterator[RackStatus]:
     """Bring a rack up; nothing of it is left at the end."""
     try:
-        yield rack.up(site, run_dir, progress=lambda line: None)
+        yield rack.up(site, run_dir, progress=lambda line: None, slurm=slurm)
     finally:
         rack.down(run_dir, progress=lambda line: None)
     assert rack.status(run_dir).state == "down"

@@ -24,7 +24,6 @@ KNOCK = (
 @pytest.fixture(scope="module")
 def under_slurm() -> Iterator[Slurm]:
     with rack_under_slurm(RUN_DIR, UnderSlurm("job", ("gpu2", "gpu3", "gpu4", "gpu5"))) as made:
-        made.empty()
         yield made
 
 

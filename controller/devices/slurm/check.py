@@ -39,7 +39,8 @@ async def examine(
         *await _of("token", _token(token, now)),
         *await _of("version", _version(transport)),
         *await _of("rights", _rights(transport)),
-        *await _of("configuration", _configuration(policy, transport, setup)),
+        *await _of("configuration", _configuration(policy, setup)),
+        *await _of("publishing", _publishing(policy, transport, setup)),
         *await _of("topology", _topology(publisher, policy)),
         *await _of("nodes", _nodes(policy, transport)),
     )
@@ -84,9 +85,7 @@ async def _rights(transport: Transport) -> Sequence[Check]:
     return (Check("rights", "fault", found, mend),)
 
 
-async def _configuration(
-    policy: EnginePolicy, transport: Transport, setup: Setup
-) -> Sequence[Check]:
+async def _configuration(policy: EnginePolicy, setup: Setup) -> Sequence[Check]:
     config = await setup.config()
     lines = []
     if policy.publish:
@@ -94,7 +93,6 @@ async def _configuration(
         good = plugin == "topology/tree"
         mend = "" if good else "set TopologyPlugin=topology/tree and restart slurmctld"
         lines.append(Check("topology plugin", "ok" if good else "fault", _or_none(plugin), mend))
-        lines.append(_publishing(await transport.release(), config))
     begins, ends = _programs(config, "PrologSlurmctld"), _programs(config, "EpilogSlurmctld")
     lines.append(
         Check("hook at allocation", "ok", begins)
@@ -117,13 +115,15 @@ async def _configuration(
     return lines
 
 
-def _publishing(release: str, config: Mapping[str, str]) -> Check:
-    if lives(release):
-        return Check("publishing", "ok", "live, node by node")
-    held = config.get("SlurmctldTimeout", "120 sec")
+async def _publishing(policy: EnginePolicy, transport: Transport, setup: Setup) -> Sequence[Check]:
+    if not policy.publish:
+        return ()
+    if lives(await transport.release()):
+        return (Check("publishing", "ok", "live, node by node"),)
+    held = (await setup.config()).get("SlurmctldTimeout", "120 sec")
     found = f"by scontrol reconfigure: it may hold a step that begins just then for {held}"
     mend = "Slurm 25.05 changes it live; until then lightloom waits until no job has just begun"
-    return Check("publishing", "warning", found, mend)
+    return (Check("publishing", "warning", found, mend),)
 
 
 def _programs(config: Mapping[str, str], key: str) -> str:

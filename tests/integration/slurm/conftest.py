@@ -16,7 +16,6 @@ RUN_DIR = Path("/run/lightloom/test-slurm")
 @pytest.fixture(scope="package")
 def under_slurm() -> Iterator[Slurm]:
     with rack_under_slurm(RUN_DIR) as made:
-        made.empty()
         yield made
 
 

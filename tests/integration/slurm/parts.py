@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sitefile import load_site
-from testbed import rack
 from testbed.demo import PAPER_SITE, homes
 from testbed.demo.api import Controller
 from testbed.demo.errors import DemoError
@@ -18,6 +17,7 @@ from testbed.rack import RackStatus, remains
 from testbed.rack.slurm import engines, programs
 from testbed.rack.slurm.config import UnderSlurm
 from tests.integration import waiting
+from tests.integration.racks import rack_of
 
 TICKS = "while :; do date +%s.%N; sleep 0.02; done"
 until = partial(waiting.until, limit_s=60.0)
@@ -98,11 +98,9 @@ class Slurm:
 
 @contextmanager
 def rack_under_slurm(run_dir: Path, wanted: UnderSlurm = ALL) -> Iterator[Slurm]:
-    """Bring a rack up under Slurm; nothing of it is left at the end."""
-    status = rack.up(PAPER_SITE, run_dir, progress=lambda line: None, slurm=wanted)
-    try:
-        with Controller(status.url) as controller:
-            yield Slurm(run_dir, status, controller)
-    finally:
-        rack.down(run_dir, progress=lambda line: None)
+    """Bring a rack up under Slurm, which knows of its light; nothing of it is left at the end."""
+    with rack_of(PAPER_SITE, run_dir, wanted) as status, Controller(status.url) as controller:
+        made = Slurm(run_dir, status, controller)
+        made.empty()
+        yield made
     assert remains.find(run_dir).empty

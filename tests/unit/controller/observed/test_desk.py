@@ -283,11 +283,13 @@ async def test_light_helps_a_waiting_job_and_the_topology_says_so(rack: Rack) ->
     await rack.until(lambda: "slurm:7" in engine(rack).answers)
 
 
-async def restless(rack: Rack) -> int:
-    """Let a job begin whose light moves, beside an engine that restarts to read a topology.
-
-    Returns how many topologies it had before.
-    """
+@pytest.mark.parametrize(
+    "limit", ["CALM_S", "RESTLESS_S"], ids=["no job begins any more", "it has waited long enough"]
+)
+async def test_an_engine_does_not_restart_for_a_topology_while_a_job_begins(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(publisher, "CALM_S", 1e9)
     await rack.until(lambda: engine(rack).published)
     engine(rack).restarts_to_publish = True
     engine(rack).now = rack.service._state.clock()
@@ -295,24 +297,7 @@ async def restless(rack: Rack) -> int:
     await gets(rack, 7, "gpu0", "gpu2")
     await rack.until(lambda: engine(rack).answers)
     assert engine(rack).writes == writes
-    return writes
-
-
-async def test_an_engine_does_not_restart_for_a_topology_while_a_job_begins(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher, "CALM_S", 1e9)
-    writes = await restless(rack)
-    monkeypatch.setattr(publisher, "CALM_S", 0.0)
-    await rack.until(lambda: engine(rack).writes > writes)
-
-
-async def test_jobs_that_begin_all_the_time_do_not_keep_a_topology_back(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher, "CALM_S", 1e9)
-    writes = await restless(rack)
-    monkeypatch.setattr(publisher, "RESTLESS_S", 0.0)
+    monkeypatch.setattr(publisher, limit, 0.0)
     await rack.until(lambda: engine(rack).writes > writes)
 
 
