@@ -59,6 +59,11 @@ def database_program(run_dir: Path) -> Program:
     )
 
 
+def control_socket(run_dir: Path) -> Path:
+    """Return the socket on which ovs-vswitchd takes commands of ovs-appctl."""
+    return run_dir / "ovs" / "ovs-vswitchd.ctl"
+
+
 def switch_program(run_dir: Path) -> Program:
     """Return the switch as a program to start, after :func:`prepare`.
 
@@ -71,7 +76,7 @@ def switch_program(run_dir: Path) -> Program:
             *("nice", "-n", "-10"),
             "ovs-vswitchd",
             f"unix:{database_socket(run_dir)}",
-            f"--unixctl={run_dir / 'ovs' / 'ovs-vswitchd.ctl'}",
+            f"--unixctl={control_socket(run_dir)}",
             "-vconsole:info",
         ),
         netns=FABRIC_NETNS,
@@ -153,8 +158,14 @@ def use_certificate(run_dir: Path, tls: Path) -> None:
 
 
 def make_bridges(run_dir: Path, bridges: Sequence[Bridge], controller: str) -> None:
-    """Create all bridges, wait until the switch has them, and check every port's number."""
+    """Create all bridges, wait until the switch has them, and check every port's number.
+
+    The switch caches decisions for exact headers only. With wildcards, the userspace datapath
+    changes an entry that overlaps the one it means, and a frame follows a rule that is gone
+    (ADR 0067).
+    """
     _vsctl(run_dir, bridge_arguments(bridges, controller))
+    _call(["ovs-appctl", "-t", str(control_socket(run_dir)), "upcall/disable-megaflows"], run_dir)
     for bridge in bridges:
         for number, link in bridge.ports.items():
             got = _vsctl(run_dir, ["get", "interface", link, "ofport"]).strip()

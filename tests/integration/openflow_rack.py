@@ -70,6 +70,7 @@ class OpenFlowRack:
             inside(FABRIC, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
             self._plug(uplink.a.device, a, int(uplink.a.port))
             self._plug(uplink.b.device, b, int(uplink.b.port))
+        self.appctl("upcall/disable-megaflows")
         for name, at in self._attachments.items():
             self._endpoint(name, at)
 
@@ -102,6 +103,12 @@ class OpenFlowRack:
     def appctl(self, *command: str) -> str:
         """Run ovs-appctl on our switch."""
         return run("ovs-appctl", "-t", f"{self._dir}/vswitchd.ctl", *command)
+
+    def cached(self, at: AttachPoint) -> list[str]:
+        """Return the decisions that the switch has cached and that send a frame out of a port."""
+        link = _link(at)
+        entries = self.appctl("dpctl/dump-flows", "-m", "netdev@ovs-netdev").splitlines()
+        return [entry for entry in entries if link in entry.partition("actions:")[2]]
 
     def ofctl(self, verb: str, aggregator: str, *rest: str) -> str:
         """Run ovs-ofctl on a bridge."""
@@ -153,7 +160,7 @@ class OpenFlowRack:
         cable, netns, link = (
             self._site.endpoint(name),
             netns_of(name),
-            f"{at.aggregator}-p{at.port}",
+            _link(at),
         )
         run("ip", "netns", "add", netns)
         run(
@@ -218,6 +225,10 @@ class Stream:
 def bridge(aggregator: str) -> str:
     """The bridge's name."""
     return f"ll-t-{aggregator}"
+
+
+def _link(at: AttachPoint) -> str:
+    return f"{at.aggregator}-p{at.port}"
 
 
 def netns_of(endpoint: str) -> str:

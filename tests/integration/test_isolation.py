@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import selectors
 import socket
 import struct
@@ -27,12 +28,14 @@ from pyroute2 import netns as namespaces
 import testbed
 from sitefile import CabledSite, EndpointCable, load_site
 from testbed.demo.api import Controller
+from testbed.rack import ovs
 from tests.integration.racks import rack_of
 from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
+RUN_DIR = Path(f"/run/lightloom/test-{os.getpid()}")
 JOBS = {"red": ("gpu0", "gpu2"), "blue": ("gpu1", "gpu3")}
 """gpu4 and gpu5 are idle: they may reach no other endpoint."""
 REGROUPS = 200
@@ -40,7 +43,7 @@ SEED = 20_220_306
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 MARK = b"lightloom-isolation-test"
 ROUND_S = 0.01
-IPV4, ICMP = b"\x08\x00", 1
+IPV4, ICMP, IGMP, UDP, ICMPV6 = b"\x08\x00", 1, 2, 17, 58
 SETTLE_S = 1.0
 """Nothing has come for so long: nothing is under way any more."""
 ENOUGH = 1000
@@ -69,10 +72,10 @@ def ethernet(
     return (mac(target) + mac(source) + vlan + struct.pack("!H", kind) + body).ljust(60, b"\0")
 
 
-def udp(ip_src: str, ip_dst: str, port: int, payload: bytes) -> bytes:
+def udp(ip_src: str, ip_dst: str, port: int, payload: bytes, *, protocol: int = UDP) -> bytes:
     length = 28 + len(payload)
     ends = IPv4Address(ip_src).packed + IPv4Address(ip_dst).packed
-    head = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, 17, 0) + ends
+    head = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, protocol, 0) + ends
     total = sum(struct.unpack("!10H", head))
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
@@ -114,6 +117,9 @@ def arsenal(site: CabledSite, me: EndpointCable) -> Iterator[Shot]:
         yield shot("identity", no_one, ethernet(other.mac, other.mac, 0x0800, stolen))
         poison = arp(2, me.mac, other.ip, other.ip, mark("arp-poison"))
         yield shot("arp-poison", no_one, ethernet(me.mac, other.mac, 0x0806, poison))
+        for kind, protocol in (("igmp", IGMP), ("icmpv6", ICMPV6)):
+            strange = udp(me.ip, other.ip, 9, mark(kind), protocol=protocol)
+            yield shot(kind, no_one, ethernet(me.mac, other.mac, 0x0800, strange))
         tagged = udp(me.ip, other.ip, 9, mark("vlan"))
         yield shot("vlan", no_one, ethernet(me.mac, other.mac, 0x0800, tagged, tags=(5, 6)))
     everywhere = udp(me.ip, "255.255.255.255", 9, mark("broadcast"))
@@ -239,8 +245,7 @@ class Crossfire:
 
 @pytest.fixture
 def controller() -> Iterator[Controller]:
-    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    with rack_of(PAPER, run_dir) as status, Controller(status.url) as made:
+    with rack_of(PAPER, RUN_DIR) as status, Controller(status.url) as made:
         yield made
 
 
@@ -255,6 +260,13 @@ def open_wires(site: CabledSite) -> dict[str, socket.socket]:
     for netns, link in places.values():
         run("ip", "-n", netns, "link", "set", link, "up")
     return {name: wire(*place) for name, place in places.items()}
+
+
+def cached_udp() -> list[str]:
+    """Return the UDP headers for which the aggregators have cached a decision."""
+    where = ("-t", str(ovs.control_socket(RUN_DIR)))
+    entries = run("ovs-appctl", *where, "dpctl/dump-flows", "-m", "netdev@ovs-netdev")
+    return re.findall(r"udp\([^)]*\)", entries)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -302,6 +314,7 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
                 done = controller.post("/transactions", {"plan": plan}, wait_s=30)
                 outcomes[done["state"]] += 1
             until(crossfire.enough)
+            headers = cached_udp()
     finally:
         for sock in wires.values():
             sock.close()
@@ -309,4 +322,6 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
     assert outcomes == {"committed": REGROUPS}
     assert not crossfire.broken
     assert not crossfire.leaks, crossfire.leaked
+    assert headers
+    assert not [header for header in headers if "/" in header]  # exact, no mask
     assert set(crossfire.sent) == {shot.kind for e in site.endpoints for shot in arsenal(site, e)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import re
 import socket
 import struct
@@ -71,6 +72,8 @@ JOBS = {"red": ("gpu0", "gpu1", "gpu4"), "blue": ("gpu2", "gpu3")}
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 MARK = b"lightloom-openflow-test"
 DEADLINE_S = 60.0
+IGMP, ICMPV6 = 2, 58
+SEED = 67
 ROOT = Path(__file__).parents[2]
 
 
@@ -308,8 +311,11 @@ def sample_frames(source: str, target: str) -> list[Packet]:
     """Honest, forged and stray frames from ``source`` towards ``target``."""
     a, b = SITE.endpoint(source), SITE.endpoint(target)
     honest = udp(a.mac, b.mac, a.ip, b.ip)
+    bare = {name: value for name, value in honest.items() if name != "udp_dst"}
     return [
         honest,
+        {**bare, "ip_proto": IGMP},
+        {**bare, "ip_proto": ICMPV6},
         udp(a.mac, b.mac, a.ip, b.ip, ROCE_UDP_PORT),
         udp(a.mac, BROADCAST, a.ip, "10.77.0.255"),
         arp(a.mac, BROADCAST, a.ip, b.ip),
@@ -358,6 +364,32 @@ async def test_frames_on_the_wire_arrive_where_the_fake_fabric_says_and_nowhere_
     assert len(expected) > 30
 
 
+async def test_no_frame_follows_a_rule_that_is_gone(rack, control):
+    """Whatever its protocol and its content: the switch forgets what it has decided on it."""
+    a, b = SITE.endpoint("gpu0"), SITE.endpoint("gpu1")
+    chance = random.Random(SEED)  # noqa: S311 - a lottery, not a secret
+    honest = udp(a.mac, b.mac, a.ip, b.ip)
+    head = mac(b.mac) + mac(a.mac) + struct.pack("!H", 0x0800)
+    frames = [
+        head + ipv4({**honest, "ip_proto": protocol}, chance.randbytes(40))
+        for protocol in range(256)
+    ]
+
+    def cached(wire: socket.socket) -> int:
+        for one in frames:
+            wire.send(one)
+        return len(rack.cached(PLACES["gpu1"]))
+
+    with rack.wire("gpu0") as wire:
+        async with asyncio.timeout(DEADLINE_S):
+            while await asyncio.to_thread(cached, wire) < len(frames) - len((IGMP, ICMPV6)):
+                pass
+        await control.aggregators.install(programs(2, frozenset({"gpu1"})), deadline_s=DEADLINE_S)
+        async with asyncio.timeout(DEADLINE_S):  # an entry that frames still use never expires
+            while await asyncio.to_thread(cached, wire):
+                pass
+
+
 def traced(rack: OpenFlowRack, aggregator: str, port: int, packet: Packet) -> set[int]:
     """The ports the switch itself says the frame leaves by."""
     names = {
@@ -395,14 +427,18 @@ def frame(packet: Packet, number: int) -> bytes:
             + ip(packet["arp_tpa"])
             + mark
         )
-    length = 28 + len(mark)
+    datagram = struct.pack("!HHHH", 9, int(packet.get("udp_dst", 9)), 8 + len(mark), 0) + mark
+    return head + ipv4(packet, datagram)
+
+
+def ipv4(packet: Packet, content: bytes) -> bytes:
     addresses = ip(packet["ipv4_src"]) + ip(packet["ipv4_dst"])
-    fields = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, 17, 0) + addresses
+    protocol, length = int(packet["ip_proto"]), 20 + len(content)
+    fields = struct.pack("!BBHHHBBH", 0x45, 0, length, 0, 0, 64, protocol, 0) + addresses
     words = struct.unpack("!10H", fields)
     total = sum(words)
     total = (total & 0xFFFF) + (total >> 16)
-    checked = fields[:10] + struct.pack("!H", ~total & 0xFFFF) + fields[12:]
-    return head + checked + struct.pack("!HHHH", 9, int(packet["udp_dst"]), 8 + len(mark), 0) + mark
+    return fields[:10] + struct.pack("!H", ~total & 0xFFFF) + fields[12:] + content
 
 
 def mac(text: int | str) -> bytes:

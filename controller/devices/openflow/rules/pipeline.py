@@ -40,6 +40,9 @@ ROCE_QUEUE = 1
 _ETH_IPV4, _ETH_ARP = 0x0800, 0x0806
 _ARP_REQUEST, _ARP_REPLY = 1, 2
 _IP_UDP = 17
+_IP_NEVER = (2, 58)
+"""IGMP asks for multicast, which is not carried; ICMPv6 does not occur in IPv4. Open vSwitch cannot
+change a cached decision on such a frame (ADR 0067)."""
 _UNTAGGED = 0
 _MISS, _RULE, _ABOVE = 0, 200, 300
 _LONG, _SHORT = struct.Struct("!Q"), struct.Struct("!I")
@@ -64,12 +67,19 @@ _SAMPLE_PORT = 0x6E93_B1A0
 
 
 def static_rules(epoch: int) -> Loose:
-    """Return the rules of every aggregator: default drop, and ARP replies to the forward table."""
+    """Return the rules of every aggregator.
+
+    Default drop, no IGMP and no ICMPv6 in IPv4, and ARP replies to the forward table.
+    """
     cookie = pack_cookie(epoch, 0)
+    never = [
+        FlowRule(ADMIT, _ABOVE, match(eth_type=_ETH_IPV4, ip_proto=number), (), cookie)
+        for number in _IP_NEVER
+    ]
     misses = [FlowRule(table, _MISS, (), (), cookie) for table in (ADMIT, NEIGHBOUR, FORWARD)]
     # Replies already name their receiver; the forward table knows whether it is a member.
     replies = match(eth_type=_ETH_ARP, arp_op=_ARP_REPLY)
-    return Loose((*misses, FlowRule(NEIGHBOUR, _RULE, replies, (Goto(FORWARD),), cookie)))
+    return Loose((*misses, *never, FlowRule(NEIGHBOUR, _RULE, replies, (Goto(FORWARD),), cookie)))
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 import pytest_asyncio
@@ -403,19 +404,20 @@ async def test_a_name_is_never_a_path(one: Server, name: str) -> None:
 async def test_all_is_known_again_after_a_restart(tmp_path: Path) -> None:
     async with server(tmp_path) as one:
         begun = await one.start(rank())
-        for step in (10, 20):
+        for step in (5, 10, 20):
             write_step(begun.live, step)
             await one.whole(step)
     held = tmp_path / "checkpoints" / FOLDER / "gpu0" / "held"
     torn = held.parent / "arriving" / "9"
     torn.mkdir()
     (torn / "files").mkdir()
-    (held / "20.1" / "manifest.json").write_bytes(b"{}")
+    for step in (5, 20):
+        (held / f"{step}.1" / "manifest.json").write_bytes(b"{}")
+    rmtree(begun.live / "step-5")
     write_step(begun.live, 30)  # while no agent runs
     async with server(tmp_path) as one:
         one.held.watch(container(rank()))
-        missing = await one.kind(Kind.MISSING)
-        assert missing.key == Key(20, 1)
+        await one.until(lambda h: (h.kind, h.key) == (Kind.MISSING, Key(5, 1)))
         await one.whole(10)
         await one.whole(30)
         await one.whole(20)  # the program still has it
