@@ -20,22 +20,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 from pyroute2 import netns as namespaces
 
-import testbed
 from sitefile import CabledSite, EndpointCable, load_site
+from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.rack import ovs
-from tests.integration.racks import rack_of
+from tests.integration.paper.conftest import RUN_DIR
 from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
-PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
-RUN_DIR = Path(f"/run/lightloom/test-{os.getpid()}")
 JOBS = {"red": ("gpu0", "gpu2"), "blue": ("gpu1", "gpu3")}
 """gpu4 and gpu5 are idle: they may reach no other endpoint."""
 REGROUPS = 200
@@ -243,12 +240,6 @@ class Crossfire:
         return True
 
 
-@pytest.fixture
-def controller() -> Iterator[Controller]:
-    with rack_of(PAPER, RUN_DIR) as status, Controller(status.url) as made:
-        yield made
-
-
 def open_wires(site: CabledSite) -> dict[str, socket.socket]:
     """A raw socket at every endpoint: in its container, or on its server while it is idle."""
     names = [line.split()[0] for line in run("ip", "netns", "list").splitlines()]
@@ -262,10 +253,14 @@ def open_wires(site: CabledSite) -> dict[str, socket.socket]:
     return {name: wire(*place) for name, place in places.items()}
 
 
+def asked_switch(*command: str) -> str:
+    """Return what the aggregators' Open vSwitch answers to a command."""
+    return run("ovs-appctl", "-t", str(ovs.control_socket(RUN_DIR)), *command)
+
+
 def cached_udp() -> list[str]:
     """Return the UDP headers for which the aggregators have cached a decision."""
-    where = ("-t", str(ovs.control_socket(RUN_DIR)))
-    entries = run("ovs-appctl", *where, "dpctl/dump-flows", "-m", "netdev@ovs-netdev")
+    entries = asked_switch("dpctl/dump-flows", "-m", "netdev@ovs-netdev")
     return re.findall(r"udp\([^)]*\)", entries)
 
 
@@ -277,7 +272,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def all_running(controller: Controller) -> bool:
-    jobs = controller.items("/jobs")
+    jobs = [controller.get(f"/jobs/{name}") for name in JOBS]
     assert all(job["state"] in ("pending", "starting", "running") for job in jobs), jobs
     return all(job["state"] == "running" for job in jobs)
 
@@ -299,7 +294,7 @@ def random_plan(controller: Controller, chance: random.Random) -> dict[str, obje
 
 
 def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: Controller) -> None:
-    site = load_site(PAPER)
+    site = load_site(PAPER_SITE)
     for name, ends in JOBS.items():
         body = {"name": name, "count": 2, "endpoints": list(ends), "rank_order": "placed"}
         controller.post("/jobs", {**body, "policy": "live", "command": ["sleep", "3600"]})
@@ -315,6 +310,7 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
                 outcomes[done["state"]] += 1
             until(crossfire.enough)
             headers = cached_udp()
+            limit = re.search(r"\(limit (\d+)\)", asked_switch("upcall/show"))
     finally:
         for sock in wires.values():
             sock.close()
@@ -324,4 +320,6 @@ def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: C
     assert not crossfire.leaks, crossfire.leaked
     assert headers
     assert not [header for header in headers if "/" in header]  # exact, no mask
+    assert limit is not None
+    assert int(limit[1]) <= ovs.MAX_CACHED
     assert set(crossfire.sent) == {shot.kind for e in site.endpoints for shot in arsenal(site, e)}

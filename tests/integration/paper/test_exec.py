@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
-from tests.integration.racks import rack_of
+from testbed.rack import RackStatus
+from tests.integration.racks import controller_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -53,14 +53,13 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
-    with rack_of(PAPER_SITE, run_dir) as status, Controller(status.url) as made:
+def site(paper: RackStatus) -> Iterator[Site]:
+    with controller_of(paper) as made:
         job = {"name": "red", "count": 2, "command": ["sleep", "3600"]}
         made.post("/jobs", job)
-        until(lambda: made.items("/jobs")[0]["state"] == "running")
-        env = {**os.environ, "LIGHTLOOM_URL": status.url}
-        pids = [p.pid for p in status.parts if p.name.startswith(("agent", "controller"))]
+        until(lambda: made.get("/jobs/red")["state"] == "running")
+        env = {**os.environ, "LIGHTLOOM_URL": paper.url}
+        pids = [p.pid for p in paper.parts if p.name.startswith(("agent", "controller"))]
         yield Site(made, env, pids)
 
 
