@@ -4,7 +4,8 @@ Pipeline (OpenFlow 1.3):
 
 - table 0 *admit*: a frame enters only with the addresses that are bound to its port (MAC, IPv4
   source or ARP sender, no VLAN), and is tagged with its job in the metadata. Uplinks admit members
-  of a job that live in their direction. Everything else is dropped.
+  of a job that live in their direction. Everything else is dropped, and IGMP in any case
+  (ADR 0067).
 - table 1 *neighbour*: an ARP request for a member of the same job is turned into a unicast to the
   owner of the address. Nothing is ever flooded.
 - table 2 *forward*: (job, destination MAC) leads to a local port or to the group of uplinks
