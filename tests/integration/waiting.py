@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 def until(
     ask: Callable[[], Answer],
-    good: Callable[[Answer], object],
+    good: Callable[[Answer], object] = bool,
     *,
     limit_s: float,
     pause_s: float = 0.05,

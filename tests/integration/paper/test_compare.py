@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from testbed import ring_steps
+from testbed.demo import homes
 from testbed.demo.api import Controller, Document
 from testbed.rack import RackStatus
 
@@ -40,15 +41,11 @@ def lightloom(url: str, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def homes(controller: Controller) -> dict[str, str | None]:
-    return {e["name"]: e["home"] for e in controller.items("/endpoints")}
-
-
 def test_two_placements_are_measured_predicted_kept_and_applied(
     paper: RackStatus, controller: Controller, tmp_path: Path
 ) -> None:
     url = paper.url
-    before = homes(controller)
+    before = homes.present(controller)
     file = tmp_path / "job.yaml"
     file.write_text(json.dumps(JOB))
     given = ("compare", "-f", str(file), "--run", "--steps", "30", "--rounds", "2")
@@ -61,7 +58,7 @@ def test_two_placements_are_measured_predicted_kept_and_applied(
         assert row["measured_step_s"]["n"] == 60
         assert 0 < row["predicted_step_s"]["low"] <= row["predicted_step_s"]["high"]
         assert row["error"] is not None
-    assert homes(controller) == before
+    assert homes.present(controller) == before
 
     kept = lightloom(url, "get", "predictions")
     kept = kept["items"] if isinstance(kept, dict) else kept
@@ -75,4 +72,4 @@ def test_two_placements_are_measured_predicted_kept_and_applied(
     assert again["state"] == "completed" and again["runs"] == []
     applied = lightloom(url, "apply", str(plan), "--yes", "--wait")
     assert applied["state"] == "committed"
-    assert {e: homes(controller)[e] for e in TOGETHER} == TOGETHER
+    assert {e: homes.present(controller)[e] for e in TOGETHER} == TOGETHER

@@ -59,8 +59,14 @@ def beyond(page: Page, bps: float) -> float:
     raise AssertionError(f"not beyond {bps:.3g} bit/s: {found:.3g}")
 
 
+def go(page: Page, view: str) -> None:
+    """Follow the link to a view, and wait until it has replaced the one before."""
+    page.get_by_role("link", name=view).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(view)
+
+
 def test_an_operator_brings_a_job_together(page: Page) -> None:
-    page.get_by_role("link", name="Jobs").click()
+    go(page, "Jobs")
     page.get_by_role("button", name="Submit a job").click()
     form = page.get_by_role("dialog")
     form.get_by_label("Name").fill("red")
@@ -85,9 +91,9 @@ def test_an_operator_brings_a_job_together(page: Page) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Apply", exact=True).click()
     expect(page.locator(".progress")).to_contain_text("committed")
 
-    page.get_by_role("link", name="Jobs").click()
+    go(page, "Jobs")
     row.click()
     expect(page.locator(".stat", has_text="Spread")).to_contain_text("least possible")
     beyond(page, 1.5 * before)
-    page.get_by_role("link", name="Switches").click()
+    go(page, "Switches")
     expect(page.get_by_role("row", name=re.compile("gpu0"))).to_contain_text("dBm")

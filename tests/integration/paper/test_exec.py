@@ -13,21 +13,24 @@ import sys
 import termios
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from testbed.demo.api import Controller
 from testbed.rack import RackStatus
+from tests.integration import waiting
 from tests.integration.racks import controller_of
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 CLI = [sys.executable, "-c", "import sys; from console.cli.main import main; sys.exit(main())"]
 LIMIT_S = 90.0
+until = partial(waiting.until, limit_s=LIMIT_S)
 STORM_BYTES = 48 * 2**20
 SPARE_BYTES = 32 * 2**20
 
@@ -61,13 +64,6 @@ def site(paper: RackStatus) -> Iterator[Site]:
         env = {**os.environ, "LIGHTLOOM_URL": paper.url}
         pids = [p.pid for p in paper.parts if p.name.startswith(("agent", "controller"))]
         yield Site(made, env, pids)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def runs(word: str) -> bool:

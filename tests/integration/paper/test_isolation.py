@@ -19,15 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
 
 import pytest
 from pyroute2 import netns as namespaces
 
 from sitefile import CabledSite, EndpointCable, load_site
-from testbed.demo import PAPER_SITE
+from testbed.demo import PAPER_SITE, homes
 from testbed.demo.api import Controller
 from testbed.rack import ovs
+from tests.integration import waiting
 from tests.integration.paper.conftest import RUN_DIR
 from tests.integration.test_rack import run
 
@@ -46,6 +48,7 @@ SETTLE_S = 1.0
 ENOUGH = 1000
 """Honest frames of a kind that came through, at least: light was not dark all the time."""
 PATIENCE_S = 120.0
+until = partial(waiting.until, limit_s=PATIENCE_S)
 
 
 @dataclass(slots=True, frozen=True)
@@ -264,13 +267,6 @@ def cached_udp() -> list[str]:
     return re.findall(r"udp\([^)]*\)", entries)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def all_running(controller: Controller) -> bool:
     jobs = [controller.get(f"/jobs/{name}") for name in JOBS]
     assert all(job["state"] in ("pending", "starting", "running") for job in jobs), jobs
@@ -279,18 +275,18 @@ def all_running(controller: Controller) -> bool:
 
 def random_plan(controller: Controller, chance: random.Random) -> dict[str, object]:
     """A regroup to homes drawn by lot, with room for all (four ports an aggregator)."""
-    now = {e["name"]: e["home"] for e in controller.items("/endpoints")}
+    now = homes.present(controller)
     while True:
-        homes = {name: chance.choice(["as0", "as1"]) for name in now}
-        counts = Counter(homes.values())
+        after = {name: chance.choice(["as0", "as1"]) for name in now}
+        counts = Counter(after.values())
         moves = [
             {"endpoint": e, "from": now[e], "to": home}
-            for e, home in homes.items()
+            for e, home in after.items()
             if now[e] != home
         ]
         if moves and max(counts.values()) <= 4:
             made = controller.post("/plans", {"time_limit_s": 1})
-            return {**made, "moves": moves, "circuits": {}, "homes_after": homes, "basis": None}
+            return {**made, "moves": moves, "circuits": {}, "homes_after": after, "basis": None}
 
 
 def test_no_frame_leaks_at_any_step_of_two_hundred_random_regroups(controller: Controller) -> None:

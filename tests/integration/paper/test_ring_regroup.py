@@ -5,11 +5,12 @@ F14 without a clock: how long the gap is, is measured by benchmarks/reconfig_gap
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from testbed import ring
+from testbed.demo import homes
 from testbed.demo.api import Controller
 from testbed.demo.errors import DemoError
 from tests.integration import waiting
@@ -18,19 +19,18 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 RINGS = {"red": ["gpu0", "gpu2"], "blue": ["gpu1", "gpu3"]}
 PATIENCE_S = 180.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    waiting.until(condition, bool, limit_s=PATIENCE_S)
+until = partial(waiting.until, limit_s=PATIENCE_S)
 
 
 def told(controller: Controller, name: str) -> dict[int, ring.RankSeen]:
-    """What a ring's ranks told in their latest lines; nothing when an agent is late."""
+    """What a ring's ranks told in their latest lines, as far as agents answer."""
+    lines: list[str] = []
     try:
-        lines = list(controller.logs(name, follow=False, tail=6))
-    except DemoError:
-        return {}
-    return ring.read({"text": text} for _, text in lines)
+        lines += (text for _, text in controller.logs(name, follow=False, tail=6))
+    except DemoError as error:
+        if error.code != "unavailable":
+            raise
+    return ring.read({"text": text} for text in lines)
 
 
 def seen(controller: Controller) -> dict[tuple[str, int], ring.RankSeen]:
@@ -43,10 +43,6 @@ def container_ids(controller: Controller) -> set[str]:
     return {c["container_id"] for c in controller.items("/containers")}
 
 
-def homes(controller: Controller) -> dict[str, str | None]:
-    return {e["name"]: e["home"] for e in controller.items("/endpoints")}
-
-
 def test_rings_lose_and_repeat_nothing_and_keep_their_connections(
     controller: Controller,
 ) -> None:
@@ -56,11 +52,11 @@ def test_rings_lose_and_repeat_nothing_and_keep_their_connections(
     containers: set[str] = set()
     while len(containers) < 4:
         containers |= container_ids(controller)
-    apart = homes(controller)
+    apart = homes.present(controller)
     for target in ("together", "apart"):
         plan = controller.post("/plans", {})
         if target == "apart":
-            now = homes(controller)
+            now = homes.present(controller)
             back = [e for e in apart if now[e] != apart[e]]
             moves = [{"endpoint": e, "from": now[e], "to": apart[e]} for e in back]
             plan |= {"moves": moves, "circuits": {}, "homes_after": apart, "basis": None}
