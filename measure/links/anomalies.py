@@ -78,26 +78,31 @@ def attribute(
     spread: float = 0.0,
     least_s: float = 0.0,
     least_pairs: int = LEAST_PAIRS,
+    best: Mapping[Ordered, float] | None = None,
 ) -> list[Finding]:
     """Return what is slow at one size, what explains most pairs first.
 
     ``times`` are positive, ``classes`` names the class of every pair in it, and ``links`` the
     direction of the link for pairs that cross one. A row or column of slow pairs is an endpoint
     that sends or receives slowly; a direction between two aggregators is a link; what is left are
-    paths.
+    paths. No second pair speaks for a path, so its ``best`` time must be slow as well: that of its
+    fastest repetition, where ``times`` are not these.
     """
     slow = slower(times, classes, spread=spread, least_s=least_s, least_pairs=least_pairs)
     found = []
     while slow:
         suspects = list(_suspects(slow, times, classes, links))
-        best = max(suspects, key=lambda suspect: suspect[0]) if suspects else None
-        if best is None:
+        first = max(suspects, key=lambda suspect: suspect[0]) if suspects else None
+        if first is None:
             break
-        found.append(best[1])
-        for pair in best[2]:
+        found.append(first[1])
+        for pair in first[2]:
             del slow[pair]
     limit = max(PATH_RATIO, math.exp(SPREADS * spread))
-    found += [Finding("path", p, ratio, 1) for p, ratio in sorted(slow.items()) if ratio > limit]
+    for pair, ratio in sorted(slow.items()):
+        surely = ratio if best is None else ratio * best[pair] / times[pair]
+        if surely > limit:
+            found.append(Finding("path", pair, ratio, 1))
     return found
 
 

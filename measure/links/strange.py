@@ -53,6 +53,7 @@ def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -
         places,
         lead([point.repetitions for point in own.values()]),
         0.0,
+        best={pair: min(point.repetitions) for pair, point in own.items()},
     )
 
 
@@ -77,11 +78,21 @@ def _attributed(
     spread: float,
     least_s: float,
     least_pairs: int = LEAST_PAIRS,
+    *,
+    best: Mapping[Ordered, float] | None = None,
 ) -> list[Finding]:
     ends = {pair: (places[pair[0]], places[pair[1]]) for pair in times}
     classes = {pair: class_of(*of) for pair, of in ends.items()}
     links = {pair: name for pair, of in ends.items() if (name := link_of(*of)) is not None}
-    return attribute(times, classes, links, spread=spread, least_s=least_s, least_pairs=least_pairs)
+    return attribute(
+        times,
+        classes,
+        links,
+        spread=spread,
+        least_s=least_s,
+        least_pairs=least_pairs,
+        best=best,
+    )
 
 
 def _at_most_sizes(by_size: Mapping[int, Sequence[Finding]]) -> _Found:

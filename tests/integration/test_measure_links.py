@@ -89,8 +89,8 @@ def test_a_clean_rack_has_two_groups_and_a_slowed_fiber_is_named(controller: Con
         result = ended(controller, started(controller, *ENDS, sizes=SIZES[2:]))["result"]
     finally:
         run_tc(OCS_NETNS, [htb_class("o-gpu5", int(ACCESS_BPS), verb="change")])
+    assert [found["object"] for found in bandwidth(result)] == ["gpu5 (receives)"], result["rows"]
     (found,) = bandwidth(result)
-    assert found["object"] == "gpu5 (receives)"
     light = found["light"]
     assert {level["endpoint"] for level in light} == {"gpu5"}
     assert all(level["power_in_dbm"] is not None for level in light)

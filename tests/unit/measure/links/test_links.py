@@ -126,6 +126,17 @@ def test_a_pair_that_was_disturbed_makes_no_group(disturbed: tuple[int, int]) ->
     assert [g["pairs"] for g in body.groups if g["size"] >= 65536] == len(LARGE) * [12, 18]
 
 
+def test_a_pair_that_was_not_disturbed_once_is_no_anomaly() -> None:
+    """No second pair speaks for a path: one repetition shows what it does."""
+    lines = _lines(_beta)
+    for line in lines:
+        told = line.record
+        here = (told.get("sender"), told.get("receiver")) == (1, 4)
+        if here and told.get("number") != 2:
+            told["bandwidth"] = [[size, 0.7 * rate] for size, rate in told["bandwidth"]]
+    assert not _body(lines).anomalies
+
+
 def test_a_pair_that_is_slow_each_time_is_a_group() -> None:
     body = _body(_lines(lambda a, b: _beta(a, b) * (0.7 if (a, b) == (1, 4) else 1)))
     assert [g["pairs"] for g in body.groups if g["size"] >= 65536] == len(LARGE) * [12, 17, 1]
