@@ -14,6 +14,7 @@ from math import ceil, isfinite
 import numpy as np
 
 from scheduler.model import Objective
+from scheduler.regroup.clock import Slice
 from scheduler.regroup.counts import Layout, Problem, disruption_at_zero_excess, least_excess
 from scheduler.regroup.improve import greedy, neighbours
 from scheduler.regroup.improve.board import Board
@@ -32,7 +33,10 @@ _COUNTS_UP_TO = 40_000
 _MODEL_UP_TO = 100_000
 """Columns of a program in which units are chosen."""
 
-_SHARES = 0.6, 1.0
+_TOGETHER_SHARE = 0.85
+"""Share of the time for the excess span and the first disruption at once."""
+
+_SHARES = 0.7, 1.0
 """Shares of the time that is left for the two disruptions."""
 
 _IDLE_LIMIT_S = 0.25
@@ -86,25 +90,9 @@ class Timer:
         """Return the remaining seconds, negative after the end."""
         return self._limit_s - self.spent()
 
-    def slice(self, seconds: float) -> Slice:
-        """Return a timer for the next ``seconds``."""
-        return Slice(self, self.spent() + seconds)
-
-
-@dataclass(slots=True, frozen=True)
-class Slice:
-    """A part of the time of a timer."""
-
-    whole: Timer
-    until: float
-
-    def add(self, solver_seconds: float) -> None:
-        """Add the solver's run time."""
-        self.whole.add(solver_seconds)
-
-    def left(self) -> float:
-        """Return the remaining seconds of the part, negative after its end."""
-        return self.until - self.whole.spent()
+    def share(self, part: float) -> Slice:
+        """Return a clock for a part of the remaining time."""
+        return Slice(self, self.left() * (1 - part))
 
 
 class Search:
@@ -124,15 +112,17 @@ class Search:
 
     def run(self) -> Found:
         """Lower the criteria one after the other."""
+        first = self._together()
         self._lower_excess()
         self.timer.add(swap(self._board, self.timer.left()))
         self._reached[EXCESS] = excess = self._value(EXCESS)
         if excess <= EPSILON:
             moves, paused = disruption_at_zero_excess(self._problem)
-            self._floors |= {MOVES: float(moves), PAUSED: float(paused)}
+            self._raise_floor(MOVES, float(moves))
+            self._raise_floor(PAUSED, float(paused))
         for criterion, share in zip(self._order[1:3], _SHARES, strict=True):
-            if self._improvable(criterion) and self.timer.left() > 0:
-                self._lower_disruption(criterion, self.timer.left() * share)
+            if self._improvable(criterion) and criterion != first and self.timer.left() > 0:
+                self._lower_disruption(criterion, share)
             if self._improvable(criterion) and not self._parts_are_exact:
                 self._lower_whole(criterion, self.timer.left() * share)
             self._reached[criterion] = self._value(criterion)
@@ -187,12 +177,28 @@ class Search:
             greedy.pull(found, lambda: self.timer.left() > 0)
             self._keep_better(found)
 
-    def _lower_disruption(self, criterion: str, seconds: float) -> None:
+    def _together(self) -> str | None:
+        """Lower the excess span and the first disruption at once where loads are quick to generate.
+
+        Returns that criterion, or None if jobs stay scattered.
+        """
+        clock, criterion = self.timer.share(_TOGETHER_SHARE), self._order[1]
+        if self._problem.switches == 1 or not self._improvable(EXCESS):
+            return None
+        search = DisruptionSearch(self._board, criterion, {EXCESS: 0.0}, self._rng, clock)
+        if not search.by_loads:
+            return None
+        search.run(0.0)
+        self._keep_better(search.board)
+        if self._value(EXCESS) > EPSILON:
+            return None
+        self._floors[criterion] = search.floor
+        return criterion
+
+    def _lower_disruption(self, criterion: str, share: float) -> None:
         """Lower a criterion without raising an earlier one."""
         caps = {c: self._reached[c] for c in self._order[: self._order.index(criterion)]}
-        search = DisruptionSearch(
-            self._board, criterion, caps, self._rng, self.timer.slice(seconds)
-        )
+        search = DisruptionSearch(self._board, criterion, caps, self._rng, self.timer.share(share))
         search.run(self._floors[criterion])
         self._keep_better(search.board)
         self._floors[criterion] = max(self._floors[criterion], search.floor)

@@ -11,10 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from scheduler.model import Limits
+from scheduler.regroup.clock import Clock
 from scheduler.regroup.counts import Counts, Layout, Problem, Unit
 from scheduler.regroup.improve.board import Board
+from scheduler.regroup.loads.search import LoadSearch
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
+
+_LOADS_S = 0.4
+"""Limit in seconds for the loads of a block, and for their choice."""
 
 
 class Block:
@@ -113,6 +118,20 @@ class Block:
         outcome = model.minimise(criterion, self.layout, time_limit_s)
         self._take(outcome.layout)
         return outcome.seconds
+
+    def reload(self, criterion: str, caps: Iterable[str], clock: Clock) -> bool:
+        """Choose anew what every aggregator holds; returns whether the board is better.
+
+        ``scheduler.regroup.loads.facts.applies`` must hold for the block. Scattered units come
+        together where that is possible.
+        """
+        cost = self.problem.cost(self.layout)
+        values = {PAUSED: float(cost.paused), MOVES: float(cost.moves)}
+        search = LoadSearch(self.problem, criterion, {c: values[c] for c in caps}, clock)
+        search.start(self.layout)
+        search.generate(min(_LOADS_S, clock.left()), steady=True)
+        places = search.choose(min(_LOADS_S, clock.left()))
+        return places is not None and self.repack(places)
 
     def _take(self, layout: Layout | None) -> None:
         """Put a layout on the board if it is valid and better than the present one."""

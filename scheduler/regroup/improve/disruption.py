@@ -1,4 +1,4 @@
-"""Lowers one disruption at a given excess span: relax, round, solve whole, then in parts."""
+"""Lowers one disruption at a given excess span: whole programs, loads, then parts of the site."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from math import ceil, isfinite
 
 import numpy as np
 
+from scheduler.regroup.clock import Clock
 from scheduler.regroup.improve import greedy, neighbours
 from scheduler.regroup.improve.blocks import Block
 from scheduler.regroup.improve.board import Board
-from scheduler.regroup.improve.neighbours import Clock
 from scheduler.regroup.improve.swap import swap
+from scheduler.regroup.loads.facts import in_time
+from scheduler.regroup.loads.search import LoadSearch
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.parts import columns_needed
 from scheduler.regroup.program.terms import EXCESS, MOVES
@@ -27,11 +29,23 @@ _HUGE = 300_000
 _WHOLE_SHARES = 0.9, 0.5
 """Share of the time for the whole problem: if it is small, and otherwise."""
 
+_BOUND_SHARE, _CHOICE_SHARE = 0.6, 0.6
+"""Share of the time for the bound by loads, and of what is left then for their choice."""
+
+_FIRST_SHARE = 0.4
+"""The same where loads follow."""
+
+_NEAR = 0.02
+"""Distance of a layout from its bound up to which the whole problem is solved before others."""
+
 _RELAX_SHARE = 0.5
 """Share of the time for the linear relaxation."""
 
 _UNITS, _FEWEST, _MOST = 40, 10, 600
 """Units of a part: at first, at least and at most."""
+
+_FEW, _MOST_LOADS = 20, 60
+"""The same at first and at most, where parts are improved by loads."""
 
 _QUICK_S, _LIMIT_S = 0.1, 0.6
 """Seconds: parts grow if one is solved sooner; limit for one part."""
@@ -59,6 +73,7 @@ class DisruptionSearch:
         self._caps = dict(caps)
         self._rng = rng
         self._clock = clock
+        self.by_loads = self._caps[EXCESS] <= _EPSILON and in_time(self._problem, clock.left())
         scattered = self._caps[EXCESS] > _EPSILON
         # A unit without weight may end anywhere: it must not raise the proven bound.
         free = any(u.weight <= 0 for u in self._problem.units)
@@ -71,7 +86,11 @@ class DisruptionSearch:
         return board.singles + (board.moves if self._criterion == MOVES else board.paused)
 
     def _done(self) -> bool:
-        return self._value <= self.floor + _EPSILON or self._clock.left() <= 0
+        good = (
+            self._value <= self.floor + _EPSILON
+            and self.board.excess <= self._caps[EXCESS] + _EPSILON
+        )
+        return good or self._clock.left() <= 0
 
     def _in_time(self) -> bool:
         return self._clock.left() > 0
@@ -79,25 +98,63 @@ class DisruptionSearch:
     def run(self, floor: float) -> None:
         """Search until the floor is reached or the time is over."""
         self.floor = floor
-        if columns_needed(self._problem) <= _HUGE:
-            self._solve_whole()
-        else:
-            self._by_parts()
+        if columns_needed(self._problem) <= _HUGE and not self._several:
+            self._solve_first()
+        if self.by_loads:
+            self._choose_loads()
+            if self._near and columns_needed(self._problem) <= _SMALL:
+                self._solve_in_time()
+        self._in_parts()
+        if columns_needed(self._problem) <= _LARGE:
+            self._solve_in_time()
 
-    def _solve_whole(self) -> None:
-        """Solve the whole problem within the time, and improve the result in parts."""
+    def _solve_in_time(self) -> None:
+        if not self._done():
+            self._solve(self._model(self._shape), self._clock.left())
+
+    @property
+    def _near(self) -> bool:
+        return self._value <= (1 + _NEAR) * self.floor
+
+    @property
+    def _several(self) -> bool:
+        """Whether loads replace programs: those say little where parts are vectors."""
+        return self.by_loads and self._problem.switches > 1
+
+    def _choose_loads(self) -> None:
+        """Choose what every aggregator holds: a bound, and a layout to improve."""
+        if self._done():
+            return
+        caps = {c: value for c, value in self._caps.items() if c != EXCESS}
+        several = self._several
+        search = LoadSearch(self._problem, self._criterion, caps, self._clock, self.floor)
+        search.start(self.board.layout)
+        search.generate(self._clock.left() * _BOUND_SHARE, steady=several)
+        self._raise_floor(search.bound)
+        if not self._done():
+            self._consider(neighbours.completed(self._problem, search.rounded()))
+        if not self._done() and not several:
+            places = search.choose(self._clock.left() * _CHOICE_SHARE)
+            if places is not None:
+                self._consider(neighbours.completed(self._problem, places))
+        if not self._done() and several:
+            search.generate(self._clock.left() * _BOUND_SHARE)
+            self._raise_floor(search.bound)
+
+    def _solve_first(self) -> None:
+        """Relax the program of the whole problem, and solve it where it is not large."""
         model = self._model(self._shape)
-        share = _WHOLE_SHARES[model.size > _SMALL]
-        if model.size > _SMALL and not self._done():
+        small = model.size <= _SMALL
+        if not small and not self._done():
             self._relax(model)
-        if model.size <= _LARGE and not self._done():
-            self._solve(model, self._clock.left() * share)
-            if self._shape.elastic and not self._done():
-                firm = Shape(self._shape.compact, elastic=False, shards=self._shape.shards)
-                self._solve(self._model(firm), self._clock.left() * share, proof=False)
-        self._by_parts()
-        if model.size <= _LARGE and not self._done():
-            self._solve(model, self._clock.left())
+        far = self.by_loads and not self._near
+        if model.size > _LARGE or (far and not small) or self._done():
+            return
+        share = _FIRST_SHARE if self.by_loads else _WHOLE_SHARES[not small]
+        self._solve(model, self._clock.left() * share)
+        if self._shape.elastic and not self._done():
+            firm = Shape(self._shape.compact, elastic=False, shards=self._shape.shards)
+            self._solve(self._model(firm), self._clock.left() * share, proof=False)
 
     def _relax(self, model: Model) -> None:
         """Solve the linear relaxation; the units it places whole are a good start."""
@@ -141,26 +198,34 @@ class DisruptionSearch:
         elif outcome.places is not None:
             self._consider(neighbours.completed(self._problem, outcome.places))
 
-    def _by_parts(self) -> None:
+    def _in_parts(self) -> None:
         """Improve the units around one moved unit, then around the next."""
-        wanted, stalled = float(_UNITS), 0
+        wanted, stalled = float(_FEW if self.by_loads else _UNITS), 0
         under = _UnitsByAggregator(self.board)
         while not self._done() and stalled < _STALLED:
+            if self.board.excess > self._caps[EXCESS] + _EPSILON:
+                neighbours.consolidate(self.board, self._clock, self._rng)
+                under = _UnitsByAggregator(self.board)
             inside, units = self._around(under, int(wanted))
             all_units = len(units) == len(under.places)
             before, seconds = self._value, 0.0
             if units:
                 block = Block(self.board, inside, units)
-                limit_s = min(_LIMIT_S, self._clock.left())
-                seconds = block.improve(self._criterion, self._caps, limit_s)
-                self._clock.add(seconds)
+                left = self._clock.left()
+                if self.by_loads:
+                    block.reload(self._criterion, self._caps.keys() - {EXCESS}, self._clock)
+                else:
+                    limit_s = min(_LIMIT_S, left)
+                    self._clock.add(block.improve(self._criterion, self._caps, limit_s))
+                seconds = left - self._clock.left()
                 under.update(units)
-            largest = all_units or wanted >= _MOST
+            most = _MOST_LOADS if self.by_loads else _MOST
+            largest = all_units or wanted >= most
             stalled = stalled + 1 if largest and self._value >= before else 0
             if all_units and seconds < _LIMIT_S:
                 return
             if seconds < _QUICK_S:
-                wanted = min(wanted * 1.3, _MOST)
+                wanted = min(wanted * 1.3, most)
             elif seconds >= _LIMIT_S:
                 wanted = max(wanted * 0.7, _FEWEST)
 

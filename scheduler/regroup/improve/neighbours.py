@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
+from scheduler.model import Objective
+from scheduler.regroup.clock import Clock
 from scheduler.regroup.counts import Counts, Problem
 from scheduler.regroup.improve.blocks import Block, units_inside
 from scheduler.regroup.improve.board import Board
+from scheduler.regroup.loads.facts import applies
 from scheduler.regroup.program.exact import Model, Shape
-from scheduler.regroup.program.terms import EXCESS
+from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
 _AROUND = 16
 """Aggregators of a neighbourhood."""
@@ -21,16 +23,6 @@ _ROUNDS = 3
 
 _LIMIT_S = 1.0
 """Limit in seconds for one neighbourhood."""
-
-
-class Clock(Protocol):
-    """The remaining time of a search."""
-
-    def left(self) -> float:
-        """Return the remaining seconds."""
-
-    def add(self, solver_seconds: float) -> None:
-        """Add the solver's run time."""
 
 
 def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) -> Board:
@@ -70,15 +62,21 @@ def consolidate(board: Board, clock: Clock, rng: np.random.Generator) -> None:
 
 def _consolidate_around(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
     """Repack a neighbourhood so that the fewest of its units are scattered."""
-    around = _around(board, j, rng)
+    first = MOVES if board.problem.limits.objective is Objective.MOVES else PAUSED
+    around = _around(board, j, _AROUND, rng)
     block = Block(board, around, units_inside(board, around))
+    if applies(block.problem):
+        if block.reload(first, (), clock):
+            return True
+        around = _around(board, j, 2 * _AROUND, rng)
+        return Block(board, around, units_inside(board, around)).reload(first, (), clock)
     model = Model(block.problem, Shape(compact=False, elastic=True))
     outcome = model.minimise(EXCESS, block.layout, min(_LIMIT_S, clock.left()))
     clock.add(outcome.seconds)
     return outcome.places is not None and block.repack(outcome.places)
 
 
-def _around(board: Board, j: int, rng: np.random.Generator) -> list[int]:
+def _around(board: Board, j: int, width: int, rng: np.random.Generator) -> list[int]:
     """Return the aggregators of a unit, and those that lack fewest ports to hold it."""
     problem, unit = board.problem, board.problem.units[j]
     chosen = {slot % problem.aggregators: None for slot in board.lit[j]}
@@ -94,7 +92,7 @@ def _around(board: Board, j: int, rng: np.random.Generator) -> list[int]:
     # Random ties: another pass tries other aggregators.
     order = np.lexsort((rng.random(problem.aggregators), missing))
     for a in order.tolist():
-        if len(chosen) >= max(_AROUND, len(board.lit[j]) + unit.least):
+        if len(chosen) >= max(width, len(board.lit[j]) + unit.least):
             break
         chosen[a] = None
     return sorted(chosen)
