@@ -18,6 +18,9 @@ from scheduler.regroup.loads.search import LoadSearch
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
+_OTHERS = 24
+"""Loads of a block per aggregator besides those of the relaxation."""
+
 _LOADS_S = 0.4
 """Limit in seconds for the loads of a block, and for their choice."""
 
@@ -127,7 +130,7 @@ class Block:
         """
         cost = self.problem.cost(self.layout)
         values = {PAUSED: float(cost.paused), MOVES: float(cost.moves)}
-        search = LoadSearch(self.problem, criterion, {c: values[c] for c in caps}, clock)
+        search = LoadSearch(self.problem, criterion, {c: values[c] for c in caps}, clock, _OTHERS)
         search.start(self.layout)
         search.generate(min(_LOADS_S, clock.left()), steady=True)
         places = search.choose(min(_LOADS_S, clock.left()))

@@ -29,8 +29,12 @@ _HUGE = 300_000
 _WHOLE_SHARES = 0.9, 0.5
 """Share of the time for the whole problem: if it is small, and otherwise."""
 
-_BOUND_SHARE, _CHOICE_SHARE = 0.6, 0.6
-"""Share of the time for the bound by loads, and of what is left then for their choice."""
+_BOUND_SHARE, _CHOICE_SHARE, _AGAIN_SHARE = 0.6, 0.6, 0.5
+"""Share of the time for the bound by loads; of what is left then for their choice on one optical
+switch; and for more roundings on several."""
+
+_OTHERS = 4, 6
+"""Loads per aggregator besides those of the relaxation: on one optical switch, and on several."""
 
 _FIRST_SHARE = 0.4
 """The same where loads follow."""
@@ -85,11 +89,12 @@ class DisruptionSearch:
         board = self.board
         return board.singles + (board.moves if self._criterion == MOVES else board.paused)
 
+    @property
+    def _compact(self) -> bool:
+        return self.board.excess <= self._caps[EXCESS] + _EPSILON
+
     def _done(self) -> bool:
-        good = (
-            self._value <= self.floor + _EPSILON
-            and self.board.excess <= self._caps[EXCESS] + _EPSILON
-        )
+        good = self._compact and self._value <= self.floor + _EPSILON
         return good or self._clock.left() <= 0
 
     def _in_time(self) -> bool:
@@ -127,9 +132,11 @@ class DisruptionSearch:
             return
         caps = {c: value for c, value in self._caps.items() if c != EXCESS}
         several = self._several
-        search = LoadSearch(self._problem, self._criterion, caps, self._clock, self.floor)
+        others = _OTHERS[several]
+        search = LoadSearch(self._problem, self._criterion, caps, self._clock, others)
         search.start(self.board.layout)
-        search.generate(self._clock.left() * _BOUND_SHARE, steady=several)
+        seconds = self._clock.left() * _BOUND_SHARE
+        search.generate(seconds, floor=self.floor, steady=several)
         self._raise_floor(search.bound)
         if not self._done():
             self._consider(neighbours.completed(self._problem, search.rounded()))
@@ -137,8 +144,11 @@ class DisruptionSearch:
             places = search.choose(self._clock.left() * _CHOICE_SHARE)
             if places is not None:
                 self._consider(neighbours.completed(self._problem, places))
-        if not self._done() and several:
-            search.generate(self._clock.left() * _BOUND_SHARE)
+        if several:
+            until = self._clock.left() * (1 - _AGAIN_SHARE)
+            while self._compact and not self._done() and self._clock.left() > until:
+                self._consider(neighbours.completed(self._problem, search.rounded(self._rng)))
+            search.generate(self._clock.left() * _BOUND_SHARE, floor=self.floor)
             self._raise_floor(search.bound)
 
     def _solve_first(self) -> None:
@@ -203,7 +213,7 @@ class DisruptionSearch:
         wanted, stalled = float(_FEW if self.by_loads else _UNITS), 0
         under = _UnitsByAggregator(self.board)
         while not self._done() and stalled < _STALLED:
-            if self.board.excess > self._caps[EXCESS] + _EPSILON:
+            if not self._compact:
                 neighbours.consolidate(self.board, self._clock, self._rng)
                 under = _UnitsByAggregator(self.board)
             inside, units = self._around(under, int(wanted))

@@ -34,6 +34,9 @@ _SLACK = 1e-3
 _NO_INDEX, _NO_VALUE = np.array([], np.int32), np.array([], np.float64)
 
 
+Blur = Callable[[Floats], Floats]
+
+
 @dataclass(slots=True, frozen=True)
 class Chosen:
     """A choice of whole loads: their numbers, and the solver's run time."""
@@ -230,10 +233,11 @@ class Master:
         taken = np.flatnonzero(solved.values[self._first :] > 0.5)
         return Chosen(tuple(taken.tolist()), solved.seconds)
 
-    def rounded(self, in_time: Callable[[], bool]) -> tuple[int, ...]:
+    def rounded(self, in_time: Callable[[], bool], blur: Blur | None = None) -> tuple[int, ...]:
         """Settle the loads with the largest shares of the relaxation, solve it again, and so on.
 
-        Returns loads that go together; they may leave units out.
+        Returns loads that go together; they may leave units out. ``blur`` changes shares for the
+        order.
         """
         self._set_penalty(_FIRM)
         at = np.array([a for a, _ in self.loads])
@@ -249,7 +253,8 @@ class Master:
             count = max(int(_SETTLED * len(np.unique(at[known]))), 1)
             if shares.max() < _TINY:
                 break
-            for i in np.argsort(-shares).tolist():
+            order = shares if blur is None else blur(shares)
+            for i in np.argsort(-order).tolist():
                 if shares[i] < _TINY or (count <= 0 and shares[i] < _WHOLE):
                     break
                 if not known[i]:

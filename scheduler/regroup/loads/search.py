@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from scheduler.program import Floats
 from scheduler.regroup.clock import Clock
 from scheduler.regroup.counts import Counts, Layout, Problem
 from scheduler.regroup.loads.facts import Facts, Load, Part, Vector, facts_of
@@ -21,9 +22,9 @@ _SMOOTH = 0.5
 _CLOSE = 0.999
 """A bound is as good as it gets at less than a member from the relaxation."""
 _SIZES = 20
-"""Sizes of which the best load of each aggregator is considered before whole ones are chosen."""
-_OTHERS, _LEAST_OTHERS = 400, 4
-"""How many of these are added: in all, and at least per aggregator."""
+"""Sizes of which the best load of each aggregator may be one of the others."""
+_BLUR = 0.5
+"""Least factor of a share where roundings differ."""
 _TINY = 1e-6
 
 Places = list[tuple[Counts, Counts] | None]
@@ -41,18 +42,22 @@ class LoadSearch:
         criterion: str,
         caps: Mapping[str, float],
         clock: Clock,
-        floor: float = -np.inf,
+        others: int,
     ) -> None:
-        """``caps`` are the values of the earlier disruptions, ``floor`` a known bound."""
+        """``caps`` are the values of the earlier disruptions.
+
+        So many ``others`` per aggregator are added to the loads of the relaxation, which rarely
+        make a layout. HiGHS chooses sooner among few, and rounding finds better ones among many.
+        """
         self._facts = facts_of(problem, shards=MOVES in (criterion, *caps))
         self._clock = clock
         self._master = Master(self._facts, criterion, caps)
-        self.bound = floor
+        self.bound = -np.inf
         """Lower bound of the criterion."""
-        self._proven, self._center = -np.inf, self._master.guess()
-        """The best bound of loads, and the prices that prove it."""
+        self._center = self._master.guess()
+        """The prices that prove it."""
         self._aggregators = range(problem.aggregators)
-        self._others = max(_OTHERS // problem.aggregators, _LEAST_OTHERS)
+        self._others = others
         self._best: tuple[int, ...] = ()
         """Numbers of the loads of the best layout known."""
 
@@ -63,10 +68,11 @@ class LoadSearch:
             self._master.add(a, load)
         self._best = tuple(range(len(loads)))
 
-    def generate(self, seconds: float, *, steady: bool = False) -> None:
+    def generate(self, seconds: float, *, floor: float = -np.inf, steady: bool = False) -> None:
         """Add loads until none is worth having: ``bound`` is as good as it gets then.
 
-        It is ``steady`` before that, when the relaxation's value hardly falls any more.
+        That is not needed where the relaxation falls to a known ``floor``. It is ``steady``
+        before, when its value hardly falls any more.
         """
         master, until = self._master, self._clock.left() - seconds
         values: list[float] = []
@@ -75,19 +81,27 @@ class LoadSearch:
             value, duals = master.solve()
             self._clock.add(master.seconds() - spent)
             values.append(value)
-            if value - self.bound < _CLOSE:
+            if value - max(self.bound, floor) < _CLOSE:
                 break
             if steady and len(values) > _STEADY and values[-1 - _STEADY] - value < _FALL * value:
                 break
             added = self._offer(self._center.towards(duals, 1.0 - _SMOOTH))
             if not added and not self._offer(duals, rented=True):
                 break
-        self._add_others()
+        if self._clock.left() > 0:
+            self._add_others()
 
-    def rounded(self) -> Places:
-        """Return places by loads that the relaxation takes; a unit that they leave out has none."""
+    def rounded(self, rng: np.random.Generator | None = None) -> Places:
+        """Return places by loads that the relaxation takes; a unit that they leave out has none.
+
+        With ``rng`` they are others each time.
+        """
+
+        def blurred(shares: Floats) -> Floats:
+            return shares if rng is None else shares * rng.uniform(_BLUR, 1.0, len(shares))
+
         spent = self._master.seconds()
-        self._best = self._master.rounded(lambda: self._clock.left() > 0)
+        self._best = self._master.rounded(lambda: self._clock.left() > 0, blurred)
         self._clock.add(self._master.seconds() - spent)
         return self._places_of(self._best)
 
@@ -115,13 +129,12 @@ class LoadSearch:
             if best and best[0].worth > least + _TINY:
                 added += self._master.add(a, best[0].load)
         bound = self._master.bound(prices, [best[0].worth for best in found if best])
-        if bound > self._proven:
-            self._proven, self._center = bound, prices
-        self.bound = max(self.bound, bound)
+        if bound > self.bound:
+            self.bound, self._center = bound, prices
         return added
 
     def _add_others(self) -> None:
-        """Add loads that are nearly worth having: the relaxation's own rarely make a layout."""
+        """Add loads that are nearly worth having."""
         _, duals = self._master.solve()
         found = [
             (self._master.rents[a] - one.worth, a, n, one.load)

@@ -130,20 +130,20 @@ def layout_of(places: Places) -> Layout | None:
 def test_bounds_hold_and_layouts_are_sound(problem: Problem, order: list[str]) -> None:
     """Against the program by units and slots; the second criterion at the least first one."""
     assume(applies(problem))
-    start = greedy.best_board(problem).layout
+    start, rng = greedy.best_board(problem).layout, np.random.default_rng(1)
     caps: dict[str, float] = {}
     model = Model(problem, Shape(counts=True))
     for criterion in order:
         exact = model.minimise(criterion, None, 60.0)
         assume(exact.layout is not None)
         least = math.ceil(exact.bound - 1e-6)
-        search = LoadSearch(problem, criterion, caps, Timer(60.0, None))
+        search = LoadSearch(problem, criterion, caps, Timer(60.0, None), 8)
         search.start(start)
         search.generate(60.0, steady=True)
         assert search.bound <= least
         search.generate(60.0)
         assert search.bound <= least
-        for places in (search.rounded(), search.choose(10.0)):
+        for places in (search.rounded(), search.rounded(rng), search.choose(10.0)):
             layout = None if places is None else layout_of(places)
             if layout is not None:
                 cost = problem.cost(layout)
@@ -158,7 +158,7 @@ def test_bounds_hold_and_layouts_are_sound(problem: Problem, order: list[str]) -
 def test_the_bound_is_the_optimum_where_parts_do_not_tell() -> None:
     """Seven of sixteen ports: two a load, which the relaxation by places does not know."""
     problem = count(scattered(16, 16, 1.0, "odd", 1), Limits()).problem
-    search = LoadSearch(problem, MOVES, {}, Timer(60.0, None))
+    search = LoadSearch(problem, MOVES, {}, Timer(60.0, None), 4)
     search.start(problem.start)
     search.generate(60.0)
     relaxed = Model(problem, Shape()).relax(MOVES, 60.0)
