@@ -180,10 +180,12 @@ class Search:
     def _together(self) -> str | None:
         """Lower the excess span and the first disruption at once where loads are quick to generate.
 
-        Returns that criterion, or None if jobs stay scattered.
+        Returns that criterion, or None if jobs stay scattered. A budget may not allow all of it.
         """
         clock, criterion = self.timer.share(_TOGETHER_SHARE), self._order[1]
-        if self._problem.switches == 1 or not self._improvable(EXCESS):
+        limits = self._problem.limits
+        budget = limits.max_moves is not None or limits.max_jobs_paused is not None
+        if self._problem.switches == 1 or budget or not self._improvable(EXCESS):
             return None
         search = DisruptionSearch(self._board, criterion, {EXCESS: 0.0}, self._rng, clock)
         if not search.by_loads:
