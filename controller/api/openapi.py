@@ -70,6 +70,18 @@ def describe_common(schema: dict[str, Any]) -> None:
                 operation.setdefault("parameters", []).extend(_HEADERS)
 
 
+def close_maps(node: object) -> None:
+    """Say of maps whose keys have a pattern that there are no other keys: pydantic does not."""
+    if isinstance(node, dict):
+        if "patternProperties" in node:
+            node.setdefault("additionalProperties", False)
+        for child in node.values():
+            close_maps(child)
+    elif isinstance(node, list):
+        for child in node:
+            close_maps(child)
+
+
 def published_schema(app: FastAPI, prefix: str) -> APIRoute:
     """Return the route of the schema of ``app``; ``app.openapi()`` also returns the schema."""
     made: asyncio.Task[bytes] | None = None
@@ -103,5 +115,6 @@ def schema(app: FastAPI) -> dict[str, Any]:
                     if int(status) >= 400 and "application/json" in content:
                         content[MEDIA_TYPE] = content.pop("application/json")
         describe_common(made)
+        close_maps(made["components"])
         app.openapi_schema = made
     return app.openapi_schema

@@ -109,7 +109,7 @@ class Facts:
     large: Sequence[Sequence[int]]
     """large[aggregator]: units of several parts with members here."""
     compact: NDArray[np.bool_]
-    """compact[unit]: it has no excess span before the plan, so it may stay as it is."""
+    """compact[unit]: it has no excess span before the plan and ports there, so it may stay."""
     parts: Mapping[int, Parts]
     """Of units of several parts."""
     sizes: Sizes
@@ -130,13 +130,17 @@ class Facts:
 
 
 def applies(problem: Problem) -> bool:
-    """Return whether loads cover all layouts without excess span, and have few sizes."""
+    """Return whether loads cover all layouts without excess span, and have few sizes.
+
+    There must be such layouts as far as ports tell: no unit has more members than its parts hold.
+    """
+    most = problem.by_switch(problem.room).max(axis=1).tolist()
     for unit in problem.units:
         fixed = unit.held or unit.dark or unit.held_dark or unit.most is not None
-        if fixed or unit.weight <= 0:
+        large = any(n > unit.least * most[k] for k, n in unit.members.items())
+        if fixed or large or unit.weight <= 0:
             return False
-    sizes = prod((problem.by_switch(problem.room).max(axis=1) + 1).tolist())
-    return bool(problem.units) and sizes <= MAX_SIZES
+    return bool(problem.units) and prod(n + 1 for n in most) <= MAX_SIZES
 
 
 def in_time(problem: Problem, seconds: float) -> bool:
@@ -188,8 +192,10 @@ def facts_of(problem: Problem, *, shards: bool) -> Facts:
         large=large,
         compact=np.array(
             [
-                sum(u.start.values()) == n and problem.span(u, u.start, u.dark) == u.least
-                for u, n in zip(problem.units, size.tolist(), strict=True)
+                sum(u.start.values()) == n
+                and problem.span(u, u.start, u.dark) == u.least
+                and bool((here[j] <= room).all())
+                for j, (u, n) in enumerate(zip(problem.units, size.tolist(), strict=True))
             ]
         ),
         parts={

@@ -157,6 +157,12 @@ def test_references_resolve_and_the_stock_error_is_gone(schema: dict[str, Any]) 
             pending += node
 
 
+def test_keys_that_do_not_match_are_not_allowed(schema: dict[str, Any]) -> None:
+    homes = schema["components"]["schemas"]["PlanRequest"]["properties"]["homes"]["anyOf"][0]
+    assert homes["patternProperties"]
+    assert homes["additionalProperties"] is False
+
+
 async def test_the_schema_is_served_and_no_page_needs_a_cdn(schema: dict[str, Any]) -> None:
     app = app_of()
     transport = httpx.ASGITransport(app=app)

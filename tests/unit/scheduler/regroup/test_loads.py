@@ -118,6 +118,9 @@ def test_no_load_is_worth_more(problem: Problem, seed: int, shards: bool) -> Non
                 assert one.worth <= worth(facts, prices, a, one.load) + 1e-6
 
 
+CLOCK = Timer(600.0, None)
+
+
 def layout_of(places: Places) -> Layout | None:
     whole = [place for place in places if place is not None]
     if len(whole) < len(places):
@@ -153,6 +156,22 @@ def test_bounds_hold_and_layouts_are_sound(problem: Problem, order: list[str]) -
                 assert any(value[c] > cap for c, cap in caps.items()) or value[criterion] >= least
         caps[criterion] = least
         model.at_most(criterion, least)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems, st.integers(0, 10_000), st.permutations([MOVES, PAUSED]))
+def test_other_endpoints_may_hold_the_ports(problem: Problem, seed: int, order: list[str]) -> None:
+    """Pinned and quarantined endpoints hold ports, also where members were before."""
+    rng = np.random.default_rng(seed)
+    room = np.maximum(problem.room - rng.integers(0, 3, len(problem.room)), 0)
+    problem = replace(problem, room=room, single=np.minimum(problem.single, room))
+    assume(applies(problem))
+    search = LoadSearch(problem, order[0], {order[1]: float(rng.integers(0, 20))}, CLOCK, 8)
+    search.start(Layout([{} for _ in problem.units], [{} for _ in problem.units]))
+    search.generate(60.0)
+    for places in (search.rounded(), search.rounded(rng), search.choose(10.0) or []):
+        used = problem.used(Layout([place[0] for place in places if place is not None], []))
+        assert (used <= room).all()
 
 
 def test_the_bound_is_the_optimum_where_parts_do_not_tell() -> None:
