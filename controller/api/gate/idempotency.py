@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ KEPT = 10_000
 KEPT_S = 24 * 3600.0
 KEPT_BYTES = 64 * 2**20
 MAX_KEY = 200
+_VISIBLE = re.compile("[!-~]+")
 MAX_ANSWER_BYTES = 2**20
 TIMEOUT = 504
 STALE = 412
@@ -107,9 +109,9 @@ class KeyedAnswers:
 
         ``app`` gets the whole body at once; without a ``key`` no answer is kept or repeated.
         """
-        if key is not None and not (0 < len(key) <= MAX_KEY and key.isprintable()):
+        if key is not None and not (0 < len(key) <= MAX_KEY and _VISIBLE.fullmatch(key)):
             return problem(
-                422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} printable characters"
+                422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters"
             )
         scope, receive, send = asgi
         try:

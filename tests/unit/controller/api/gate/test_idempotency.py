@@ -167,6 +167,14 @@ async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> 
         assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 201
 
 
+@pytest.mark.parametrize("key", [b"", b"a b", b"caf\xe9", b"\xa0", b"k" * 201])
+async def test_a_key_is_what_the_schema_says(tmp_path: Path, key: bytes) -> None:
+    async with life(tmp_path / "s.sqlite", FakeService()) as client:
+        headers = [(b"idempotency-key", key)]
+        reply = await client.post("/jobs", json=BODY, headers=headers)
+        assert (reply.status_code, reply.json()["code"]) == (422, "invalid")
+
+
 async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(BODIES["submit_job"] // 2**16 + 1):
