@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
 from sitefile import names
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
+Number = Annotated[float, Strict()]
+"""A number that may be missing: `true` is none, which pydantic takes for 1 otherwise."""
 JobState = Literal[
     "pending",
     "waiting",

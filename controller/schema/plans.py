@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from controller.schema.base import JobState, Name, Request, View
+from controller.schema.base import JobState, Name, Number, Request, View
 from scheduler.model import Objective, Policy
 
 VERSION: Literal["lightloom/v1"] = "lightloom/v1"
@@ -94,16 +94,16 @@ class GainView(View):
     span_after: int
     ring_crossings_before: int
     ring_crossings_after: int
-    communication_speedup: float | None = None
+    communication_speedup: Number | None = None
     """Predicted time of one all-reduce before over after; None if the rates are not known."""
-    step_speedup_low: float | None = None
-    step_speedup_high: float | None = None
+    step_speedup_low: Number | None = None
+    step_speedup_high: Number | None = None
     """Predicted time of a step before over after: an interval while only one placement was
     measured; None if the rates are not known."""
-    remaining_s: float | None = None
+    remaining_s: Number | None = None
     """Expected remaining run time without the plan."""
-    saved_low_s: float | None = None
-    saved_high_s: float | None = None
+    saved_low_s: Number | None = None
+    saved_high_s: Number | None = None
     """Run time that the plan saves."""
     placements_measured: int = 0
 
@@ -113,7 +113,7 @@ class BudgetView(View):
 
     job: str
     policy: Policy
-    tolerance_s: float | None
+    tolerance_s: Number | None
     """None is unlimited."""
     dark_s: float
     verdict: Literal["ok", "downgraded", "refused"]
@@ -135,7 +135,7 @@ class LeftAloneView(View):
 
     job: str
     reason: str
-    until: float | None = None
+    until: Number | None = None
     """When that ends, if it ends by itself."""
 
 
@@ -214,7 +214,7 @@ class PhaseView(View):
 
     name: str
     started_at: float
-    finished_at: float | None = None
+    finished_at: Number | None = None
 
 
 class TransactionView(View):
@@ -235,7 +235,7 @@ class TransactionView(View):
     dark_time_s: dict[str, float]
     """Per moved endpoint, from the first pair broken to the last path qualified."""
     started_at: float
-    finished_at: float | None = None
+    finished_at: Number | None = None
     result: str = ""
     """One sentence on how it ended; empty while it runs."""
     error: str = ""
@@ -276,7 +276,7 @@ class RolloutView(View):
     """One for each batch that was begun; the last may be under way."""
     makes_room_for: str | None = None
     started_at: float
-    finished_at: float | None = None
+    finished_at: Number | None = None
     result: str = ""
     """One sentence on how it ended; empty while it runs."""
 
