@@ -71,15 +71,13 @@ _Layer = tuple[int, Floats]
 """What was offered, and the worth without it and what came later."""
 
 
-def price(
-    facts: Facts, prices: Prices, aggregators: Sequence[int], most: int = 1
-) -> list[list[Priced]]:
-    """Return the best loads of each of these aggregators: of ``most`` sizes, the best one first."""
+def price(facts: Facts, prices: Prices, most: int = 1) -> list[list[Priced]]:
+    """Return the best loads of each aggregator: of ``most`` sizes, the best one first."""
     kinds, worth = _arriving(facts, prices)
     parts, worth = _foreign(facts, prices, worth)
     taken = [
-        (i, found)
-        for i, a in enumerate(aggregators)
+        (a, found)
+        for a in range(facts.problem.aggregators)
         for found in _Own(facts, prices, a, worth).best(most)
     ]
     at = np.array([found.at for _, found in taken], np.int64)
@@ -95,10 +93,10 @@ def price(
         for i in more.tolist():
             counts[i][v] += 1
         worth = before
-    loads: list[list[Priced]] = [[] for _ in aggregators]
-    for (i, found), count in zip(taken, counts, strict=True):
+    loads: list[list[Priced]] = [[] for _ in range(facts.problem.aggregators)]
+    for (a, found), count in zip(taken, counts, strict=True):
         kept, arriving = tuple(sorted(found.kept)), tuple(sorted(count.items()))
-        loads[i].append(Priced(found.worth, Load(kept, arriving, _merged(facts, found.parts))))
+        loads[a].append(Priced(found.worth, Load(kept, arriving, _merged(facts, found.parts))))
     return loads
 
 

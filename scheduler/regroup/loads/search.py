@@ -56,7 +56,6 @@ class LoadSearch:
         """Lower bound of the criterion."""
         self._center = self._master.guess()
         """The prices that prove it."""
-        self._aggregators = range(problem.aggregators)
         self._others = others
         self._best: tuple[int, ...] = ()
         """Numbers of the loads of the best layout known."""
@@ -122,9 +121,9 @@ class LoadSearch:
 
     def _offer(self, prices: Prices, *, rented: bool = False) -> int:
         """Add the best load of each aggregator; return how many are new."""
-        found = price(self._facts, prices, self._aggregators)
+        found = price(self._facts, prices)
         added = 0
-        for a, best in zip(self._aggregators, found, strict=True):
+        for a, best in enumerate(found):
             least = self._master.rents[a] if rented else 0.0
             if best and best[0].worth > least + _TINY:
                 added += self._master.add(a, best[0].load)
@@ -138,11 +137,11 @@ class LoadSearch:
         _, duals = self._master.solve()
         found = [
             (self._master.rents[a] - one.worth, a, n, one.load)
-            for a, best in enumerate(price(self._facts, duals, self._aggregators, _SIZES))
+            for a, best in enumerate(price(self._facts, duals, _SIZES))
             for n, one in enumerate(best)
         ]
         found.sort(key=lambda item: item[:3])
-        for _, a, _, load in found[: self._others * len(self._aggregators)]:
+        for _, a, _, load in found[: self._others * self._facts.problem.aggregators]:
             self._master.add(a, load)
 
     def _loads_of(self, layout: Layout) -> dict[int, Load]:

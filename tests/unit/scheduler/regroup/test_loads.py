@@ -103,8 +103,7 @@ def test_no_load_is_worth_more(problem: Problem, seed: int, shards: bool) -> Non
         moves=float(shards),
         paused=float(eighths(0, 2)),
     )
-    everywhere = range(problem.aggregators)
-    for a, found in zip(everywhere, price(facts, prices, everywhere, 3), strict=True):
+    for a, found in enumerate(price(facts, prices, 3)):
         best = max((worth(facts, prices, a, load) for load in loads(facts, a)), default=0.0)
         priced = found[0].worth if found else 0.0
         assert priced >= best - 1e-6
