@@ -64,6 +64,14 @@ class Solved:
     """There is no solution: not merely none in time."""
 
 
+def quiet_solver() -> highspy.Highs:
+    """Return HiGHS with one thread and a fixed seed (its default): equal input, equal plans."""
+    solver = highspy.Highs()
+    for name, value in {"output_flag": False, "parallel": "off", "threads": 1}.items():
+        solver.setOptionValue(name, value)
+    return solver
+
+
 def solve(
     program: Program,
     objective: Mapping[int, float],
@@ -78,12 +86,8 @@ def solve(
 
     The search ends once a solution is proven to be within ``gap`` of the optimum.
     """
-    solver, columns = highspy.Highs(), len(program.upper)
-    # One thread and a fixed seed (HiGHS's default): equal input gives equal plans.
+    solver, columns = quiet_solver(), len(program.upper)
     options = {
-        "output_flag": False,
-        "parallel": "off",
-        "threads": 1,
         "time_limit": max(time_limit_s * (_TIME_SHARE if columns > _LARGE else 1.0), 0.0),
         "mip_rel_gap": 0.0,
         "mip_abs_gap": gap,

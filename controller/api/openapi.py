@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
+from controller.api.gate.idempotency import KEY_PATTERN, MAX_KEY
 from controller.api.gate.rules import PUBLIC, RULES
 from controller.api.problems import MEDIA_TYPE
 
@@ -39,7 +40,12 @@ _HEADERS: list[dict[str, Any]] = [
         "in": "header",
         "required": False,
         "description": "A repeated request with the same key is carried out once.",
-        "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+        "schema": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_KEY,
+            "pattern": f"^{KEY_PATTERN}$",
+        },
     },
 ]
 

@@ -33,7 +33,8 @@ KEPT = 10_000
 KEPT_S = 24 * 3600.0
 KEPT_BYTES = 64 * 2**20
 MAX_KEY = 200
-_VISIBLE = re.compile("[!-~]+")
+KEY_PATTERN = "[!-~]+"
+"""Visible ASCII."""
 MAX_ANSWER_BYTES = 2**20
 TIMEOUT = 504
 STALE = 412
@@ -109,7 +110,7 @@ class KeyedAnswers:
 
         ``app`` gets the whole body at once; without a ``key`` no answer is kept or repeated.
         """
-        if key is not None and not (0 < len(key) <= MAX_KEY and _VISIBLE.fullmatch(key)):
+        if key is not None and not (0 < len(key) <= MAX_KEY and re.fullmatch(KEY_PATTERN, key)):
             return problem(
                 422, "invalid", f"an Idempotency-Key has 1 to {MAX_KEY} visible ASCII characters"
             )

@@ -123,7 +123,7 @@ class Block:
         return outcome.seconds
 
     def reload(self, criterion: str, caps: Iterable[str], clock: Clock) -> bool:
-        """Choose anew what every aggregator holds; returns whether the board is better.
+        """Choose what every aggregator holds; returns whether that made the board better.
 
         ``scheduler.regroup.loads.facts.applies`` must hold for the block. Scattered units come
         together where that is possible.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from math import ceil, isfinite
 
 import numpy as np
@@ -29,15 +30,15 @@ _HUGE = 300_000
 _WHOLE_SHARES = 0.9, 0.5
 """Share of the time for the whole problem: if it is small, and otherwise."""
 
+_FIRST_SHARE = 0.4
+"""The same where loads follow."""
+
 _BOUND_SHARE, _CHOICE_SHARE, _AGAIN_SHARE = 0.6, 0.6, 0.5
 """Share of the time for the bound by loads; of what is left then for their choice on one optical
 switch; and for more roundings on several."""
 
 _OTHERS = 4, 6
 """Loads per aggregator besides those of the relaxation: on one optical switch, and on several."""
-
-_FIRST_SHARE = 0.4
-"""The same where loads follow."""
 
 _NEAR = 0.02
 """Distance of a layout from its bound up to which the whole problem is solved before others."""
@@ -115,7 +116,12 @@ class DisruptionSearch:
 
     def _solve_in_time(self) -> None:
         if not self._done():
-            self._solve(self._model(self._shape), self._clock.left())
+            self._solve(self._whole, self._clock.left())
+
+    @cached_property
+    def _whole(self) -> Model:
+        """The program of the whole problem, built when it is first needed."""
+        return self._model(self._shape)
 
     @property
     def _near(self) -> bool:
@@ -132,8 +138,9 @@ class DisruptionSearch:
             return
         caps = {c: value for c, value in self._caps.items() if c != EXCESS}
         several = self._several
-        others = _OTHERS[several]
-        search = LoadSearch(self._problem, self._criterion, caps, self._clock, others)
+        search = LoadSearch(
+            self._problem, self._criterion, caps, self._clock, others=_OTHERS[several]
+        )
         search.start(self.board.layout)
         seconds = self._clock.left() * _BOUND_SHARE
         search.generate(seconds, floor=self.floor, steady=several)
@@ -153,7 +160,7 @@ class DisruptionSearch:
 
     def _solve_first(self) -> None:
         """Relax the program of the whole problem, and solve it where it is not large."""
-        model = self._model(self._shape)
+        model = self._whole
         small = model.size <= _SMALL
         if not small and not self._done():
             self._relax(model)

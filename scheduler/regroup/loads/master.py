@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import highspy
 import numpy as np
 
-from scheduler.program import Floats, Program, solve
+from scheduler.program import Floats, Program, quiet_solver, solve
 from scheduler.regroup.loads.facts import Facts, Load
 from scheduler.regroup.loads.pricing import Prices
 from scheduler.regroup.program.terms import MOVES, PAUSED
@@ -33,8 +33,8 @@ _SLACK = 1e-3
 """More than what rounding adds to a bound."""
 _NO_INDEX, _NO_VALUE = np.array([], np.int32), np.array([], np.float64)
 
-
 Blur = Callable[[Floats], Floats]
+"""Changes shares."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +51,7 @@ class Master:
     def __init__(self, facts: Facts, criterion: str, caps: Mapping[str, float]) -> None:
         """``caps`` are the values of the earlier criteria."""
         self._facts, self._criterion = facts, criterion
-        self._solver = _solver()
+        self._solver = quiet_solver()
         self._bounds: list[tuple[float, float]] = []
         self._columns: list[tuple[float, dict[int, float], float]] = []
         """Cost, terms by row, and the most of each."""
@@ -233,7 +233,7 @@ class Master:
         taken = np.flatnonzero(solved.values[self._first :] > 0.5)
         return Chosen(tuple(taken.tolist()), solved.seconds)
 
-    def rounded(self, in_time: Callable[[], bool], blur: Blur | None = None) -> tuple[int, ...]:
+    def rounded(self, in_time: Callable[[], bool], blur: Blur) -> tuple[int, ...]:
         """Settle the loads with the largest shares of the relaxation, solve it again, and so on.
 
         Returns loads that go together; they may leave units out. ``blur`` changes shares for the
@@ -253,7 +253,7 @@ class Master:
             count = max(int(_SETTLED * len(np.unique(at[known]))), 1)
             if shares.max() < _TINY:
                 break
-            order = shares if blur is None else blur(shares)
+            order = blur(shares)
             for i in np.argsort(-order).tolist():
                 if shares[i] < _TINY or (count <= 0 and shares[i] < _WHOLE):
                     break
@@ -309,10 +309,3 @@ class Master:
         self._solver.addCol(cost, 0.0, upper, len(terms), index, value)
         self._columns.append((cost, dict(terms), upper))
         return len(self._columns) - 1
-
-
-def _solver() -> highspy.Highs:
-    solver = highspy.Highs()
-    for name, value in {"output_flag": False, "threads": 1, "parallel": "off"}.items():
-        solver.setOptionValue(name, value)
-    return solver
