@@ -13,10 +13,10 @@ import json
 import os
 import re
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
+from base import clock
 from ocs_driver.errors import OcsError
 
 _YOUNG_S = 60.0
@@ -59,7 +59,7 @@ class Ledger:
         folder: Path,
         switch: str,
         group: str,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
         *,
         older: Path | None = None,
     ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from base import clock
 from ocs_driver.base import (
     Alarm,
     ApplyResult,
@@ -341,7 +341,7 @@ class MatrixDriver(ConvergingDriver):
             overtaken = self.revision != revision  # a change interleaved: part of it may be stale
             if not overtaken:
                 break
-        taken_at = time.time()
+        taken_at = clock.time()
         present = {w.pair for w in found}
         keys = {key(pair) for pair in present}
         owners = await self._in_ledger(lambda ledger: ledger.owners(keys, forget=not overtaken))

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
     *(
+        "base",
         "scheduler",
         "measure",
         "checkpoints",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
 from checkpoints.rules import parse_rule
@@ -69,7 +69,7 @@ class Checkpoints:
         remapped: User | None = None,
         remaps: bool = False,
         space: Space | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         """``endpoints`` are those of this server, None for all.
 

@@ -6,10 +6,10 @@ The threads are daemons. Each writes only its own slot; the event loop only read
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from base import clock
 from container_mgr.hardware.nvml import DEFAULT_LIBRARY, FATAL_XIDS, Device, GpuLostError, Reading
 
 INTERVAL_S = 1.0
@@ -64,7 +64,7 @@ class Gpus:
         library: str = DEFAULT_LIBRARY,
         interval_s: float = INTERVAL_S,
         hang_s: float = HANG_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._library = library
         self._interval_s = interval_s
@@ -109,9 +109,9 @@ class Gpus:
 
     def wait_until_settled(self, timeout_s: float) -> None:
         """Block until :meth:`settled`, ``timeout_s`` at most."""
-        deadline = time.monotonic() + timeout_s
-        while not self.settled() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        deadline = clock.monotonic() + timeout_s
+        while not self.settled() and clock.monotonic() < deadline:
+            clock.sleep(_POLL_S)
 
     def why_unfit(self, uuid: str) -> str:
         """Say what is wrong with a GPU; empty when nothing is."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from base import clock
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.values import AgentError
 
@@ -60,12 +60,12 @@ def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S)
 
     ``sysfs`` is the tree that the container sees. None when there is no GID after ``wait_s``.
     """
-    deadline = time.monotonic() + wait_s
+    deadline = clock.monotonic() + wait_s
     while True:
         index = hardware.gid_index(hardware.gids(device, sysfs), ip)
-        if index is not None or time.monotonic() > deadline:
+        if index is not None or clock.monotonic() > deadline:
             return index
-        time.sleep(0.02)
+        clock.sleep(0.02)
 
 
 def set_dscp(device: str, dscp: int, configfs: Path = _CONFIGFS) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
 
+from base import clock
 from container_mgr import atomic_file
 from container_mgr.docker.engine import DockerHost, EngineFailure
 
@@ -76,7 +76,7 @@ class KeptImages:
         engine: DockerHost,
         file: Path,
         policy: KeepPolicy,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         """``file`` holds the list; its directory must exist once :meth:`load` is called."""
         self._engine = engine

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
+from base import clock
 from container_mgr.kernel.cgroup import FREEZER, UNIFIED, Groups
 
 _FIRST_PAUSE_S = 0.0005
@@ -94,7 +94,7 @@ async def settle(
     is still FREEZING is asked again, as runc does: that reaches processes created since.
     """
     wanted = FreezerState.FROZEN if frozen else FreezerState.THAWED
-    end = time.monotonic() + limit_s
+    end = clock.monotonic() + limit_s
     pause_s = _FIRST_PAUSE_S
     late: dict[Freezer, FreezerState | None] = {}
     waiting = list(freezers)
@@ -108,7 +108,7 @@ async def settle(
                 still.append((one, seen))
         if not still:
             return late
-        if time.monotonic() >= end:
+        if clock.monotonic() >= end:
             return late | dict(still)
         await asyncio.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)

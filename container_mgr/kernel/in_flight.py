@@ -10,9 +10,10 @@ the kernel handles an expired timer the column is 0, and ``tx_queue`` is not.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from base import clock
 
 _NONE, _RETRANSMIT = "00", "01"
 _QUEUES, _TIMER = 4, 5
@@ -50,7 +51,7 @@ async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")
     Returns whether it is, after ``limit_s`` at most; None when that is not known. The processes
     are frozen: what is acknowledged stays acknowledged.
     """
-    end = time.monotonic() + limit_s
+    end = clock.monotonic() + limit_s
     waiting = list(pids)
     while True:
         readings = (asyncio.to_thread(settled, pid, proc) for pid in waiting)
@@ -58,7 +59,7 @@ async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")
         if None in seen.values():
             return None
         waiting = [pid for pid, done in seen.items() if not done]
-        if not waiting or time.monotonic() >= end:
+        if not waiting or clock.monotonic() >= end:
             return not waiting
         await asyncio.sleep(_POLL_S)
 

@@ -11,7 +11,6 @@ import errno
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import structlog
 
+from base import clock
 from container_mgr.ranks.logs import RECORD_LIMIT, SUFFIX, files
 from container_mgr.values import PREFIX, LogLimits, RankKey
 
@@ -61,7 +61,7 @@ class Archive:
     """The output of removed containers. Methods but :meth:`find` block: call them in a thread."""
 
     def __init__(
-        self, directory: Path, limits: LogLimits, clock: Callable[[], float] = time.time
+        self, directory: Path, limits: LogLimits, clock: Callable[[], float] = clock.time
     ) -> None:
         self._dir = directory
         self._limits = limits

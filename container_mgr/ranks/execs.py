@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from base import clock
 from container_mgr.docker.attached import Attached, Stream
 from container_mgr.docker.engine import DockerHost, EngineFailure, EngineRefusedError
 from container_mgr.kernel import marked
@@ -145,7 +145,7 @@ class Execs:
         frozen: Callable[[Container], bool],
         *,
         proc: Path = Path("/proc"),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``observe`` returns a job's containers; ``frozen`` reads the kernel's freezer."""
         self._engine = engine

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import structlog
 
+from base import clock
 from container_mgr.hardware.nvml import Reading as GpuReading
 from container_mgr.kernel import freezer, inside
 from container_mgr.kernel.cgroup import Gauge, Reading, locate
@@ -152,7 +152,7 @@ class Living:
 
     def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[Sample]:
         """Measure every container with a GPU, or with a stand-in since the last call."""
-        now = time.monotonic_ns()
+        now = round(clock.monotonic() * 1e9)
         found = []
         for live in self:
             live.check_oom()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from base import clock
 from container_mgr.docker.inspection import parse_time
 
 SUFFIX = "-json.log"
@@ -200,7 +200,7 @@ class LogReader:
             return None
         self.close()
         self._files, self._at = newer, 0
-        return [] if gapless else [Line(time.time(), "stderr", LOST)]
+        return [] if gapless else [Line(clock.time(), "stderr", LOST)]
 
     def _go_back(self, back: int) -> bool:
         """Go to the first record in the last ``back`` bytes; True at the start of the log."""
@@ -248,7 +248,7 @@ async def read(
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
     wanted: Wanted = Wanted(),
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = clock.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[list[Line]]:
     """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.

@@ -9,7 +9,6 @@ by a process of its own.
 from __future__ import annotations
 
 import asyncio
-import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from base import clock
 from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
@@ -88,8 +88,8 @@ class Recordings:
         looker: Looker | None = None,
         ask: Ask | None = None,
         proc: Path = Path("/proc"),
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.time,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``lacking`` says why a rank may have no file; ``paused``, whether one is frozen.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from base import clock
 from container_mgr.recordings.bursts import Tick
 from container_mgr.values import NIC_IN_CONTAINER
 
@@ -41,8 +42,8 @@ class Looker:
     """Takes the ticks of a window. Call :meth:`look` in a thread; it lasts as long as a window."""
 
     proc: Path = Path("/proc")
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = clock.monotonic
+    sleep: Callable[[float], None] = clock.sleep
     busy: Callable[[], float] = time.thread_time
     most: int = field(default=FIRST_RANKS, init=False)
     """Ranks that the next window may watch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.rpc import checkpoint_messages as messages
@@ -99,10 +99,10 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
             folder, key, gets = await asyncio.to_thread(
                 messages.fetch_of, request, inventory.facts, inventory.endpoints
             )
-            told_at = time.monotonic() - PROGRESS_S
+            told_at = clock.monotonic() - PROGRESS_S
             async for progress in transfers.fetch(folder, key, gets):
-                if progress.done or time.monotonic() >= told_at + PROGRESS_S:
-                    told_at = time.monotonic()
+                if progress.done or clock.monotonic() >= told_at + PROGRESS_S:
+                    told_at = clock.monotonic()
                     yield messages.progress_message(progress)
         except AgentError as error:
             await refuse(context, error)

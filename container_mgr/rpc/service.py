@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +12,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
@@ -90,13 +90,13 @@ class AgentService(CheckpointCalls, ScopeCalls):
     async def sample_forever(self) -> None:
         """Measure once a second. A listener that falls behind loses the oldest samples."""
         while True:
-            started = time.monotonic()
+            started = clock.monotonic()
             try:
-                self._send(messages.telemetry_of(time.time(), self._ranks.sample()))
+                self._send(messages.telemetry_of(clock.time(), self._ranks.sample()))
             except Exception:
                 # A failed second must not stop the loop, which also applies CPU shares.
                 _log.exception("not measured")
-            await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - time.monotonic()))
+            await asyncio.sleep(max(0.0, started + SAMPLE_INTERVAL_S - clock.monotonic()))
 
     def _send(self, batch: pb.TelemetryBatch) -> None:
         for queue in self._listeners:

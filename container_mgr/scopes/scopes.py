@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from base import clock
 from container_mgr.kernel import freezer, in_flight
 from container_mgr.kernel.freezer import Freezer, FreezerState
 from container_mgr.scopes import processes
@@ -132,7 +132,7 @@ class Scopes:
                 if self._lock(scope).locked():  # it is being frozen or thawed
                     continue
                 try:
-                    await self.hold(scope, time.monotonic())
+                    await self.hold(scope, clock.monotonic())
                 except AgentError as error:
                     _log.warning("frozen scope not looked at", scope=scope, reason=str(error))
 
@@ -161,7 +161,7 @@ class Scopes:
 
     async def _freeze(self, scope: str, job: str) -> tuple[list[Freezer], list[AgentError]]:
         """Freeze until a look finds nothing new; return what is frozen, and faults."""
-        end = time.monotonic() + self._limit_s
+        end = clock.monotonic() + self._limit_s
         seen: set[Freezer] = set()
         frozen: list[Freezer] = []
         faults: list[AgentError] = []
@@ -172,7 +172,7 @@ class Scopes:
                 await self._check_absent(scope, job, known=steps.known)
             if not fresh:
                 return frozen, faults
-            if seen and time.monotonic() >= end:
+            if seen and clock.monotonic() >= end:
                 faults.append(
                     AgentError(
                         "timeout",
@@ -189,7 +189,7 @@ class Scopes:
                     faults.append(error)
                 else:
                     asked.append(one)
-            left_s = max(0.0, end - time.monotonic())
+            left_s = max(0.0, end - clock.monotonic())
             late = await freezer.settle(asked, frozen=True, limit_s=left_s)
             faults += [
                 self._not_frozen(scope, one) for one, state in late.items() if state is not None
@@ -217,7 +217,7 @@ class Scopes:
 
     def _hold(self, scope: str, frozen: Sequence[Freezer]) -> None:
         self._held.pop(scope, None)
-        self._held[scope] = _Held(time.monotonic() + HOLD_S, set(frozen))
+        self._held[scope] = _Held(clock.monotonic() + HOLD_S, set(frozen))
         while len(self._held) > MAX_HELD:
             del self._held[next(iter(self._held))]
 

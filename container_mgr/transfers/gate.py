@@ -12,9 +12,10 @@ import socket
 import struct
 import termios
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+from base import clock
 
 SETTLE_S = 0.15
 """A connection whose bytes are not acknowledged this long after a pause is reset."""
@@ -43,7 +44,7 @@ class Gate:
     def clock(self) -> float:
         """Return seconds that do not pass while the gate is closed: time-outs are counted so."""
         closed_at, paused = self._closed_at, self._paused_s
-        return (time.monotonic() if closed_at is None else closed_at) - paused
+        return (clock.monotonic() if closed_at is None else closed_at) - paused
 
     def add(self, one: socket.socket) -> None:
         """Count a socket as one that may send."""
@@ -70,17 +71,17 @@ class Gate:
 
     def close(self, settle_s: float = SETTLE_S) -> None:
         """Stop all; return when all is acknowledged or reset. Blocks ``settle_s`` at most."""
-        end = time.monotonic() + settle_s
+        end = clock.monotonic() + settle_s
         if self._closed_at is None:
-            self._closed_at = time.monotonic()
+            self._closed_at = clock.monotonic()
         # Who sends now has the lock for one write, which reads a file and may be slow.
         locked = self._lock.acquire(timeout=settle_s)
         try:
             waiting = list(self._sockets)
             while waiting := [one for one in waiting if _is_unsettled(one)]:
-                if time.monotonic() >= end:
+                if clock.monotonic() >= end:
                     break
-                time.sleep(_POLL_S)
+                clock.sleep(_POLL_S)
             for one in waiting if locked else tuple(self._sockets):
                 reset(one)
         finally:
@@ -91,7 +92,7 @@ class Gate:
         """Let the sockets send again."""
         with self._lock:
             if self._closed_at is not None:
-                self._paused_s += time.monotonic() - self._closed_at
+                self._paused_s += clock.monotonic() - self._closed_at
                 self._closed_at = None
             self._lock.notify_all()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from base import clock
 from checkpoints import schemes
 from checkpoints.ledger import Member
 from checkpoints.manifest import Sum
@@ -86,7 +86,7 @@ def failure(keeper: Keeper, what: Keep, why: str) -> Holding:
         endpoint=place.endpoint,
         kind=Kind.MISSING if isinstance(what, KeepCopy) else Kind.REFUSED,
         why=f"{names[type(what)]} was not made: {why}"[:500],
-        seen_at=time.time(),
+        seen_at=clock.time(),
     )
 
 
@@ -166,7 +166,7 @@ def _store(keeper: Keeper, what: KeepStored, stop: Stop) -> None:
             kind=Kind.STORED,
             digest=part.manifest.digest,
             bytes=part.manifest.bytes,
-            seen_at=time.time(),
+            seen_at=clock.time(),
         )
     )
 

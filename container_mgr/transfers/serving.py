@@ -11,7 +11,6 @@ import selectors
 import socket
 import ssl
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from functools import partial
 
 import structlog
 
+from base import clock
 from container_mgr.checkpoints.values import Kind, Part, Place
 from container_mgr.transfers import parts, sockets, wire
 from container_mgr.transfers.channel import Channel
@@ -135,7 +135,7 @@ class Serving:
             return
         except OSError as error:  # no descriptors are left, or the listener was closed
             _log.warning("connection not accepted", reason=str(error))
-            time.sleep(_PAUSE_S)
+            clock.sleep(_PAUSE_S)
             return
         channel = Channel(one, listener.gate)
         with self._lock:
@@ -272,7 +272,7 @@ class _Conversation:
                 session.begin_chunk(0, deadline)
                 self._take_out(part, str(error))
                 return
-            time.sleep(self._pacer.take(size, time.monotonic()))
+            clock.sleep(self._pacer.take(size, clock.monotonic()))
             session.begin_chunk(size, deadline)
             session.channel.send_file(descriptor, offset, size, deadline)
             at += size

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from base import clock
 from checkpoints import manifest
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
@@ -41,7 +41,7 @@ def write(store: Path, folder: str, part: Part, pace: int, stop: Stop) -> None:
     found, pacer = part.manifest, Pacer(pace, _BLOCK)
 
     def before(count: int) -> None:
-        stop.sleep(pacer.take(count, time.monotonic()))
+        stop.sleep(pacer.take(count, clock.monotonic()))
 
     name = str(found.rank)
     key = Key(found.step, found.epoch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from base import clock
 from container_mgr.hardware.sysfs import SYSFS, whole_disk
 from container_mgr.users import User
 from container_mgr.values import AgentError, BoundVolume, Scope, VolumeMount
@@ -317,10 +317,10 @@ def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Re
 
 def _slice(work: Iterator[_T]) -> list[_T]:
     """Take values for one slice of time; return the last one, none when the work is done."""
-    until = time.monotonic() + _SLICE_S
+    until = clock.monotonic() + _SLICE_S
     last: list[_T] = []
     for value in work:
         last = [value]
-        if time.monotonic() >= until:
+        if clock.monotonic() >= until:
             break
     return last

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from base import clock
 from container_mgr.users import User
 from container_mgr.values import AgentError, BoundVolume, Container, RankSpec, Scope, VolumeMount
 from container_mgr.volumes import rules
@@ -62,7 +62,7 @@ class Volumes:
         offers: Mapping[str, Offer],
         *,
         remapped: User | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         """``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``."""
         self._volumes = {name: Volume(offer) for name, offer in offers.items()}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from base import clock
 from controller.api.gate.access import Caller
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
@@ -89,7 +89,7 @@ class Session:
 class Sessions:
     """All commands that are prepared or run. Lives on the loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
         self._sessions: dict[str, Session] = {}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 from weakref import WeakKeyDictionary
+
+from base import clock
 
 SLICE_S = 0.005
 """The longest time that the loop is blocked, plus the time of one item."""
@@ -25,7 +26,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began = clock.monotonic()
         self._queue: asyncio.Lock | None = None
         """Held from the second slice on."""
 
@@ -42,7 +43,7 @@ class Turns:
 
     async def breathe(self) -> None:
         """Let other tasks run after a slice."""
-        if time.monotonic() - self._began < SLICE_S:
+        if clock.monotonic() - self._began < SLICE_S:
             return
         await asyncio.sleep(
             0
@@ -51,7 +52,7 @@ class Turns:
         queue = _queues.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         await queue.acquire()
         self._queue = queue
-        self._began = time.monotonic()
+        self._began = clock.monotonic()
 
     def _release(self) -> None:
         if self._queue is not None:

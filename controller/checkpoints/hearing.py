@@ -8,12 +8,12 @@ lost; only memory is gone at once when its machine has started again.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import structlog
 
+from base import clock
 from checkpoints.ledger import NOTHING, Key, Report, ServerLost
 from controller.checkpoints.book import Book
 from controller.checkpoints.books import Books
@@ -61,7 +61,7 @@ class Hearing:
         engine: CheckpointEngine,
         books: Books,
         failed: Failed,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._engine = engine

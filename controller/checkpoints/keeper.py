@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from base import clock
 from checkpoints.ledger import Key, Ledger
 from checkpoints.ledger import State as Safety
 from checkpoints.restore import Restore
@@ -72,7 +72,7 @@ class CheckpointKeeper:
         state: State,
         engine: CheckpointEngine,
         tasks: Tasks,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._orders = Orders(engine, tasks, monotonic)

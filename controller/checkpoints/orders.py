@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
+from base import clock
 from checkpoints.ledger import Key
 from controller.base.tasks import Tasks
 from controller.devices.checkpoints import CheckpointEngine, Keep
@@ -49,7 +49,7 @@ class Orders:
         self,
         engine: CheckpointEngine,
         tasks: Tasks,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._engine = engine
         self._tasks = tasks

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import structlog
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.checkpoints.books import Books
 from controller.checkpoints.hearing import Hearing
@@ -39,7 +39,7 @@ class Removal:
         engine: CheckpointEngine,
         books: Books,
         hearing: Hearing,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._engine = engine

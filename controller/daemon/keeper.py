@@ -23,13 +23,13 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
 
+from base import clock
 from controller.daemon.handover import HandoverListener
 from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY, Pulse, into, notify
 from controller.daemon.relay import PLAIN, Relay
@@ -150,7 +150,7 @@ class _Keeper:
             signal.signal(number, self._end)
         early_deaths = 0
         while True:
-            born = time.monotonic()
+            born = clock.monotonic()
             death = self._one_life()
             refused = death.status in REFUSALS and not self._any_ready
             if death.status == DELIBERATE or refused or self._ending.is_set():
@@ -161,7 +161,7 @@ class _Keeper:
             log.error(
                 "controller_died",
                 status=death.status,
-                lived_s=round(time.monotonic() - born, 1),
+                lived_s=round(clock.monotonic() - born, 1),
                 was_ready=death.ready,
                 transaction_open=self._moving,
                 again_in=rest_s,
@@ -178,9 +178,9 @@ class _Keeper:
 
     def _rest(self, seconds: float) -> None:
         """Relay for a while, and until loading has ended: no fork may see half of the program."""
-        until = time.monotonic() + seconds
+        until = clock.monotonic() + seconds
         while not self._ending.is_set():
-            left = until - time.monotonic()
+            left = until - clock.monotonic()
             if left <= 0:
                 if self._loading is None or not self._loading.is_alive():
                     return
@@ -220,17 +220,17 @@ class _Keeper:
             self._relay.detach()  # at once, so that no aggregator is disconnected
 
         self._relay.watch(died, reap)
-        load_at = check_at = time.monotonic()
+        load_at = check_at = clock.monotonic()
         load_at += LOAD_AFTER_S
         watch = _Watch()
         while not ended:
             due = check_at if self._loading else min(check_at, load_at)
-            self._relay.turn(max(0.0, due - time.monotonic()))
-            if self._loading is None and time.monotonic() >= load_at:
+            self._relay.turn(max(0.0, due - clock.monotonic()))
+            if self._loading is None and clock.monotonic() >= load_at:
                 self._loading = threading.Thread(target=self._load_all, name="load")
                 self._loading.start()
-            if time.monotonic() >= check_at:
-                check_at = time.monotonic() + SIGN_S
+            if clock.monotonic() >= check_at:
+                check_at = clock.monotonic() + SIGN_S
                 self._check(watch, signs)
         self._hear(signs)
         self._relay.unwatch(died)

@@ -25,7 +25,6 @@ import resource
 import selectors
 import socket
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from functools import partial
 
 import structlog
 
+from base import clock
 from controller.base.token_bucket import TokenBucket
 from controller.daemon.handover import HandoverListener
 from controller.devices.openflow.session.listen import Listener
@@ -91,7 +91,7 @@ class Relay:
     def __init__(
         self,
         listener: socket.socket,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
         speech: Speech = PLAIN,
     ) -> None:
         self._listener = listener

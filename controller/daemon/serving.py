@@ -6,13 +6,13 @@ Imported by ``controller.daemon.compose`` only when the recovery is under way.
 from __future__ import annotations
 
 import ssl
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import structlog
 import uvicorn
 
+from base import clock
 from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.api.gate.idempotency import AnswerStore
@@ -42,7 +42,7 @@ async def open_access(state_dir: Path, options: PeopleOptions, stack: AsyncExitS
     if options.open:
         log.warning("no_tokens_asked_for", reason="--insecure-no-auth")
         return Access()
-    accounts = Accounts(state_dir / "accounts.sqlite", time.time)
+    accounts = Accounts(state_dir / "accounts.sqlite", clock.time)
     stack.push_async_callback(accounts.close)
     await accounts.open()
     token_file = await accounts.bootstrap(state_dir)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.devices.openflow.session.listen import listening_socket
 from sitefile.model import CabledSite
@@ -52,28 +52,28 @@ def only_one(state_dir: Path) -> Iterator[None]:
 
 def _locked(file: IO[str]) -> bool:
     """Lock ``file``; wait a little for a killed predecessor that still holds it."""
-    until = time.monotonic() + RELEASE_S
+    until = clock.monotonic() + RELEASE_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= until:
+            if clock.monotonic() >= until:
                 return False
-            time.sleep(0.01)
+            clock.sleep(0.01)
         else:
             return True
 
 
 def when_released(bind: Callable[[], _T]) -> _T:
     """Return what ``bind`` returns; wait a little while the address is in use. OSError."""
-    until = time.monotonic() + RELEASE_S
+    until = clock.monotonic() + RELEASE_S
     while True:
         try:
             return bind()
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or time.monotonic() >= until:
+            if error.errno != errno.EADDRINUSE or clock.monotonic() >= until:
                 raise
-        time.sleep(0.02)
+        clock.sleep(0.02)
 
 
 def openflow_listener(site: CabledSite) -> socket.socket:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
+from base import clock
+from base.clock import SteadyClock
 from controller.base import failpoints
-from controller.base.clock import SteadyClock
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import (
@@ -144,7 +144,7 @@ class Executor:
         self._quiet.forget(ident)
 
     async def perform(
-        self, tx: Transaction, order: Instruction, clock: SteadyClock
+        self, tx: Transaction, order: Instruction, steady: SteadyClock
     ) -> Event | None:
         """Carry out one instruction; errors become events.
 
@@ -154,7 +154,7 @@ class Executor:
         if lost and not isinstance(order, WriteLog | SetDeadline):
             return _given_up(order, lost)
         try:
-            return await self._perform(tx, order, clock)
+            return await self._perform(tx, order, steady)
         except Fenced as error:
             self._state.lose_command(str(error))
             return _given_up(order, self._state.command_lost)
@@ -166,7 +166,7 @@ class Executor:
             return _failure(order, f"internal error: {type(error).__name__}")
 
     async def _perform(
-        self, tx: Transaction, order: Instruction, clock: SteadyClock
+        self, tx: Transaction, order: Instruction, steady: SteadyClock
     ) -> Event | None:
         event: Event | None = None
         match order:
@@ -190,10 +190,10 @@ class Executor:
                 event = await self._drained(tx, order)
             case Switch():
                 act = self._switch_back if tx.back else self._switch
-                event = await act(order, clock)
+                event = await act(order, steady)
             case Qualify():
                 async with failpoints.around("qualify"):
-                    event = await self._qualify(tx, order, clock)
+                    event = await self._qualify(tx, order, steady)
             case Route():
                 async with failpoints.around("route"):
                     await self._intent.release(tx)
@@ -273,12 +273,12 @@ class Executor:
         observed = [job for job in jobs if job is not None and job.observed is not None]
         await asyncio.gather(*(self._still(job) for job in observed))
 
-    async def _switch(self, order: Switch, clock: SteadyClock) -> Event:
-        return await self._forbidden(order) or await self._change(order, clock)
+    async def _switch(self, order: Switch, steady: SteadyClock) -> Event:
+        return await self._forbidden(order) or await self._change(order, steady)
 
-    async def _change(self, order: Switch, clock: SteadyClock) -> Event:
+    async def _change(self, order: Switch, steady: SteadyClock) -> Event:
         change = order.change
-        began = clock() if change.delete else None
+        began = steady() if change.delete else None
         delete, make = _requests(change)
         try:
             async with failpoints.around("switch"):
@@ -307,35 +307,35 @@ class Executor:
         reason = "; ".join(f"{change.switch} {r.a}-{r.b}: {r.message or r.code}" for r in failed)
         return NotSwitched(order.step, change.switch, reason, began, suspects)
 
-    async def _switch_back(self, order: Switch, clock: SteadyClock) -> Event:
+    async def _switch_back(self, order: Switch, steady: SteadyClock) -> Event:
         """Restore the old circuits; wait, bounded, for a switch that has vanished."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETURN_WAIT_S):
                 await self._switches.back(order.change.switch)
-        event = await self._switch(order, clock)
+        event = await self._switch(order, steady)
         if isinstance(event, NotSwitched) and event.away:
             await asyncio.sleep(AWAY_PAUSE_S)  # its session has not noticed yet
         return event
 
-    async def _qualify(self, tx: Transaction, order: Qualify, clock: SteadyClock) -> Event:
+    async def _qualify(self, tx: Transaction, order: Qualify, steady: SteadyClock) -> Event:
         """Prove the path with a packet; the switch step has read back the circuit state."""
         point, name = order.point, order.endpoint
         try:
             await self._held(tx, order.step)
-            end = time.monotonic() + QUALIFY_TIMEOUT_S
+            end = clock.monotonic() + QUALIFY_TIMEOUT_S
             observe_at = end - QUALIFY_TIMEOUT_S + OBSERVE_AFTER_S
             wait_s = FIRST_PROBE_S
             while True:
                 # Once more when the time is over: this process may have stalled, not the path.
-                last = time.monotonic() >= end
+                last = clock.monotonic() >= end
                 if await self._reached(name, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
-                    return Qualified(order.step, name, clock())
+                    return Qualified(order.step, name, steady())
                 if last:
                     break
                 wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)
-                if time.monotonic() >= observe_at:  # its container may have ended meanwhile
+                if clock.monotonic() >= observe_at:  # its container may have ended meanwhile
                     await self._observe_again()
-                    observe_at = time.monotonic() + OBSERVE_AFTER_S
+                    observe_at = clock.monotonic() + OBSERVE_AFTER_S
         except (ServiceError, *DEVICE_ERRORS) as error:
             # The port is not to blame: its aggregator cannot be asked.
             return NotQualified(order.step, name, str(error) or "time-out", blame=False)

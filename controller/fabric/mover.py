@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from controller.base.clock import SteadyClock
+from base.clock import SteadyClock
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine

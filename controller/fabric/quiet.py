@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 
+from base import clock
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.errors import DEVICE_ERRORS
@@ -59,7 +59,7 @@ class QuietWatch:
         await self._await_unchanged(order.endpoints, LULL_S, LULL_LIMIT_S)
         frozen = [e for job in tx.jobs if job.policy is Policy.PAUSE for e in job.endpoints]
         with contextlib.suppress(*DEVICE_ERRORS):
-            self._lulls[tx.id] = (time.monotonic(), await self._counted(self._points(frozen)))
+            self._lulls[tx.id] = (clock.monotonic(), await self._counted(self._points(frozen)))
 
     async def await_quiet(self, tx: Transaction, order: AwaitQuiet) -> None:
         """Wait until the frozen ports are quiet; the time since the lull counts."""
@@ -76,9 +76,9 @@ class QuietWatch:
         """
         live = {e for job in tx.jobs if job.policy is Policy.LIVE for e in job.endpoints}
         points = [p.before for p in tx.paths if p.before is not None and p.endpoint in live]
-        end, before = time.monotonic() + DRAINED_LIMIT_S, list[int]()
+        end, before = clock.monotonic() + DRAINED_LIMIT_S, list[int]()
         while (sent := await self._sent(points)) != before:  # both are empty without such ports
-            if time.monotonic() >= end:
+            if clock.monotonic() >= end:
                 return False
             before = sent
             await asyncio.sleep(DRAINED_S)
@@ -96,16 +96,16 @@ class QuietWatch:
         ``begin``: their counters at an earlier moment (monotonic seconds).
         """
         points = self._points(endpoints)
-        end = time.monotonic() + limit_s
-        since, last = begin if begin else (time.monotonic(), [])
-        while (now := time.monotonic()) < end:
+        end = clock.monotonic() + limit_s
+        since, last = begin if begin else (clock.monotonic(), [])
+        while (now := clock.monotonic()) < end:
             try:
                 async with asyncio.timeout(end - now):
                     counted = await self._counted(points)
             except DEVICE_ERRORS:
                 return
             seen = [counted[point] for point in points]
-            now = time.monotonic()
+            now = clock.monotonic()
             if not last or any(b - a > QUIET_BYTES for a, b in zip(last, seen, strict=True)):
                 last, since = seen, now
             elif now - since >= quiet_s:

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from controller.base.clock import SteadyClock
+from base.clock import SteadyClock
 from controller.fabric.executor import Executor
 from controller.transaction.instructions import (
     Instruction,

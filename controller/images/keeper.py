@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
+from base import clock
 from controller.base.errors import ErrorCode, ServiceError
 from controller.devices.engine import (
     EngineError,
@@ -63,7 +63,7 @@ class ImageKeeper:
         state: State,
         engine: ExecutionEngine,
         default_image: str,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._engine = engine

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from base import clock
 from controller.base.texts import duration
 from controller.ranks.ends import JobEnder
 from controller.state.events import KEPT
@@ -51,7 +51,7 @@ class TimeLimits:
         state: State,
         ender: JobEnder,
         busy: Callable[[str], bool],
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``busy`` tells whether another operation works on a job: it is finished first."""
         self._state = state

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.jobs import decisions
@@ -86,7 +86,7 @@ class QueueKeeper:
         self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
-        began = time.monotonic()
+        began = clock.monotonic()
         # In its own thread: with thousands of endpoints a decision would block the event loop, and
         # a shared thread pool could delay the queue.
         decided, found = await self._pool.run(
@@ -102,7 +102,7 @@ class QueueKeeper:
             ),
             now=now,
         )
-        self._took_s = time.monotonic() - began
+        self._took_s = clock.monotonic() - began
         self.rounds += 1
         found = replace(found, holds=self._explained(found.holds))
         state.jobs.queue = found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.devices.aggregators import AttachPoint
@@ -89,7 +89,7 @@ class Parts:
     finished: Callable[[MeasurementRecord, Measurement], None] = lambda record, result: None
     """Hears of every result before it is durable; what it owes the journal is written with it."""
     light: LightOf = lambda endpoint: ()
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = clock.monotonic
 
 
 class _StoppedError(Exception):

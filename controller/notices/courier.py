@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
+from base import clock
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
@@ -78,7 +78,7 @@ class Courier:
         self,
         state: State,
         ways: Callable[[CabledSite], Mapping[str, Way]] = ways_of,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._ways = ways

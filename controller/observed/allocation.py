@@ -8,13 +8,13 @@ again after a restart of the engine, and a poll that sees the allocation begins 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
 
+from base import clock
 from controller.base.errors import ErrorCode, ServiceError
 from controller.base.pools import Pool
 from controller.base.tasks import Tasks, seen
@@ -74,7 +74,7 @@ class Allocations:
         intent: FabricIntent,
         tasks: Tasks,
         moved: Callable[[], None],
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``moved`` hears that light was moved: the topology is to be published."""
         self._state = state

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
 
+from base import clock
 from controller.devices.observed import (
     ObservedEngine,
     ObservedError,
@@ -69,7 +69,7 @@ class TopologyPublisher:
         self,
         state: State,
         observed: ObservedEngine,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._observed = observed

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import structlog
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 from controller.devices.observed import ObservedEngine, ObservedError, Verdict
@@ -92,7 +92,7 @@ class WaitingJobs:
         mover: Mover,
         publisher: TopologyPublisher,
         single: bool,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``single``: every node of the engine has one endpoint, so light moves whole nodes."""
         self._state = state

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.one_thread import OneThread
 from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, TrailCheck
@@ -44,7 +44,7 @@ class AuditLog:
         *,
         file_bytes: int = MAX_FILE_BYTES,
         files: int = MAX_FILES,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._path = directory / FILE
         self._trail = Trail(self._path, file_bytes=file_bytes, files=files)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
+from base import clock
 from controller.people.audit_record import START, Record, hash_of, line_of, parsed
 
 FILE = "audit.jsonl"
@@ -162,7 +162,9 @@ class Trail:
                     break
             return found
 
-    def verify(self, expect: str = "", *, rest: Callable[[float], None] = time.sleep) -> TrailCheck:
+    def verify(
+        self, expect: str = "", *, rest: Callable[[float], None] = clock.sleep
+    ) -> TrailCheck:
         """Check every record; ``expect`` is a head (``SEQ:HASH``) that must be in the trail."""
         with ExitStack() as stack:
             with self._lock:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.pools import Pool
 
@@ -47,12 +47,12 @@ class PlanLine:
         await self._wait_for_turn()
         stop = threading.Event()
 
-        def clock() -> float:
+        def steady() -> float:
             if stop.is_set():
                 raise StoppedError
-            return time.monotonic()
+            return clock.monotonic()
 
-        computed = self._pool.run(work, clock)
+        computed = self._pool.run(work, steady)
         computed.add_done_callback(self._over)
         try:
             async with asyncio.timeout(limit_s):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from secrets import token_hex
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from base import clock
 from checkpoints.interval import Exposure
 from controller.advice.desk import AdviceDesk
 from controller.base.errors import ServiceError
@@ -138,7 +138,7 @@ class Service:
         facts: FactsOf | None = None,
         links: Links | None = None,
         observed: ObservedEngine | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         """Make ``switches`` and ``aggregators`` with the methods that receive their events.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from controller.base.clock import SteadyClock
+from base.clock import SteadyClock
 from controller.devices.aggregators import AttachPoint
 from controller.state.records import (
     MoveRecord,

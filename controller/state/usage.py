@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from controller.base.clock import SteadyClock
+from base.clock import SteadyClock
 from controller.state.jobs import Jobs
 from controller.state.light import Light
 from controller.state.records import JobRecord

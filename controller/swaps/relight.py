@@ -6,11 +6,11 @@ What is wanted is durable (``Drains.unlit``), so that a controller that restarts
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 
 import structlog
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
@@ -31,7 +31,7 @@ class Relighter:
         state: State,
         mover: Mover,
         tasks: Tasks,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._mover = mover

@@ -3,9 +3,9 @@ step. One monotonic clock measures each of them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from base import clock
 from controller.state.kept.phases import figures
 from controller.state.kept.recoveries import RecoveryRecord, RecoveryWay, Total
 from controller.state.records import JobRecord
@@ -26,7 +26,7 @@ class Rows:
         state: State,
         checkpoints: Checkpoints,
         progress: Progress,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._checkpoints = checkpoints

@@ -7,10 +7,10 @@ mirrors; removing one takes CANC-CRS and DLT-CRS. The group name marks own circu
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from base import clock
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
     GROUP,
@@ -176,7 +176,7 @@ class CalientTl1Driver(ConvergingDriver):
     async def read(self) -> CircuitMap:
         """Return the circuits as RTRV-CRS lists them."""
         answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
-        return CircuitMap(rows.circuits(answer.rows), time.time())
+        return CircuitMap(rows.circuits(answer.rows), clock.time())
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         """Return the light on the given ports (RTRV-PORT-SUM)."""

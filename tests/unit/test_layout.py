@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = [
+    "base",
     "scheduler",
     "measure",
     "checkpoints",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
 import structlog
 
+from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum
 from checkpoints.rules import Found, Rule, Wholeness, look, parse_rule
@@ -108,8 +108,8 @@ class Live:
         run: Run,
         ledger: Ledger,
         *,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.time,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self.shelf = shelf
         self.run = run

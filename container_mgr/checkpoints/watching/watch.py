@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import structlog
 
+from base import clock
 from container_mgr.checkpoints.disk.files import StoppedError
 from container_mgr.checkpoints.watching.live import Live
 from container_mgr.checkpoints.watching.notify import Notify
@@ -42,7 +42,7 @@ class _Watched:
 class Watch:
     """Scans live folders. :meth:`add` and :meth:`end` may be called in any thread."""
 
-    def __init__(self, workers: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, workers: Executor, monotonic: Callable[[], float] = clock.monotonic) -> None:
         """Raises OSError when the kernel gives no queue of events."""
         self._workers = workers
         self._monotonic = monotonic

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from starlette.datastructures import Headers
 
+from base import clock
 from controller.people.accounts import Accounts, Token
 from controller.people.audit import AuditLog
 from controller.people.authz import ALL_PROJECTS, Principal, Role
@@ -47,7 +47,7 @@ class Access:
 
     accounts: Accounts | None = None
     audit: AuditLog | None = None
-    clock: Callable[[], float] = field(default=time.time)
+    clock: Callable[[], float] = field(default=clock.time)
 
     def caller(self, headers: Headers) -> Caller | None:
         """Return the caller of a request with these headers, None without a valid token."""

@@ -9,7 +9,6 @@ record. ``scope`` checks the owner of an object, where the object is known.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from base import clock
 from controller.api.gate.access import PAGE_HEADER, Access, Admitted, Caller
 from controller.api.gate.idempotency import KeyedAnswers
 from controller.api.gate.origins import Origins
@@ -115,12 +115,12 @@ class RequestGate:
             await self._app(scope, receive, send)
             return
         matched = self._table.find(scope["method"], scope["path"])
-        began = time.monotonic()
+        began = clock.monotonic()
 
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 name = matched.name if matched else "none"
-                seconds = time.monotonic() - began
+                seconds = clock.monotonic() - began
                 self._owner.state.counters.request(name, message["status"], seconds)
             await send(message)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -22,6 +21,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from base import clock
 from controller.api.problems import from_http, from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal
@@ -94,7 +94,7 @@ class _Under:
 class KeyedAnswers:
     """The answers of the last day."""
 
-    def __init__(self, answers: AnswerStore, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, answers: AnswerStore, clock: Callable[[], float] = clock.time) -> None:
         self._store = answers
         self._clock = clock
         self._under_way: dict[str, _Under] = {}

@@ -5,13 +5,13 @@ Admins and operators are not limited: their requests must pass during a flood.
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi.responses import JSONResponse
 
+from base import clock
 from controller.api.problems import problem
 from controller.base.addresses import network_of
 from controller.base.token_bucket import TokenBucket
@@ -49,7 +49,7 @@ class RateLimit:
         reads: Limit = READS,
         failures: Limit = FAILURES,
         public: Limit = PUBLIC,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._changes, self._reads = changes, reads
         self._failures, self._public = failures, public

@@ -17,7 +17,6 @@ import contextlib
 import resource
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from base import clock
 from controller.api.problems import problem
 from controller.api.server.heads import StrictConnection
 from controller.api.server.outflow import (
@@ -73,7 +73,7 @@ class Client(Protocol):
 class ConnectionLimit:
     """Counts connections and decides which one to close. Lives on the loop."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = clock.monotonic) -> None:
         self.most = most
         self._clock = clock
         self._clients: dict[str, dict[Client, None]] = {}

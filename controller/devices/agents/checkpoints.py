@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from base import clock
 from checkpoints.ledger import Key
 from controller.devices.agents import checkpoint_messages as messages
 from controller.devices.agents.connections import BACKOFF_S, Connections
@@ -94,7 +94,7 @@ class AgentCheckpoints:
                     self._ports[server] = port
                 # A batch of an agent that lies may be much to read.
                 held, left_out = await asyncio.to_thread(
-                    messages.holdings_of, server, batch, owns, time.time()
+                    messages.holdings_of, server, batch, owns, clock.time()
                 )
                 self._count(server, left_out)
                 news = HoldingsNews(
@@ -119,7 +119,7 @@ class AgentCheckpoints:
         if not left_out:
             return
         self._dropped[server] += left_out
-        now, last = time.monotonic(), self._logged_at.get(server)
+        now, last = clock.monotonic(), self._logged_at.get(server)
         if last is None or now >= last + _LOG_EVERY_S:
             self._logged_at[server] = now
             _log.warning(

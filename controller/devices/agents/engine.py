@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import time
 from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
@@ -26,6 +25,7 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
+from base import clock
 from controller.devices.agents.checkpoints import AgentCheckpoints
 from controller.devices.agents.connections import BACKOFF_S, Connections, read
 from controller.devices.agents.merge import merge
@@ -254,7 +254,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             # Slow storage says nothing about the agent: observations tell whether it answers.
             request = pb.VolumesRequest()
             reply = await self._agents.ask_storage(server, "Volumes", request, timeout_s)
-            return await asyncio.to_thread(volumes_of, reply, time.time())
+            return await asyncio.to_thread(volumes_of, reply, clock.time())
 
         asked = [server for server, answers in self.reachable().items() if answers]
         answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
@@ -282,7 +282,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             request = pb.RecordingsRequest(job=job)
             # An older agent has no recordings: observations tell whether it answers.
             reply = await self._agents.ask_storage(server, "Recordings", request, timeout_s)
-            return await asyncio.to_thread(recordings_of, server, reply, time.time())
+            return await asyncio.to_thread(recordings_of, server, reply, clock.time())
 
         asked = [ask(server) for server, answers in self.reachable().items() if answers]
         found: list[Recording] = []
@@ -558,7 +558,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
                 async for batch in self._agents.stream(server, "Telemetry", request, None):
                     self._agents.note_answer(server, True)
                     wait_s = shortest
-                    for sample in samples_of(batch, time.time()):
+                    for sample in samples_of(batch, clock.time()):
                         if not self._agents.owns(server, sample.endpoint):
                             continue
                         if queue.full():  # a slow reader gets the newest samples

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+from base import clock
 from controller.devices.agents.messages import lines_of, missing_line
 from controller.devices.engine import EngineError, EngineFault, LogLine
 from protos import agent_pb2 as pb
@@ -46,7 +46,7 @@ async def merge(job: str, where: Sequence[tuple[str, int]], read: Read) -> Async
                 refused[rank] = fault
             if rank in away and not places[rank]:
                 await room.acquire()
-                queue.put_nowait([missing_line(rank, fault, time.time())])
+                queue.put_nowait([missing_line(rank, fault, clock.time())])
         finally:
             queue.put_nowait(None)
 
@@ -72,4 +72,4 @@ async def merge(job: str, where: Sequence[tuple[str, int]], read: Read) -> Async
         nothing = EngineFault("not_found", f"job/{job}", "there are no logs")
         raise EngineError(others or [nothing])
     for rank in lost:
-        yield missing_line(rank, refused[rank], time.time())
+        yield missing_line(rank, refused[rank], clock.time())

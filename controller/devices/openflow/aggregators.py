@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import structlog
 
+from base import clock
 from controller.devices.aggregators import (
     AggregatorConnected,
     AggregatorError,
@@ -226,7 +226,7 @@ class OpenFlowAggregators:
 
     def _pause_s(self, name: str) -> float:
         """Return how long a new session waits for its greeting: longer in a row of sessions."""
-        now = time.monotonic()
+        now = clock.monotonic()
         last, row = self._begun.get(name, (-SHORT_S, 0))
         row = row + 1 if now - last < SHORT_S else 1
         self._begun[name] = (now, row)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
 
+from base import clock
 from controller.devices.observed import (
     Batch,
     Check,
@@ -85,8 +85,8 @@ class SlurmEngine:
         token: Token | None = None,
         *,
         poll_every_s: float = POLL_EVERY_S,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.time,
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``clock`` is seconds since 1970; a token is only examined here."""
         self._policy = policy

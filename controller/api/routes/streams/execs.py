@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import shlex
-import time
 from collections.abc import AsyncGenerator
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path, Request, status
 from fastapi.responses import StreamingResponse
 
+from base import clock
 from controller.api.common import (
     CHANGE_S,
     READ_S,
@@ -116,12 +116,12 @@ async def stream_exec(
         raise
     access = cast(Access, request.app.state.access)
     remote = request.client.host if request.client else ""
-    began = time.monotonic()
+    began = clock.monotonic()
 
     def ended() -> None:
         sessions.close(session)
         if access.audit is not None:
-            how = f"{session.id[:_SHOWN_ID]}: {session.how} after {time.monotonic() - began:.1f} s"
+            how = f"{session.id[:_SHOWN_ID]}: {session.how} after {clock.monotonic() - began:.1f} s"
             access.audit.tell(_record(session, access.clock(), queries.epoch, remote, clipped(how)))
 
     return Following(_json_lines(session), media_type=LINES, place=place, close=ended)

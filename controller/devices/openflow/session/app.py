@@ -6,11 +6,11 @@ and thread-safe.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from base import clock
 from controller.devices.openflow.session import osken
 from controller.devices.openflow.session.osken import (
     DEAD_DISPATCHER,
@@ -158,7 +158,7 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
     def packet_in(self, ev: Any) -> None:
         """The answer to an ARP probe; the flow tables send no other frames."""
         msg = ev.msg
-        now = time.monotonic()
+        now = clock.monotonic()
         reply = arp.parse_reply(bytes(msg.data))
         if reply is not None:
             self._deliver(ProbeAnswered(msg.datapath, msg.match["in_port"], reply, now))

@@ -6,12 +6,12 @@ Lives on the asyncio loop. os-ken's threads reach it only through ``OpenFlowAggr
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from base import clock
 from controller.devices.aggregators import AggregatorError
 from controller.devices.counters import PortBlock
 from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
@@ -201,7 +201,7 @@ class Conversation:
             async with asyncio.timeout(deadline_s):
                 while True:
                     session = self._current()
-                    sent = time.monotonic()
+                    sent = clock.monotonic()
                     session.send_msg(messages.packet_out(session, port, frame))
                     with suppress(TimeoutError):
                         async with asyncio.timeout(PROBE_INTERVAL_S):

@@ -6,13 +6,13 @@ import errno
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import structlog
 from pyroute2 import netns as namespaces
 
+from base import clock
 from controller.base.addresses import split_address
 from controller.devices.openflow.session.peer import Peer
 
@@ -104,7 +104,7 @@ class Acceptor:
                     return
                 log.warning("openflow_accept_failed", error=str(error))
                 if error.errno in _NO_ROOM:
-                    time.sleep(_ROOM_PAUSE_S)
+                    clock.sleep(_ROOM_PAUSE_S)
                 continue
             peer = address if isinstance(address, Peer) else Peer(str(address[0]), int(address[1]))
             self._connection(sock, peer)

@@ -46,6 +46,7 @@ from os_ken.ofproto import ofproto_parser
 from os_ken.ofproto import ofproto_v1_3 as ofproto
 from os_ken.ofproto import ofproto_v1_3_parser as parser
 
+from base import clock
 from controller.base.token_bucket import TokenBucket
 from controller.devices.openflow.session.listen import Acceptor, Listener
 from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Alive, Liveness
@@ -164,7 +165,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         if msg.xid is None:
             self.set_xid(msg)
         if isinstance(msg, parser.OFPBarrierRequest):
-            self._liveness.barrier_sent(msg.xid, time.monotonic())
+            self._liveness.barrier_sent(msg.xid, clock.monotonic())
         if isinstance(msg, parser.OFPBarrierRequest | parser.OFPMultipartRequest):
             with self._lock:
                 self._asked[msg.xid] = None
@@ -240,11 +241,11 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
     def _recv_loop(self) -> None:
         poller = select.poll()
         poller.register(self.socket, select.POLLIN)
-        born = time.monotonic()
+        born = clock.monotonic()
         work = TokenBucket(CPU_SHARE, CPU_BURST_S)
         buffer = bytearray()
         while self.state != DEAD_DISPATCHER:
-            if self.state != MAIN_DISPATCHER and time.monotonic() - born > HANDSHAKE_LIMIT_S:
+            if self.state != MAIN_DISPATCHER and clock.monotonic() - born > HANDSHAKE_LIMIT_S:
                 raise ProtocolError("handshake takes too long")
             if not poller.poll(ECHO_INTERVAL_S * 1000):
                 self._quiet()
@@ -258,20 +259,20 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
             for frame in take_frames(buffer):
                 if self._is_wanted(frame):
                     self._received(frame)
-            pause_s = work.spend(time.monotonic(), time.thread_time() - began)
+            pause_s = work.spend(clock.monotonic(), time.thread_time() - began)
             if pause_s:  # without reading, so TCP slows the peer
                 self._wait_or_end(pause_s)
 
     def _wait_or_end(self, pause_s: float) -> None:
         """Wait for ``pause_s`` seconds, or until the session is over."""
-        until = time.monotonic() + pause_s
-        while self.state != DEAD_DISPATCHER and (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, PAUSE_SLICE_S))
+        until = clock.monotonic() + pause_s
+        while self.state != DEAD_DISPATCHER and (left := until - clock.monotonic()) > 0:
+            clock.sleep(min(left, PAUSE_SLICE_S))
 
     def _is_wanted(self, frame: bytes) -> bool:
         """Whether to decode a message. ProtocolError when there are too many of a kind."""
         kind, xid = frame[1], int.from_bytes(frame[4:8])
-        handling = self._meter.judge(kind, asked=xid in self._asked, now=time.monotonic())
+        handling = self._meter.judge(kind, asked=xid in self._asked, now=clock.monotonic())
         if handling is Handling.END:
             raise ProtocolError(f"too many messages of type {kind}")
         more = int.from_bytes(frame[10:12]) & ofproto.OFPMPF_REPLY_MORE
@@ -281,7 +282,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         return handling is Handling.DECODE
 
     def _quiet(self) -> None:
-        if self._liveness.quiet(time.monotonic()) is Alive.NO:
+        if self._liveness.quiet(clock.monotonic()) is Alive.NO:
             log.warning("openflow_aggregator_silent", dpid=self.id, peer=str(self.peer))
             self.close()
         else:
