@@ -1,8 +1,8 @@
 """The one clock of a process: the date, steady time, and waits of a thread.
 
-Every part reads time here, so that a simulation can replace the machine's clock by its own
-(``testbed.simulated``). An event loop waits by the same clock: ``loop.time()`` of the machine's
-loop is its steady time, that of a simulated loop is the simulated one.
+Daemons and drivers read time here, so that a simulation can replace the machine's clock
+(``replaced``). An event loop has to wait by the same clock: asyncio's own loop waits by the
+machine's steady time, so a simulation brings a loop of its own.
 """
 
 from __future__ import annotations
