@@ -44,6 +44,11 @@ def sleep(seconds: float) -> None:
     _clock.sleep(seconds)
 
 
+def current() -> Clock:
+    """Return the clock of this process."""
+    return _clock
+
+
 @contextmanager
 def replaced(clock: Clock) -> Iterator[None]:
     """Make ``clock`` the clock of this process for a while."""

@@ -1,4 +1,8 @@
-"""What holds for every test: property tests tell the same stories on every machine.
+"""What holds for every test: virtual time, and the same examples on every machine.
+
+Tests of units and contracts run in virtual time, which jumps when nothing can run
+(``testbed.simulated``). A test that needs the real world (sockets, child processes, threads of a
+library) has the mark ``real_time``.
 
 A limit on an example's time would fail a slow machine, and a seed of the day would fail a change
 that is not to blame. ``LIGHTLOOM_EXPLORE=1`` looks for new stories instead (``make explore``).
@@ -9,10 +13,15 @@ background, so it is set again here.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from testbed.simulated.loop import VirtualPolicy, simulation
 
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -20,3 +29,17 @@ settings.load_profile("explore" if os.environ.get("LIGHTLOOM_EXPLORE") else "sam
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_VIRTUAL = {"unit", "contract", "stories"}
+"""Folders whose tests run in virtual time."""
+
+asyncio.set_event_loop_policy(VirtualPolicy())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Run the test with its fixtures in virtual time, unless it needs the real one."""
+    if item.get_closest_marker("real_time") or not _VIRTUAL & {p.name for p in item.path.parents}:
+        return (yield)
+    with simulation():
+        return (yield)

@@ -1,0 +1,202 @@
+"""An event loop in virtual time: one thread, no sockets, and by seed another order every time."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from random import Random
+from threading import get_ident
+from typing import Any
+
+from base import clock as process_clock
+from testbed.simulated.clock import VirtualClock
+from testbed.simulated.streams import Address, Listener, Stream, connect
+from testbed.simulated.work import Workers
+
+LONGEST_DELAY_S = 0.02
+"""Longest time that pool work takes to begin, or to hand over its result, where a seed is given."""
+
+
+class RealTimeError(Exception):
+    """Something waits for the real world, which virtual time does not know."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} in virtual time: the test needs the mark real_time")
+
+
+class _Jump(selectors.SelectSelector):
+    """Lets the clock jump instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jump: Callable[[float | None], None] = lambda timeout: None
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout != 0:
+            self.jump(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Runs a simulation; with a seed, draws the order of all that is ready at the same time."""
+
+    def __init__(self, clock: VirtualClock, seed: int | None = None) -> None:
+        self._jump = _Jump()
+        super().__init__(self._jump)
+        self._jump.jump = self._idle
+        self.clock = clock
+        self.random = None if seed is None else Random(seed)
+        """What draws; None keeps asyncio's order."""
+        self._thread = get_ident()
+        self._workers = Workers(self)
+        clock.work = self._workers
+        self.listeners: dict[Address, Callable[[], Any]] = {}
+        self._ports = count(40_000)
+        self._settling: list[asyncio.Future[None]] = []
+        self._settled: list[asyncio.Future[None]] = []
+        self._intruder: RealTimeError | None = None
+
+    def time(self) -> float:
+        """Return steady seconds."""
+        return self.clock.now
+
+    def close(self) -> None:
+        """End what is suspended."""
+        if not self.is_closed():
+            self._workers.close()
+            self.clock.work = None
+        super().close()
+
+    async def settled(self) -> None:
+        """Return when the clock has jumped and all that was due then has run."""
+        waiter = self.create_future()
+        self._settling.append(waiter)
+        await waiter
+
+    def due(self) -> bool:
+        """Return whether a timer is due."""
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        return bool(scheduled) and scheduled[0]._when <= self.clock.now
+
+    def after_delay(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` after a delay by seed; without a seed, next."""
+        if self.random is None:
+            self.call_soon(callback)
+        else:
+            self.call_later(self.random.random() ** 4 * LONGEST_DELAY_S, callback)
+
+    def _idle(self, timeout: float | None) -> None:
+        """Let the clock jump, since nothing is ready."""
+        if self._intruder is not None:
+            raise self._intruder
+        settled, self._settled = self._settled, []
+        for waiter in settled:
+            if not waiter.done():
+                waiter.set_result(None)
+        if settled:
+            return
+        if timeout is None:
+            raise RuntimeError("everything waits and no timer is set")
+        self._settled, self._settling = self._settling, []
+        self.clock.advance(timeout)
+
+    def _run_once(self) -> None:
+        if self.random is not None:
+            ready = self._ready  # type: ignore[attr-defined]
+            if len(ready) > 1:
+                drawn = list(ready)
+                self.random.shuffle(drawn)
+                ready.clear()
+                ready.extend(drawn)
+        super()._run_once()  # type: ignore[misc]
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Call ``func`` on this thread, as one of the executor's threads would."""
+        return self._workers.run(executor, func, args)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        """Call ``callback`` next; only this simulation's own work may ask for it."""
+        if get_ident() != self._thread:
+            self._intruder = RealTimeError("a thread calls the loop")
+            raise self._intruder
+        return self.call_soon(callback, *args, context=context)
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], Any],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: Any = None,
+        sock: Any = None,
+        **options: Any,
+    ) -> tuple[Stream, Any]:
+        """Connect in memory. ConnectionRefusedError where nothing listens."""
+        del options
+        if ssl or sock or host is None or port is None:
+            raise RealTimeError("a connection of a real socket, or with TLS,")
+        await asyncio.sleep(0)
+        accept = self.listeners.get((host, port))
+        if accept is None:
+            raise ConnectionRefusedError(111, f"Connect call failed {(host, port)}")
+        ours, theirs = protocol_factory(), accept()
+        near, _ = connect(self, ours, theirs, (host, next(self._ports)), (host, port))
+        return near, ours
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], Any],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: Any = None,
+        sock: Any = None,
+        **options: Any,
+    ) -> Listener:
+        """Listen in memory. OSError where something listens already."""
+        del options
+        if ssl or sock or not isinstance(host, str) or port is None:
+            raise RealTimeError("a server on a real socket, or with TLS,")
+        address = (host, port or next(self._ports))
+        if address in self.listeners:
+            raise OSError(98, f"error while attempting to bind on address {address}")
+        self.listeners[address] = protocol_factory
+        return Listener(self, address)
+
+    def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
+        if fd != self._ssock.fileno():  # type: ignore[attr-defined]
+            raise RealTimeError("a file descriptor is read")
+        return super()._add_reader(fd, callback, *args)  # type: ignore[misc]
+
+    def _add_writer(self, fd: Any, callback: Any, *args: Any) -> Any:
+        raise RealTimeError("a file descriptor is written")
+
+    async def subprocess_exec(self, *args: Any, **options: Any) -> Any:
+        """Refuse: a child process lives in real time."""
+        raise RealTimeError("a child process")
+
+    subprocess_shell = subprocess_exec
+
+
+class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
+    """Makes virtual loops wherever the process's clock is virtual."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return a loop by the clock of the process."""
+        clock = process_clock.current()
+        return VirtualLoop(clock) if isinstance(clock, VirtualClock) else super().new_event_loop()
+
+
+@contextmanager
+def simulation() -> Iterator[VirtualClock]:
+    """Give this process a virtual clock for a while; loops made meanwhile run by it."""
+    clock = VirtualClock()
+    with process_clock.replaced(clock):
+        yield clock

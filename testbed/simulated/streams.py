@@ -1,0 +1,138 @@
+"""Connections in memory: bytes arrive in order, after whatever else is ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.simulated.loop import VirtualLoop
+
+Address = tuple[str, int]
+
+
+class Stream(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, loop: VirtualLoop, protocol: Any, peer: Address, own: Address) -> None:
+        super().__init__({"peername": peer, "sockname": own})
+        self._loop = loop
+        self._protocol = protocol
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._paused = False
+        self._closing = False
+        self._gone = False
+        self.peer: Stream | None = None
+
+    def take(self, event: Callable[[], None]) -> None:
+        """Add an event of this end; events happen in order."""
+        self._inbox.append(event)
+        self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        if self._inbox and not self._paused:
+            self._inbox.popleft()()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closing and self.peer is not None and data:
+            sent, peer = bytes(data), self.peer
+            peer.take(lambda: peer._deliver(sent))
+
+    def _deliver(self, data: bytes) -> None:
+        if not self._gone:
+            self._protocol.data_received(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and self.peer is not None:
+            peer = self.peer
+            peer.take(peer._end)
+
+    def _end(self) -> None:
+        if not self._gone and not self._protocol.eof_received():
+            self.close()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self.take(self._lose)
+            if self.peer is not None:
+                self.peer.take(self.peer._lose)
+
+    abort = close
+
+    def _lose(self) -> None:
+        if not self._gone:
+            self._gone = self._closing = True
+            self._protocol.connection_lost(None)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_reading(self) -> bool:
+        return not self._paused
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        for _ in self._inbox:
+            self._loop.call_soon(self._next)
+
+    def set_protocol(self, protocol: Any) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        return self._protocol
+
+
+class Listener:
+    """Stands in for asyncio's server, and for its socket."""
+
+    def __init__(self, loop: VirtualLoop, address: Address) -> None:
+        self._loop = loop
+        self._address = address
+        self.sockets = (self,)
+
+    def getsockname(self) -> Address:
+        """Return where it listens."""
+        return self._address
+
+    def is_serving(self) -> bool:
+        """Return whether it takes connections."""
+        return self._address in self._loop.listeners
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._loop.listeners.pop(self._address, None)
+
+    async def wait_closed(self) -> None:
+        """Return at once: nothing is left to close."""
+
+    async def start_serving(self) -> None:
+        """Return at once: it has been serving since it was made."""
+
+    async def __aenter__(self) -> Listener:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(
+    loop: VirtualLoop, ours: Any, theirs: Any, here: Address, there: Address
+) -> tuple[Stream, Stream]:
+    """Connect two protocols, whose ends are ``here`` and ``there``."""
+    near, far = Stream(loop, ours, there, here), Stream(loop, theirs, here, there)
+    near.peer, far.peer = far, near
+    ours.connection_made(near)
+    theirs.connection_made(far)
+    return near, far

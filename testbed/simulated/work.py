@@ -1,0 +1,194 @@
+"""Pool work of a simulation: each call runs on the loop's thread, in a greenlet of its own.
+
+Work that waits (``clock.sleep``, ``Gate.wait``) is suspended and the loop goes on, as with a thread
+that waits. A pool runs as many calls at a time as it has threads, in order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from greenlet import getcurrent, greenlet
+
+from testbed.simulated.clock import READING_S
+
+if TYPE_CHECKING:
+    from testbed.simulated.loop import VirtualLoop
+
+
+class Workers:
+    """The pools of one simulation."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+        self._pools: WeakKeyDictionary[Executor, _Pool] = WeakKeyDictionary()
+        self._calls: set[_Call] = set()
+
+    def run(
+        self, executor: Executor | None, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> asyncio.Future[Any]:
+        """Call ``function`` in a pool; None is the pool without a limit."""
+        call = _Call(self._loop, function, arguments)
+        self._calls.add(call)
+        call.result.add_done_callback(lambda _: self._calls.discard(call))
+        if executor is None:
+            self._loop.after_delay(call.begin)
+            return call.result
+        if executor._shutdown:  # type: ignore[attr-defined]
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        pool = self._pools.get(executor)
+        if pool is None:
+            threads = executor._max_workers  # type: ignore[attr-defined]
+            pool = self._pools[executor] = _Pool(self._loop, threads)
+        pool.take(call)
+        return call.result
+
+    def read(self) -> None:
+        """Let a reading of the clock by a call take time; what falls due meanwhile comes first."""
+        call = getcurrent()
+        if isinstance(call, _Call):
+            loop = self._loop
+            loop.clock.advance(READING_S)
+            if loop.due():
+                loop.call_soon(call.go_on)
+                call.wait()
+
+    def sleep(self, seconds: float) -> bool:
+        """Suspend the call that is running for ``seconds``. False when none is."""
+        call = getcurrent()
+        if not isinstance(call, _Call):
+            return False
+        self._loop.call_later(seconds, call.go_on)
+        call.wait()
+        return True
+
+    def close(self) -> None:
+        """End the calls that are suspended."""
+        for call in list(self._calls):
+            call.end()
+
+
+class _Call(greenlet):
+    """One call, with the future of its result."""
+
+    def __init__(
+        self, loop: VirtualLoop, function: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> None:
+        super().__init__(self._work)
+        self._loop = loop
+        self._function = function
+        self._arguments = arguments
+        self.result: asyncio.Future[Any] = loop.create_future()
+        self.over: Callable[[], None] = lambda: None
+        """Called when the call is over."""
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def begin(self) -> None:
+        """Begin, unless nobody waits any more."""
+        if self.result.cancelled():
+            self.over()
+        else:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Run until the call waits or is over, on the loop's thread but outside of its tasks."""
+        if self.dead:
+            return
+        self.parent = getcurrent()
+        asyncio._set_running_loop(None)
+        try:
+            self.switch()
+        finally:
+            asyncio._set_running_loop(self._loop)
+
+    def wait(self) -> None:
+        """Suspend this call until ``go_on``."""
+        assert self.parent is not None
+        self.parent.switch()
+
+    def end(self) -> None:
+        """End the call where it is suspended."""
+        if self and not self.dead:
+            self.parent = getcurrent()
+            self.throw()
+
+    def _work(self) -> None:
+        try:
+            value = self._function(*self._arguments)
+        except Exception as error:
+            self._tell(self.result.set_exception, error)
+        else:
+            self._tell(self.result.set_result, value)
+
+    def _tell(self, settle: Callable[[Any], None], outcome: Any) -> None:
+        """Hand the result over, after which the thread is free."""
+
+        def tell() -> None:
+            if not self.result.done():
+                settle(outcome)
+            self.over()
+
+        self._loop.after_delay(tell)
+
+
+class _Pool:
+    """Runs as many calls at a time as the executor it stands for has threads."""
+
+    def __init__(self, loop: VirtualLoop, threads: int) -> None:
+        self._loop = loop
+        self._free = threads
+        self._waiting: deque[_Call] = deque()
+
+    def take(self, call: _Call) -> None:
+        self._waiting.append(call)
+        self._begin()
+
+    def _begin(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            call = self._waiting.popleft()
+            call.over = self._over
+            self._loop.after_delay(call.begin)
+
+    def _over(self) -> None:
+        self._free += 1
+        self._begin()
+
+
+class Gate:
+    """An event for which pool work waits; ``threading.Event`` where no simulation runs."""
+
+    def __init__(self) -> None:
+        self._open = False
+        self._waiting: list[_Call] = []
+
+    def is_set(self) -> bool:
+        """Return whether the gate is open."""
+        return self._open
+
+    def set(self) -> None:
+        """Open the gate and let all who wait go on."""
+        self._open = True
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call._loop.call_soon(call.go_on)
+
+    def clear(self) -> None:
+        """Close the gate."""
+        self._open = False
+
+    def wait(self) -> None:
+        """Suspend the calling pool work until the gate is open."""
+        call = getcurrent()
+        if not isinstance(call, _Call):
+            raise RuntimeError("only pool work of a simulation can wait at a gate")
+        while not self._open:
+            self._waiting.append(call)
+            call.wait()
