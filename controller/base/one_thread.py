@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.base.tasks import seen
 
 Given = ParamSpec("Given")

@@ -31,7 +31,7 @@ from checkpoints.ledger import (
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place, Places
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.base.texts import clipped
 from controller.checkpoints import runs
 from controller.devices.checkpoints import Holding, HoldingKind

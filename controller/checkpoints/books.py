@@ -8,7 +8,7 @@ from dataclasses import replace
 from checkpoints.ledger import Spoiled
 from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.checkpoints import runs
 from controller.checkpoints.book import Book
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd

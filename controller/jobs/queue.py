@@ -10,7 +10,7 @@ from typing import Protocol
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.jobs import decisions
 from controller.jobs.volumes import Explainer
 from controller.state.queue import QueueReport

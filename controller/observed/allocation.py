@@ -16,7 +16,7 @@ import structlog
 
 from base import clock
 from controller.base.errors import ErrorCode, ServiceError
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.base.tasks import Tasks, seen
 from controller.devices.observed import Batch, ObservedEngine, ObservedError, Seen, Turn, Verdict
 from controller.fabric.intent import FabricIntent

@@ -16,7 +16,7 @@ import structlog
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.devices.observed import ObservedEngine, ObservedError, Verdict
 from controller.fabric.mover import Mover
 from controller.observed.publisher import TopologyPublisher

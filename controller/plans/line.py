@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.base.pools import Pool
+from base.pools import Pool
 
 WAITING = 4
 """Most plans that wait for the one that is being computed."""

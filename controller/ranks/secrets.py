@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from container_mgr.ranks.policy import MAX_ENV_VALUE_BYTES, MAX_SECRETS_BYTES
 from controller.base.errors import ServiceError
-from controller.base.pools import Pool
+from base.pools import Pool
 from sitefile import names
 
 MAX_LISTED = 10_000

@@ -18,6 +18,8 @@ from testbed.simulated.work import Workers
 
 LONGEST_DELAY_S = 0.02
 """Longest time that pool work takes to begin, or to hand over its result, where a seed is given."""
+REAL_LOOK_S = 0.005
+"""How often ``settled`` returns in real time."""
 
 
 class RealTimeError(Exception):
@@ -183,6 +185,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise RealTimeError("a child process")
 
     subprocess_shell = subprocess_exec
+
+
+async def settled() -> None:
+    """Return when something more has happened, which is all that a test can wait for."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop):
+        await loop.settled()
+    else:
+        await asyncio.sleep(REAL_LOOK_S)
 
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from controller.base.pools import Pool
+from base.pools import Pool
 from controller.base.tasks import seen
 from controller.devices.aggregators import (
     AggregatorError,

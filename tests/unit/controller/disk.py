@@ -7,13 +7,12 @@ slow, refuses or fails, and the store sees the same errors.
 from __future__ import annotations
 
 import sqlite3
-import threading
 from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from controller.state import journal
 from controller.store.store import Store
+from testbed.simulated.work import Gate
 
 Fault = Literal["", "slow", "full", "refused", "torn", "failing", "lost"]
 """``slow``: the commit hangs until released, and is then written. ``full`` and ``refused``: nothing
@@ -27,40 +26,21 @@ _CODES = {
 }
 
 
-PATIENT_S = journal.COMMIT_TIMEOUT_S
-IMPATIENT_S = 0.3
-
-
 class Disk:
-    """The disk of one store. ``fault`` affects the next commits, at most ``times`` of them.
-
-    While the disk is slow the journal has a short time-out, so that tests do not wait long; at any
-    other time it has the normal one, so that a busy machine does not cause errors.
-    """
+    """The disk of one store. ``fault`` affects the next commits, at most ``times`` of them."""
 
     def __init__(self, store: Store) -> None:
-        self._fault: Fault = ""
+        self.fault: Fault = ""
         self.after = 0
         """Number of commits that succeed before the fault begins."""
         self.times: int | None = None
         self.hit = 0
         """Number of commits with a fault."""
-        self._go = threading.Event()
+        self._go = Gate()
         dialect: Any = store._engine.dialect
         self._commit = dialect.do_commit
         dialect.do_commit = self._faulty
         sa.event.listen(store._engine, "before_cursor_execute", self._look_up)
-
-    @property
-    def fault(self) -> Fault:
-        """The fault of the next commits."""
-        return self._fault
-
-    @fault.setter
-    def fault(self, fault: Fault) -> None:
-        self._fault = fault
-        patience_s = IMPATIENT_S if fault == "slow" else PATIENT_S
-        journal.COMMIT_TIMEOUT_S = journal.TURN_TIMEOUT_S = patience_s
 
     def release(self) -> None:
         """End the fault and let hanging commits complete."""
@@ -70,7 +50,7 @@ class Disk:
     def _faulty(self, connection: Any) -> None:
         fault = self._next()
         if fault == "slow":
-            self._go.wait(60)
+            self._go.wait()
         elif fault:
             if fault in ("torn", "lost"):
                 self._commit(connection)

@@ -7,7 +7,6 @@ probe only where the light leads and the program admits it; the engine holds con
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import (
     AsyncGenerator,
@@ -21,6 +20,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from base import clock
 from controller.devices.aggregators import AggregatorError, AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import (
@@ -81,10 +81,13 @@ from ocs_driver.diff import diff
 from ocs_driver.errors import OcsTimeout, OcsUnreachable
 from scheduler.queue.model import Project
 from sitefile import CabledSite, load_site
+from testbed.simulated.loop import settled
 from tests.unit.controller.checkpoint_fakes import FakeCheckpointEngine
 from tests.unit.controller.disk import Disk
 
 IMAGE_ID = f"sha256:{'a' * 64}"
+MIRRORS_S = 0.025
+"""How long mirrors move."""
 PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 
 
@@ -120,7 +123,7 @@ class FakeOcs(OcsDriver):
 
     async def read(self) -> CircuitMap:
         self._check()
-        return CircuitMap(tuple(self.circuits), time.time())
+        return CircuitMap(tuple(self.circuits), clock.time())
 
     async def apply(
         self,
@@ -133,7 +136,7 @@ class FakeOcs(OcsDriver):
         self._check()
         assert mode is Mode.SAFE
         self.applied.append((tuple(delete), tuple(make)))
-        await asyncio.sleep(0)
+        await asyncio.sleep(MIRRORS_S)
         results = []
         for request in delete:
             found = [c for c in self.circuits if c.matches(request)]
@@ -143,7 +146,7 @@ class FakeOcs(OcsDriver):
         results += [self._make(request) for request in make]
         if self.late:
             raise OcsTimeout("timeout", "fake", "no answer")
-        return ApplyResult(tuple(results), CircuitMap(tuple(self.circuits), time.time()))
+        return ApplyResult(tuple(results), CircuitMap(tuple(self.circuits), clock.time()))
 
     def _make(self, request: CircuitRequest) -> PairResult:
         asked = (Action.MAKE, request.a, request.b, True)
@@ -384,7 +387,7 @@ class FakeEngine:
                 spec.endpoint,
                 spec.server,
                 RankState.RUNNING,
-                started_at=time.time(),
+                started_at=clock.time(),
                 container_id=f"c-{spec.job}-{spec.rank}",
             )
             self.statuses[spec.job, spec.rank] = status
@@ -477,10 +480,10 @@ class FakeEngine:
         """As agents do: a rank that ran on another server has no log here."""
         for number, server in sorted((placed or {}).items()):
             if rank in (None, number) and server in self.lost:
-                yield LogLine(number, time.time(), MISSING, f"{server} does not answer")
+                yield LogLine(number, clock.time(), MISSING, f"{server} does not answer")
             elif rank in (None, number) and (job, number, server) in self.written:
                 for line in self.output.get((job, number), ("one", "two")):
-                    yield LogLine(number, time.time(), "stdout", line)
+                    yield LogLine(number, clock.time(), "stdout", line)
 
     async def exec(
         self, start: ExecStart, given: AsyncIterator[Typed | WindowSize]
@@ -495,7 +498,7 @@ class FakeEngine:
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         for s in list(self.statuses.values()):
-            yield RankSample(s.job, s.rank, s.endpoint, time.time(), 0.5, 1024, "emulated")
+            yield RankSample(s.job, s.rank, s.endpoint, clock.time(), 0.5, 1024, "emulated")
 
     def reachable(self) -> Mapping[str, bool]:
         return {server.name: server.name not in self.lost for server in self.site.servers}
@@ -594,7 +597,7 @@ class FakeEngine:
             self.statuses[key],
             state=RankState.EXITED,
             exit_code=code,
-            finished_at=time.time(),
+            finished_at=clock.time(),
         )
 
     def states(self, job: str) -> set[RankState]:
@@ -684,7 +687,7 @@ class Rack:
                     value = await value
                 if value:
                     return
-                await asyncio.sleep(0.005)
+                await settled()
 
     async def state(self, job: str, *states: str) -> None:
         """Wait until the job is in one of ``states``."""
