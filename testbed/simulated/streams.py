@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,37 @@ if TYPE_CHECKING:
 Address = tuple[str, int]
 
 
+class _Socket:
+    """What libraries ask of the socket below a connection."""
+
+    family = socket.AF_INET
+
+    def __init__(self, peer: Address, own: Address) -> None:
+        self._peer = peer
+        self._own = own
+
+    def getpeername(self) -> Address:
+        return self._peer
+
+    def getsockname(self) -> Address:
+        return self._own
+
+    def fileno(self) -> int:
+        return -1
+
+    def getsockopt(self, *_: object) -> bytes:
+        raise OSError("no kernel knows this connection")
+
+    def setsockopt(self, *_: object) -> None:
+        """Take any option: none changes a connection in memory."""
+
+
 class Stream(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(self, loop: VirtualLoop, protocol: Any, peer: Address, own: Address) -> None:
-        super().__init__({"peername": peer, "sockname": own})
+        below = _Socket(peer, own)
+        super().__init__({"peername": peer, "sockname": own, "socket": below})
         self._loop = loop
         self._protocol = protocol
         self._inbox: deque[Callable[[], None]] = deque()
@@ -72,6 +99,9 @@ class Stream(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self._closing
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Ignore limits: nothing is buffered."""
 
     def get_write_buffer_size(self) -> int:
         return 0

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from base import clock
 from controller.base.errors import ServiceError
-from controller.jobs import restart_policy
 from controller.jobs.limits import NEAR, TimeLimits
 from controller.schema.jobs import JobRequest
 from controller.state.records import LIMIT_GRACE_S
 from scheduler.model import TimeLimitAction
 from sitefile import load_site
+from testbed.simulated.clock import VirtualClock
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.jobs.test_ranks_die import events, until
 from tests.unit.controller.jobs.test_recovery import crash
@@ -34,9 +34,9 @@ class Steady:
         return self.now
 
 
-def limits(rack: Rack, clock: Steady) -> TimeLimits:
+def limits(rack: Rack, steady: Steady) -> TimeLimits:
     service = rack.service
-    return TimeLimits(service._state, service._watch._ender, service._jobs.is_busy, clock)
+    return TimeLimits(service._state, service._watch._ender, service._jobs.is_busy, steady)
 
 
 async def runs(rack: Rack, name: str) -> None:
@@ -48,13 +48,13 @@ async def runs(rack: Rack, name: str) -> None:
 async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
     await submit(rack, "red", 2, **END, restart="on-failure")
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
-    clock.now = HOUR - 1
+    steady.now = HOUR - 1
     watched.check()
     assert (await rack.service.queries.job("red")).state == "running"
-    clock.now = HOUR
+    steady.now = HOUR
     watched.check()
     job = await until(rack, "red", state="failed")
     assert job.reason == "its time limit of 1 h ended it"
@@ -66,10 +66,10 @@ async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
 async def test_a_job_gets_the_time_that_its_checkpoint_needs(rack: Rack) -> None:
     await submit(rack, "red", 1, **END, checkpoint_grace_s=120.0)
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
-    clock.now = HOUR
+    steady.now = HOUR
     watched.check()
     await rack.state("red", "failed")
     assert rack.engine.graces["red"] == 120.0
@@ -78,10 +78,10 @@ async def test_a_job_gets_the_time_that_its_checkpoint_needs(rack: Rack) -> None
 async def test_an_estimate_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 1, time_limit_s=HOUR)
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
-    clock.now = 10 * HOUR
+    steady.now = 10 * HOUR
     watched.check()
     assert not rack.service._watch._ender.is_ending("red")
 
@@ -91,7 +91,9 @@ async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
     await runs(rack, "red")
     watched = limits(rack, Steady())
     watched.check()
-    rack.service._state.clock = lambda: time.time() + 10 * HOUR
+    date = clock.current()
+    assert isinstance(date, VirtualClock)
+    date.step(10 * HOUR)
     watched.check()
     assert not rack.service._watch._ender.is_ending("red")
 
@@ -99,11 +101,11 @@ async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
 async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
     rack.service._state.lose_command("a test")
-    clock.now = HOUR
+    steady.now = HOUR
     watched.check()
     assert not rack.service._watch._ender.is_ending("red")
 
@@ -111,25 +113,24 @@ async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
 async def test_frozen_time_counts(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
     await rack.service.commands.pause("red")
-    clock.now = HOUR
+    steady.now = HOUR
     watched.check()
     await rack.state("red", "failed")
 
 
-async def test_the_wait_for_a_restart_counts(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 600.0)
+async def test_the_wait_for_a_restart_counts(rack: Rack) -> None:
     await submit(rack, "red", 2, **END, restart="on-failure")
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
     rack.engine.exit("red", 0, 1)
     await rack.state("red", "starting")
-    clock.now = HOUR
+    steady.now = HOUR
     watched.check()
     await rack.state("red", "failed")
 
@@ -137,10 +138,10 @@ async def test_the_wait_for_a_restart_counts(rack: Rack, monkeypatch: pytest.Mon
 async def test_another_operation_on_the_job_is_finished_first(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
-    clock = Steady()
-    watched = limits(rack, clock)
+    steady = Steady()
+    watched = limits(rack, steady)
     watched.check()
-    clock.now = HOUR
+    steady.now = HOUR
     with rack.service._jobs.alone("red", "is being paused"):
         watched.check()
         assert not rack.service._watch._ender.is_ending("red")
@@ -154,7 +155,7 @@ async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) 
     await runs(rack, "red")
     await runs(rack, "blue")
     state = rack.service._state
-    state.jobs.change("red", started_at=time.time() - HOUR)
+    state.jobs.change("red", started_at=clock.time() - HOUR)
     await rack.service._watch._ender.keep("red")
     await crash(rack)
     for rank in (0, 1):  # the predecessor had begun to end it
@@ -169,13 +170,16 @@ async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) 
 async def test_a_job_is_warned_once(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
-    clock = Steady()
-    for watched in (limits(rack, clock), limits(rack, clock)):  # the second is of a new controller
-        clock.now = 0.0
+    steady = Steady()
+    for watched in (
+        limits(rack, steady),
+        limits(rack, steady),
+    ):  # the second is of a new controller
+        steady.now = 0.0
         watched.check()
-        clock.now = HOUR - 301
+        steady.now = HOUR - 301
         watched.check()
-        clock.now = HOUR - 299
+        steady.now = HOUR - 299
         watched.check()
         watched.check()
     (told,) = await events(rack, NEAR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from base import clock
 from controller.devices.engine import RankStatus
 from controller.schema.jobs import JobView
 from scheduler.queue.model import Preemption, QueuePolicy
@@ -31,11 +31,11 @@ async def urgent(tmp_path: Path) -> AsyncIterator[Rack]:
 async def earlier(rack: Rack, hours: float, name: str, count: int, **fields: object) -> JobView:
     """Submit a job some hours ago."""
     state = rack.service._state
-    clock, state.clock = state.clock, lambda: time.time() - 3600.0 * hours
+    now, state.clock = state.clock, lambda: clock.time() - 3600.0 * hours
     try:
         return await submit(rack, name, count, **fields)
     finally:
-        state.clock = clock
+        state.clock = now
 
 
 async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urgent: Rack) -> None:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
+from base import clock
 from controller.devices.engine import RankState, RankStatus
-from controller.jobs import restart_policy, watch
-from controller.ranks import ends
 from controller.schema.fabric import EndpointView
 from controller.schema.jobs import JobRequest, JobView
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(watch, "UNFIT_ROUNDS", 2)
-
-
 async def until(rack: Rack, name: str, **wanted: object) -> JobView:
     """Wait until the job's view has these values."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    async def reached() -> bool:
         job = await rack.service.queries.job(name)
-        if all(getattr(job, key) == value for key, value in wanted.items()):
-            return job
-        assert time.monotonic() < deadline, job
-        await asyncio.sleep(0.02)
+        return all(getattr(job, key) == value for key, value in wanted.items())
+
+    await rack.until(reached)
+    return await rack.service.queries.job(name)
 
 
 async def events(rack: Rack, reason: str) -> list[str]:
@@ -70,15 +62,12 @@ async def test_a_job_whose_ranks_all_succeed_completes(rack: Rack) -> None:
     assert (await until(rack, "red", state="completed")).restarts == 0
 
 
-async def test_a_job_that_waits_to_start_again_can_be_cancelled(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(restart_policy, "FIRST_WAIT_S", 30.0)
+async def test_a_job_that_waits_to_start_again_can_be_cancelled(rack: Rack) -> None:
     await submit(rack, "red", 2, restart="on-failure")
     await until(rack, "red", state="running")
     rack.engine.exit("red", 0, 1)
     waiting = await until(rack, "red", state="starting")
-    assert "restart 1 of 3 in 30 s" in waiting.reason
+    assert "restart 1 of 3 in 1 s" in waiting.reason
     async with asyncio.timeout(60):
         await rack.service.commands.cancel("red")
     assert (await rack.service.queries.job("red")).state == "cancelled"
@@ -98,12 +87,13 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == gone)
     rack.engine.sick[gone] = "the GPU is lost"
     rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason=rack.engine.sick[gone])
-    after = await until(rack, "red", state="running", restarts=0, count=2)
-    deadline = time.monotonic() + 60
-    while gone in after.endpoints or after.state != "running":
-        assert time.monotonic() < deadline, after
-        await asyncio.sleep(0.02)
+    await until(rack, "red", state="running", restarts=0, count=2)
+
+    async def elsewhere() -> bool:
         after = await rack.service.queries.job("red")
+        return gone not in after.endpoints and after.state == "running"
+
+    await rack.until(elsewhere)
     states = {e.name: e.state for e in await rack.service.queries.endpoints()}
     assert states[gone] not in ("idle", "busy")
     others = {n: s for n, s in states.items() if n != gone}
@@ -111,10 +101,7 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     assert await events(rack, "Quarantined") == ["the GPU is lost"]
 
 
-async def test_a_driver_that_hangs_briefly_ends_no_job(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "UNFIT_ROUNDS", 1000)
+async def test_a_driver_that_hangs_briefly_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
     idle = next(
@@ -123,15 +110,17 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(
     rack.engine.sick = dict.fromkeys((running.endpoints[0], idle), "NVML hangs on this GPU")
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[0])
     rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="NVML hangs")
-    deadline = time.monotonic() + 60
-    while (await endpoint(rack, idle)).state == "idle":
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+
+    async def is_idle() -> bool:
+        return (await endpoint(rack, idle)).state == "idle"
+
+    async def is_not_idle() -> bool:
+        return not await is_idle()
+
+    await rack.until(is_not_idle)
     assert (await rack.service.queries.job("red")).state == "running"
     rack.engine.sick = {}
-    while (await endpoint(rack, idle)).state != "idle":
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
+    await rack.until(is_idle)
     assert await events(rack, "Quarantined") == []
 
 
@@ -150,7 +139,6 @@ async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack
 async def test_a_cancel_ends_even_if_a_server_never_answers(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ends, "STOP_TIMEOUT_S", 0.2)
     await submit(rack, "red", 2)
     await until(rack, "red", state="running")
 
@@ -196,7 +184,7 @@ async def test_a_follower_is_not_blamed(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await until(rack, "red", state="running")
     rack.engine.output["red", 0] = ("Connection reset by peer",)
-    now = time.time()
+    now = clock.time()
     for rank, at in ((0, now - 0.4), (1, now)):
         status = rack.engine.statuses["red", rank]
         rack.engine.statuses["red", rank] = replace(
@@ -229,10 +217,14 @@ async def test_last_lines_are_read_once_the_server_is_back(rack: Rack) -> None:
     await rack.down()
     rack.engine.lost.clear()
     await rack.up()
-    deadline = time.monotonic() + 60
-    while (failure := (await rack.service.queries.job("red")).failure) is None or failure.unread:
-        assert time.monotonic() < deadline, failure
-        await asyncio.sleep(0.02)
+
+    async def read() -> bool:
+        failure = (await rack.service.queries.job("red")).failure
+        return failure is not None and not failure.unread
+
+    await rack.until(read)
+    failure = (await rack.service.queries.job("red")).failure
+    assert failure is not None
     assert failure.lines == ["one", "two"]
     await rack.down()
     await rack.up()

@@ -12,6 +12,8 @@ from controller.notices.command import Command
 from controller.state.records import Notice
 from tests.contract.engine_contract import until
 
+pytestmark = pytest.mark.real_time  # each starts a child process
+
 NOTICE = Notice("0123abcd", "receiver", "red", json.dumps({"job": "red; $(id)"}), 1.0)
 
 

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from base import clock
 from controller.base import failpoints
-from controller.notices import courier
-from controller.notices.courier import Courier, Way
+from controller.notices.courier import KEEP_TRYING_S, Courier, Way
 from controller.state import notices
 from controller.state.notices import Outbox
 from controller.state.records import JobRecord, JobSpec
 from sitefile import CabledSite, load_site
 from sitefile.notices import Receiver
+from testbed.simulated.clock import VirtualClock
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.jobs.test_ranks_die import events
 from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.notices.receivers import HttpReceiver
+from tests.unit.controller.notices.receivers import HttpReceiver, Post
 from tests.unit.controller.service.test_service import submit
 
 ALL = frozenset({"completed", "failed", "cancelled"})
@@ -29,12 +30,6 @@ ALL = frozenset({"completed", "failed", "cancelled"})
 
 class DiedError(BaseException):
     """The process ends here."""
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.05)
 
 
 @pytest_asyncio.fixture
@@ -178,10 +173,16 @@ async def test_a_full_disk_repeats_no_delivery(tmp_path: Path, receiver: HttpRec
 
 
 async def test_a_notice_that_is_too_old_is_given_up_with_an_event(
-    tmp_path: Path, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, receiver: HttpReceiver
 ) -> None:
-    monkeypatch.setattr(courier, "KEEP_TRYING_S", -1.0)
-    receiver.answer = lambda post: b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"
+    now = clock.current()
+    assert isinstance(now, VirtualClock)
+
+    def refuse_a_day_later(_: Post) -> bytes:
+        now.step(KEEP_TRYING_S)
+        return b"HTTP/1.1 500 X\r\nContent-Length: 0\r\n\r\n"
+
+    receiver.answer = refuse_a_day_later
     rack = Rack(tmp_path, site_with(Receiver("default", ALL, receiver.url)))
     await rack.up()
     await end(rack, "red", 0)
@@ -205,19 +206,17 @@ async def test_a_receiver_that_left_the_site_file_is_given_up(tmp_path: Path) ->
 
 
 async def test_one_notice_that_fails_does_not_delay_another(
-    tmp_path: Path, receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, receiver: HttpReceiver
 ) -> None:
-    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 600.0)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 600.0)
     refuse = b"HTTP/1.1 400 X\r\nContent-Length: 0\r\n\r\n"
     accept = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     receiver.answer = lambda post: refuse if b'"red"' in post.body else accept
     rack = Rack(tmp_path, site_with(Receiver("default", ALL, receiver.url)))
     await rack.up()
     await end(rack, "red", 0)
-    await rack.until(lambda: receiver.posts)
+    await rack.until(lambda: len(receiver.posts) == 6, 120)  # the next is a minute later
     await end(rack, "blue", 0)
-    await rack.until(lambda: len(rack.service._state.outbox) == 1 and len(receiver.posts) == 2)
+    await rack.until(lambda: len(rack.service._state.outbox) == 1 and len(receiver.posts) == 7)
     await rack.down()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.notices import webhook
 from controller.notices.webhook import Webhook, make_client
 from controller.state.records import Notice
 from tests.unit.controller.notices.receivers import HttpReceiver
@@ -69,12 +68,9 @@ async def test_an_endless_answer_is_not_read(receiver: HttpReceiver) -> None:
     assert await deliver(receiver) == ""
 
 
-async def test_a_silent_receiver_costs_a_bounded_time(
-    receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.2)
+async def test_a_silent_receiver_costs_a_bounded_time(receiver: HttpReceiver) -> None:
     receiver.answer = lambda post: b""
-    assert await deliver(receiver) == "its receiver did not answer in 0.2 s"
+    assert await deliver(receiver) == "its receiver did not answer in 10 s"
 
 
 async def test_what_is_no_http_is_no_confirmation(receiver: HttpReceiver) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 import console.deploy
 
+pytestmark = pytest.mark.real_time  # each starts the script
+
 HOOK = Path(console.deploy.__file__).parent / "slurm" / "lightloom-allocation"
 
 
