@@ -33,17 +33,12 @@ from hypothesis.stateful import (
 
 from controller.base import failpoints
 from controller.base.errors import ServiceError
-from controller.devices import optical
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState
 from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import diff
-from controller.fabric import executor, mover
-from controller.jobs import queue
-from controller.ranks import ends as service_ends
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest, PlanView
-from controller.service import service
 from tests.unit.controller.base.test_failpoints import Reaper
 from tests.unit.controller.devices.openflow.fakeoftable import FakeFabric, FakeTable, arp, udp
 from tests.unit.controller.disk import FAULTS, Fault
@@ -57,26 +52,12 @@ ENDPOINTS = [f"gpu{n}" for n in range(6)]
 PORTS = [f"2.{a}.{p}" for a in (1, 2) for p in range(1, 5)]
 HOMES = ["as0"] * 3 + ["as1"] * 3
 LIVE = (RankState.RUNNING, RankState.PAUSED)
-FAST = {
-    service: {
-        "REPAIR_EVERY_S": 0.02,
-        "OBSERVE_EVERY_S": 0.02,
-        "FLUSH_EVERY_S": 0.02,
-        "DRIFT_EVERY_S": 0.1,
-    },
-    queue: {"SCHEDULE_EVERY_S": 0.1},
-    service_ends: {"WRITE_AGAIN_S": 0.02},
-    mover: {"FLUSH_AGAIN_S": 0.02},
-    executor: {
-        "QUALIFY_TIMEOUT_S": 0.15,
-        "OBSERVE_AFTER_S": 0.1,
-        "PROBE_TIMEOUT_S": 0.02,
-        "RETURN_WAIT_S": 0.2,
-        "AWAY_PAUSE_S": 0.02,
-    },
-    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
-}
-"""Shorter intervals and time-outs, because all devices are in memory."""
+BRIEFLY_S = 10.0
+"""Long enough for a job that is starting to give up a path that does not work."""
+WAIT_S = 60.0
+"""How long a client waits for a change: a switch that has gone is waited for several times."""
+REST_S = 60.0
+"""Time for all that is tried again by itself, with the longest pause between two attempts."""
 
 
 class Story(RuleBasedStateMachine):
@@ -86,10 +67,6 @@ class Story(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.folder = Path(tempfile.mkdtemp(prefix="ll-story-"))
-        self.patches = contextlib.ExitStack()
-        for module, values in FAST.items():
-            for name, value in values.items():
-                self.patches.enter_context(mock.patch.object(module, name, value))
         self.rack = Rack(self.folder)
         self.acknowledged: dict[str, str] = {}
         """Jobs by the last answer to their owner: ``there`` or ``cancelled``."""
@@ -110,7 +87,6 @@ class Story(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.do(self._end())
         self.loop.close()
-        self.patches.close()
         shutil.rmtree(self.folder)
 
     async def _end(self) -> None:
@@ -170,7 +146,9 @@ class Story(RuleBasedStateMachine):
     async def _started(self, name: str) -> None:
         """Wait briefly: a job that is starting conflicts with all other operations."""
         with contextlib.suppress(TimeoutError):
-            await self.rack.until(lambda: self._state_of(name) not in ("pending", "starting"), 0.3)
+            await self.rack.until(
+                lambda: self._state_of(name) not in ("pending", "starting"), BRIEFLY_S
+            )
 
     def _state_of(self, name: str) -> str:
         return self.rack.service._state.jobs[name].state
@@ -184,7 +162,7 @@ class Story(RuleBasedStateMachine):
             self.do(self.rack.service.commands.cancel(name))
             self.acknowledged[name] = "cancelled"
 
-    @rule(wait_s=st.sampled_from([0.0, 3.0, 3.0]), wanted=st.permutations(HOMES))
+    @rule(wait_s=st.sampled_from([0.0, WAIT_S, WAIT_S]), wanted=st.permutations(HOMES))
     def regroup(self, wait_s: float, wanted: list[str]) -> None:
         self.do(self._regroup(wait_s, wanted))
 
@@ -210,7 +188,7 @@ class Story(RuleBasedStateMachine):
     def attach(self, endpoint: int, aggregator: str | None) -> None:
         move = mock.Mock(aggregator=aggregator)
         with contextlib.suppress(ServiceError):
-            self.do(self.rack.service.commands.attach(f"gpu{endpoint}", move, 3.0))
+            self.do(self.rack.service.commands.attach(f"gpu{endpoint}", move, WAIT_S))
 
     @rule(at=st.integers(1, 25), wanted=st.permutations(HOMES))
     def die_and_come_back(self, at: int, wanted: list[str]) -> None:
@@ -220,7 +198,7 @@ class Story(RuleBasedStateMachine):
     async def _die(self, at: int, wanted: list[str]) -> None:
         reaper = Reaper(at)
         with failpoints.hooked(reaper):
-            life = asyncio.create_task(self._regroup(2.0, wanted))
+            life = asyncio.create_task(self._regroup(WAIT_S, wanted))
             death = asyncio.create_task(reaper.died.wait())
             await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
             for task in (life, death):
@@ -295,11 +273,11 @@ class Story(RuleBasedStateMachine):
     def all_comes_to_rest(self) -> None:
         """Without faults the devices match the intent, and no container is frozen."""
         try:
-            self.do(self.rack.until(self._at_rest, limit_s=5))
+            self.do(self.rack.until(self._at_rest, limit_s=REST_S))
         except TimeoutError:
             # Most circuits vanished at once: the controller waits for an operator's "repair".
             self.do(self.rack.service.commands.repair("ocs0"))
-            self.do(self.rack.until(self._at_rest, limit_s=20))
+            self.do(self.rack.until(self._at_rest, limit_s=REST_S))
         state = self.rack.service._state
         assert self.rack.aggregators.light() == state.light.attachments, "I4: light = intent"
         assert self._flows_right(), "I4: flows = intent"

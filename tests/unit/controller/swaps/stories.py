@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import replace
 
 from controller.devices.engine import RankState
@@ -14,6 +12,8 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
 LOST = "the GPU is lost"
+LIMIT_S = 600.0
+"""Longest wait: a job that has died often is started again after a minute, or several."""
 
 
 def state_of(rack: Rack) -> State:
@@ -52,14 +52,17 @@ def rows(rack: Rack, job: str = "red") -> list[RecoveryRecord]:
 
 async def again(rack: Rack, before: JobRecord) -> JobRecord:
     """Wait until the job runs in a later epoch, and nothing is under way with it."""
-    deadline = time.monotonic() + 60
-    while True:
-        job = state_of(rack).jobs[before.name]
+
+    def goes_on() -> bool:
+        job = job_of(rack, before.name)
         quiet = not rack.service._swaps.swapper.has(job.name)
-        if job.state == "running" and job.epoch > before.epoch and quiet:
-            return job
-        assert time.monotonic() < deadline, (job, rows(rack, before.name))
-        await asyncio.sleep(0.01)
+        return job.state == "running" and job.epoch > before.epoch and quiet
+
+    try:
+        await rack.until(goes_on, LIMIT_S)
+    except TimeoutError as error:
+        raise AssertionError(job_of(rack, before.name), rows(rack, before.name)) from error
+    return job_of(rack, before.name)
 
 
 def reasons(rack: Rack) -> list[str]:
@@ -91,7 +94,9 @@ async def settled(rack: Rack) -> bool:
     return whether that was needed.
     """
     repaired = False
-    while True:
+
+    async def whole() -> bool:
+        nonlocal repaired
         state, job = state_of(rack), job_of(rack)
         if job.state == "pending" and "red" in state.jobs.queue.holds and _quiet(rack, state):
             await mended(rack)
@@ -103,9 +108,12 @@ async def settled(rack: Rack) -> bool:
         if job.state == "running" and works and _quiet(rack, state):
             mine = {s.endpoint for s in rack.engine.statuses.values() if s.job == "red"}
             if mine == set(job.endpoints) and not _dead(rack):
-                return repaired
+                return True
         assert job.state not in ("failed", "cancelled", "completed"), job
-        await asyncio.sleep(0.01)
+        return False
+
+    await rack.until(whole, LIMIT_S)
+    return repaired
 
 
 def _dead(rack: Rack) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
-from controller.jobs import recovery
 from tests.unit.controller.fakes import FakeEngine, Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import submit
@@ -30,7 +29,6 @@ from tests.unit.controller.swaps.test_many import lose
 
 @pytest.fixture(autouse=True)
 def kept(monkeypatch: pytest.MonkeyPatch) -> FakeCheckpoints:
-    monkeypatch.setattr(recovery, "RETRY_S", 0.02)
     made = FakeCheckpoints()
     with_checkpoints(monkeypatch, made)
     return made
@@ -63,7 +61,7 @@ def silent_at_start(rack: Rack, times: int = 1, code: str = "unavailable") -> No
 
 @pytest.mark.parametrize("restart", ["never", "on-failure:3"])
 async def test_an_agent_that_restarts_while_a_job_starts(tmp_path: Path, restart: str) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     silent_at_start(rack)
     await running(rack, restart=restart)
@@ -73,7 +71,7 @@ async def test_an_agent_that_restarts_while_a_job_starts(tmp_path: Path, restart
 
 
 async def test_an_agent_that_restarts_while_a_job_starts_again(tmp_path: Path) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     before = await running(rack, restart="on-failure:3", **KEEPS)
     silent_at_start(rack)
@@ -92,7 +90,7 @@ async def test_an_agent_that_restarts_while_a_job_starts_again(tmp_path: Path) -
 async def test_a_start_that_keeps_failing_ends(
     tmp_path: Path, times: int, code: str, why: str
 ) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     silent_at_start(rack, times, code)
     await submit(rack, "red", 4)
@@ -106,7 +104,7 @@ async def test_a_start_that_keeps_failing_ends(
 async def test_a_server_that_is_lost_while_its_job_starts_again(
     tmp_path: Path, asked: dict[str, Any]
 ) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     before = await running(rack, restart="on-failure:3", **asked)
     lose_at_start(rack, "srv1")
@@ -122,7 +120,7 @@ async def test_a_server_that_is_lost_while_its_job_starts_again(
 
 
 async def test_without_a_spare_it_waits_in_the_queue(tmp_path: Path) -> None:
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, restart="on-failure:3", endpoints=[])
     lost = state_of(rack).cables[before.endpoints[0]].server
@@ -139,7 +137,7 @@ async def test_without_a_spare_it_waits_in_the_queue(tmp_path: Path) -> None:
 async def test_a_server_that_is_lost_while_its_job_first_starts(
     tmp_path: Path, survives: bool
 ) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     lose_at_start(rack, "srv1")
     endpoints = ["gpu0", "gpu1", "gpu2", "gpu3"]
@@ -153,7 +151,7 @@ async def test_a_server_that_is_lost_while_its_job_first_starts(
 
 
 async def test_a_program_that_cannot_start_again_is_no_loss(tmp_path: Path) -> None:
-    rack = rack_with(tmp_path, "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu5")
     await rack.up()
     await running(rack, **KEEPS, restart="on-failure:3")
     rack.engine.broken.add("start")
@@ -166,7 +164,7 @@ async def test_a_program_that_cannot_start_again_is_no_loss(tmp_path: Path) -> N
 async def test_the_controller_dies_during_the_start_and_the_server_never_answers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     before = await running(rack, restart="on-failure:3", **KEEPS)
     hangs = asyncio.Event()

@@ -51,7 +51,7 @@ async def moved(rack: Rack, endpoint: str) -> None:
 async def test_a_server_that_is_lost_while_its_jobs_light_moves(
     tmp_path: Path, policy: str
 ) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     before = await running(rack, policy=policy, restart="on-failure:3", **KEEPS)
     fail_to_resume(rack, "srv1")
@@ -66,7 +66,7 @@ async def test_a_server_that_is_lost_while_its_jobs_light_moves(
 
 
 async def test_a_job_that_does_not_resume_without_any_loss_ends(tmp_path: Path) -> None:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     await running(rack, restart="on-failure:3", **KEEPS)
     fail_to_resume(rack)

@@ -38,7 +38,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> FakeCheckpoints:
 
 @pytest_asyncio.fixture
 async def spared(tmp_path: Path, kept: FakeCheckpoints) -> AsyncIterator[Rack]:
-    rack = rack_with(tmp_path, "gpu4", "gpu5", lost_after_s=0.1)
+    rack = rack_with(tmp_path, "gpu4", "gpu5")
     await rack.up()
     yield rack
     await rack.down()
@@ -102,7 +102,7 @@ async def test_a_rank_that_ends_since_its_peers_server_is_lost_is_no_failure(
 async def test_a_job_leaves_a_lost_aggregator_for_free_ports_of_another(
     tmp_path: Path, kept: FakeCheckpoints
 ) -> None:
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     was = FakeAggregators.carrier
@@ -123,12 +123,12 @@ async def test_a_job_leaves_a_lost_aggregator_for_free_ports_of_another(
 async def test_an_aggregator_from_which_no_nic_has_light_is_lost_without_a_stall(
     tmp_path: Path, kept: FakeCheckpoints
 ) -> None:
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.engine.nics["gpu2"] = True
     rack.aggregators.away.add("as1")
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(30.0)
     assert not rows(rack), "it gives light, and its session alone proves nothing"
     rack.engine.nics["gpu2"] = False
     after = await again(rack, before)
@@ -143,11 +143,11 @@ async def test_an_aggregator_without_power_is_no_lost_nic_while_its_session_stil
     tmp_path: Path, kept: FakeCheckpoints
 ) -> None:
     """Its own word, that the port has light, is older than its death."""
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.engine.nics["gpu2"] = False
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(watch.SESSION_S)
     rack.aggregators.away.add("as1")
     after = await again(rack, before)
     assert [row.cause for row in rows(rack)] == ["aggregator"]
@@ -156,10 +156,9 @@ async def test_an_aggregator_without_power_is_no_lost_nic_while_its_session_stil
 
 
 async def test_a_nic_that_stays_dark_is_lost_though_its_port_has_light(
-    tmp_path: Path, kept: FakeCheckpoints, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kept: FakeCheckpoints
 ) -> None:
-    monkeypatch.setattr(watch, "SESSION_S", 0.2)
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.engine.nics["gpu2"] = False
@@ -185,7 +184,7 @@ async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
     tmp_path: Path, kept: FakeCheckpoints, *, noticed: bool
 ) -> None:
     """A switch without power is asked before its endpoints are called lost."""
-    rack = rack_with(tmp_path, lost_after_s=0.1)
+    rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu2"], **KEEPS)
     rack.switch.away = True
@@ -194,7 +193,7 @@ async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
     darken(rack, "gpu2")
     await rack.until(lambda: job_of(rack).state == "pending")
     assert [row.cause for row in rows(rack)] == ["switch"]
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(30.0)
     assert job_of(rack).state == "pending"
     assert len(rows(rack)) == 1, "the loss does not end with the job that showed it"
     assert set(state_of(rack).unavailable().values()) == {"optical switch ocs0 is lost"}
@@ -210,7 +209,7 @@ async def test_nothing_starts_on_a_lost_switch_until_its_session_is_back(
 async def test_a_silent_agent_is_left_alone(spared: Rack) -> None:
     before = await running(spared, **KEEPS)
     spared.engine.lost.add("srv1")
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(30.0)
     assert job_of(spared) == before and not rows(spared)
 
 
@@ -364,7 +363,6 @@ async def test_a_controller_that_dies_after_an_undrain_still_gives_the_light_bac
 async def test_light_comes_back_once_a_port_is_free_and_not_where_it_is_unwanted(
     spared: Rack, kept: FakeCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relight, "AGAIN_S", 0.02)
     dark = await drained_dark(spared, kept)
     kept_dark = min(dark)
     state_of(spared).light.detached.add(kept_dark)

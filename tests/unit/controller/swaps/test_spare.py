@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -121,13 +122,12 @@ async def test_most_ranks_talk_once_they_have_imported_and_send_as_before_once_t
     before = await running(spared)
     sent |= dict.fromkeys(before.endpoints, 1e9)
     await observed(spared)
-    monkeypatch.setattr(first, "COUNTED_S", 1e9)
     kill(spared, "gpu1")
     after = await again(spared, before)
     await observed(spared)
     assert rows(spared)[-1].stage == "started", "what the lost run sent proves nothing"
     sent.clear()
-    monkeypatch.setattr(first, "COUNTED_S", 0.0)
+    await asyncio.sleep(first.COUNTED_S)
     source, target, *_ = after.endpoints
     sent |= {source: 1e8, target: 5e5}
     await observed(spared)
@@ -152,7 +152,6 @@ async def test_a_job_that_sends_less_where_it_is_now_steps_too(
 ) -> None:
     sent: dict[str, float] = {}
     monkeypatch.setattr(spared.service._swaps._first, "_sent_bps", sent.get)
-    monkeypatch.setattr(first, "COUNTED_S", 0.0)
     before = await running(spared)
     sent |= dict.fromkeys(before.endpoints, 1e9)
     await observed(spared)
@@ -167,7 +166,6 @@ async def test_a_first_step_that_comes_at_once_leaves_the_import_unknown(
     spared: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await running(spared)
-    monkeypatch.setattr(first, "COUNTED_S", 0.0)
     monkeypatch.setattr(spared.service._swaps._first, "_sent_bps", lambda endpoint: 1e6)
     await observed(spared)
     kill(spared, "gpu1")

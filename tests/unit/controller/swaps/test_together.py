@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from checkpoints.ledger import Key
-from controller.checkpoints import hearing, keeper
 from controller.devices.checkpoints import HoldingKind
 from controller.state.kept.checkpoints import CheckpointRecord
 from tests.unit.controller.checkpoint_fakes import digest_of
@@ -44,14 +43,6 @@ COPIED = {
 }
 HARMS = 10
 """In each life."""
-
-
-@pytest.fixture(autouse=True)
-def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the keeper look often, and not wait for servers that are silent."""
-    monkeypatch.setattr(keeper, "LOOK_EVERY_S", 0.02)
-    monkeypatch.setattr(keeper, "PAUSE_S", 0.0)
-    monkeypatch.setattr(hearing, "HEARD_TIMEOUT_S", 0.05)
 
 
 def record(rack: Rack) -> CheckpointRecord:
@@ -109,7 +100,7 @@ def check_run(rack: Rack) -> Key | None:
 async def test_the_newest_step_that_can_be_had(tmp_path: Path, seed: int) -> None:
     """Ranks write, something dies, and the next run begins from what is truly left."""
     dice = random.Random(seed)  # noqa: S311 - a test's dice
-    rack = rack_with(tmp_path, "gpu1", "gpu3", lost_after_s=0.05)
+    rack = rack_with(tmp_path, "gpu1", "gpu3")
     await rack.up()
     await running(rack, "red", 4, **COPIED)
     step, written = 0, set[Key]()
@@ -125,7 +116,7 @@ async def test_the_newest_step_that_can_be_had(tmp_path: Path, seed: int) -> Non
             written.add(key := write(rack, step, range(dice.randint(2, 4))))
             await told(rack, key)
         possible = await _harm(rack, dice, written)
-        repaired = await asyncio.wait_for(settled(rack), 60)
+        repaired = await settled(rack)
         rack.engine.kept.lazy = False
         check(rack)
         resumed = check_run(rack)
@@ -161,7 +152,7 @@ async def _harm(rack: Rack, dice: random.Random, written: set[Key]) -> Key | Non
     if "controller" in kind:
         if kind != "controller":
             kill(rack, victim)
-        await asyncio.sleep(dice.random() * 0.1)
+        await asyncio.sleep(dice.random() * 5.0)
         await crash(rack)
         await rack.up()
     return possible
@@ -188,7 +179,9 @@ async def test_two_own_deaths_before_the_first_step_spoil_the_step(tmp_path: Pat
     rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 4, **COPIED)
-    older, newer = write(rack, 10), write(rack, 20)
+    older = write(rack, 10)
+    await protected(rack, older)
+    newer = write(rack, 20)
     await protected(rack, newer)
     resumed = []
     for _ in range(3):
