@@ -14,7 +14,6 @@ from tests.unit.controller.api.served import serving
 HEAD = b"GET /api/v1/alive HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"
 ANSWER_S = 60
-"""h11 alone needs six minutes for the first one."""
 HOSTILE = {
     "blanks before a control character": (HEAD + b"X:" + b" " * 250_000 + b"\0\r\n\r\n", 431),
     "the same, short": (HEAD + b"X:" + b" " * 8_000 + b"\0\r\n\r\n", 400),
@@ -44,8 +43,10 @@ async def status(port: int, sent: bytes) -> int:
         writer.close()
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_head_is_refused_at_once(name: str) -> None:
+    """h11 alone needs six minutes for the first one."""
     sent, wanted = HOSTILE[name]
     async with serving(PeopleOptions(open=True)) as (server, port):
         assert await status(port, sent) == wanted

@@ -22,6 +22,8 @@ from controller.api.server.server import ApiServer
 from controller.daemon.listen import PeopleOptions
 from tests.unit.controller.api.served import serving
 
+pytestmark = pytest.mark.real_time
+
 Served = tuple[ApiServer, int]
 
 
