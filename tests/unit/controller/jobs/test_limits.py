@@ -171,10 +171,8 @@ async def test_a_job_is_warned_once(rack: Rack) -> None:
     await submit(rack, "red", 1, **END)
     await runs(rack, "red")
     steady = Steady()
-    for watched in (
-        limits(rack, steady),
-        limits(rack, steady),
-    ):  # the second is of a new controller
+    two = limits(rack, steady), limits(rack, steady)  # the second is of a new controller
+    for watched in two:
         steady.now = 0.0
         watched.check()
         steady.now = HOUR - 301

@@ -11,20 +11,10 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import Recording
-from controller.measurements import runner
-from controller.service import service
 from measure.envelope import Body, Json, Row
 from measure.kinds import Fabric, Line, Run, RunEnd
 from tests.unit.controller.comms.test_keeper import recorded
 from tests.unit.controller.measurements.echo import Echo, MeasuringRack
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(runner, "PUT_BACK_PAUSE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,20 +9,11 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
-from controller.measurements import runner
+from controller.measurements.runner import QUEUE_S
 from controller.schema.insight.measurements import MeasurementImport
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from controller.service import service
 from tests.unit.controller.measurements.echo import Echo, MeasuringRack, environment
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(runner, "PUT_BACK_PAUSE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
 @pytest_asyncio.fixture
@@ -311,9 +303,9 @@ async def test_an_end_that_the_store_refuses_is_written_later(site: MeasuringRac
 async def test_a_job_that_cannot_start_ends_its_run(
     site: MeasuringRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "QUEUE_S", 0.1)
     await site.measure("gpu0")
     monkeypatch.setattr(site.service._state, "unavailable", lambda: {"gpu0": "away"})
+    await asyncio.sleep(QUEUE_S)
     done = await site.ended("m1")
     assert done.state == "failed" and "to start" in done.reason
     assert (await site.service.queries.job("measure-m1")).state == "cancelled"

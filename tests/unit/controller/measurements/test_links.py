@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.measurements import runner
 from controller.measurements.validity import STRANGERS_AFTER_S, Crossing, Traffic
-from controller.service import service
 from controller.state.records import JobRecord
 from measure.envelope import Body, Row
 from measure.kinds import Fabric, Line, RunEnd
@@ -37,13 +35,6 @@ class Fitting(Echo):
     ) -> Body:
         strange = {"kind": "endpoint", "object": "gpu0 (sends)", "objects": ["endpoint/gpu0"]}
         return Body(rows=[{"value": 1}], fits=self.fits, anomalies=[strange])
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
 async def known(rack: MeasuringRack) -> LinkModel | None:

@@ -8,19 +8,10 @@ from pathlib import Path
 import pytest
 
 from controller.api.scope.scoped import ScopedQueries
-from controller.measurements import runner
 from controller.people.authz import Principal, Role
 from controller.schema.stream import ChangedView
-from controller.service import service
 from tests.unit.controller.measurements.echo import MeasuringRack
 from tests.unit.controller.stream.mirror import Mirror
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
 async def test_who_follows_the_stream_knows_how_far_a_measurement_is(tmp_path: Path) -> None:

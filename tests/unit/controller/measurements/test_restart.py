@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from controller.measurements import runner
-from controller.service import service
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.measurements.echo import Echo, MeasuringRack
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(runner, "PUT_BACK_PAUSE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
 
 
 async def began(tmp_path: Path) -> MeasuringRack:
