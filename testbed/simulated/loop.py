@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,17 @@ from threading import get_ident
 from typing import Any
 
 from base import clock as process_clock
+from testbed.simulated.anyio_work import without_threads
+from testbed.simulated.calls import without_sockets
 from testbed.simulated.clock import VirtualClock
 from testbed.simulated.streams import Address, Listener, Stream, connect
 from testbed.simulated.work import Workers
 
 LONGEST_DELAY_S = 0.02
 """Longest time that pool work takes to begin, or to hand over its result, where a seed is given."""
+_OWN = ("anon_inode:inotify", "anon_inode:[pidfd]")
+"""Descriptors that the kernel makes ready by what this process does: it changes a file, or ends a
+child and waits for it."""
 REAL_LOOK_S = 0.005
 """How often ``settled`` returns in real time."""
 
@@ -37,9 +43,10 @@ class _Jump(selectors.SelectSelector):
         self.jump: Callable[[float | None], None] = lambda timeout: None
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout != 0:
+        ready = super().select(0) if len(self.get_map()) > 1 else []
+        if not ready and timeout != 0:
             self.jump(timeout)
-        return []
+        return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -57,7 +64,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         clock.work = self._workers
         self.listeners: dict[Address, Callable[[], Any]] = {}
         self._ports = count(40_000)
-        self._settling: list[asyncio.Future[None]] = []
+        self._turn = 0
+        self._settling: list[tuple[int, asyncio.Future[None]]] = []
+        """Who waits, and since which turn."""
         self._settled: list[asyncio.Future[None]] = []
         self._intruder: RealTimeError | None = None
 
@@ -73,9 +82,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().close()
 
     async def settled(self) -> None:
-        """Return when the clock has jumped and all that was due then has run."""
+        """Return when nothing is ready and something has run meanwhile, after a jump if need be."""
         waiter = self.create_future()
-        self._settling.append(waiter)
+        self._settling.append((self._turn, waiter))
         await waiter
 
     def due(self) -> bool:
@@ -95,6 +104,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if self._intruder is not None:
             raise self._intruder
         settled, self._settled = self._settled, []
+        settled += [waiter for since, waiter in self._settling if since < self._turn - 1]
+        self._settling = [
+            (since, waiter) for since, waiter in self._settling if since == self._turn - 1
+        ]
         for waiter in settled:
             if not waiter.done():
                 waiter.set_result(None)
@@ -102,10 +115,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return
         if timeout is None:
             raise RuntimeError("everything waits and no timer is set")
-        self._settled, self._settling = self._settling, []
+        self._settled, self._settling = [waiter for _, waiter in self._settling], []
         self.clock.advance(timeout)
 
     def _run_once(self) -> None:
+        self._turn += 1
         if self.random is not None:
             ready = self._ready  # type: ignore[attr-defined]
             if len(ready) > 1:
@@ -173,7 +187,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return Listener(self, address)
 
     def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-        if fd != self._ssock.fileno():  # type: ignore[attr-defined]
+        if fd != self._ssock.fileno() and not _is_own(fd):  # type: ignore[attr-defined]
             raise RealTimeError("a file descriptor is read")
         return super()._add_reader(fd, callback, *args)  # type: ignore[misc]
 
@@ -187,6 +201,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     subprocess_shell = subprocess_exec
 
 
+def _is_own(fd: Any) -> bool:
+    number = fd if isinstance(fd, int) else fd.fileno()
+    return os.readlink(f"/proc/self/fd/{number}") in _OWN
+
+
 async def settled() -> None:
     """Return when something more has happened, which is all that a test can wait for."""
     loop = asyncio.get_running_loop()
@@ -194,6 +213,15 @@ async def settled() -> None:
         await loop.settled()
     else:
         await asyncio.sleep(REAL_LOOK_S)
+
+
+async def answered() -> None:
+    """Return when a device that is asked now answers: at once, or after a delay by seed."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, VirtualLoop) and loop.random is not None:
+        waiter = loop.create_future()
+        loop.after_delay(lambda: waiter.done() or waiter.set_result(None))
+        await waiter
 
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
@@ -209,5 +237,5 @@ class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
 def simulation() -> Iterator[VirtualClock]:
     """Give this process a virtual clock for a while; loops made meanwhile run by it."""
     clock = VirtualClock()
-    with process_clock.replaced(clock):
+    with process_clock.replaced(clock), without_threads(), without_sockets():
         yield clock

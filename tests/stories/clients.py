@@ -1,0 +1,133 @@
+"""Clients and faults that act at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controller.base.errors import ServiceError
+from controller.schema.jobs import JobRequest
+from controller.schema.plans import PlanRequest
+from tests.stories.rack import StoryRack
+from tests.stories.telling import Log, tell
+from tests.unit.controller.swaps.stories import kill
+
+AFTER_S = 10.0
+"""How long a story goes on after its last step: lost hardware is noticed, and swapped."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that one client does, ``at_ms`` after the beginning of the story."""
+
+    what: str
+    """``submit``, ``cancel``, ``pause``, ``resume``, ``regroup``, ``drain``, ``undrain``, ``lose``
+    or ``exit``."""
+    job: str
+    at_ms: int
+    count: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.job}"
+
+
+class Clients:
+    """One story: steps at the same time on one rack, and what clients were told."""
+
+    def __init__(self, folder: Path, log: Log) -> None:
+        self.rack = StoryRack(folder, log)
+        self._log = log
+        self.cancelled: set[str] = set()
+        """Jobs whose cancel was acknowledged."""
+
+    async def run(self, steps: Sequence[Step], dies_at_ms: int | None) -> None:
+        """Carry out the steps; let the controller die, None: at rest; and look at the disk."""
+        rack = self.rack
+        await rack.up()
+        acting = [asyncio.create_task(self._later(step)) for step in steps]
+        known: dict[str, str] = {}
+        if dies_at_ms is None:
+            await asyncio.gather(*acting)
+            await asyncio.sleep(AFTER_S)
+            await rack.rest()
+            known = {job.name: job.state for job in await rack.service.queries.jobs()}
+        else:
+            await asyncio.sleep(dies_at_ms / 1000)
+            for task in acting:
+                task.cancel()
+            await asyncio.gather(*acting, return_exceptions=True)
+        found = await rack.die()
+        self._log.note(f"in memory {known}, on the disk {found}")
+        durable = {name: found.states.get(name, "none") for name in known}
+        assert durable == known, f"at rest the disk has {durable} and memory {known}"
+        for job in self.cancelled:
+            assert found.states[job] in ("cancelled", "failed", "completed"), (
+                f"the cancel of {job} was acknowledged, and the disk has {found.states[job]}"
+            )
+        assert not rack.engine.breaches, "ranks start in an epoch that the disk does not know: " + (
+            "; ".join(rack.engine.breaches)
+        )
+
+    async def _later(self, step: Step) -> None:
+        await asyncio.sleep(step.at_ms / 1000)
+        self._log.note(f"begins: {step}")
+        try:
+            await self._do(step)
+        except ServiceError as error:
+            self._log.note(f"refused: {step}: {error.message}")
+        else:
+            self._log.note(f"done: {step}")
+
+    async def _do(self, step: Step) -> None:
+        rack, commands = self.rack, self.rack.service.commands
+        match step.what:
+            case "submit":
+                body = {"name": step.job, "count": step.count, "restart": "on-failure:3"}
+                self.cancelled.discard(step.job)  # another job of that name may be there
+                await commands.submit(JobRequest.model_validate(body))
+            case "cancel":
+                await commands.cancel(step.job)
+                self.cancelled.add(step.job)
+            case "pause":
+                await commands.pause(step.job)
+            case "resume":
+                await commands.resume(step.job)
+            case "regroup":
+                plan = await commands.make_plan(PlanRequest())
+                if not plan.empty:
+                    await commands.apply(plan, wait_s=60)
+            case "drain":
+                await commands.drain("node", f"srv{step.count % 4}", now=True)
+            case "undrain":
+                await commands.undrain("node", f"srv{step.count % 4}")
+            case "exit":
+                for key in rack.engine.statuses:
+                    if key[0] == step.job:
+                        rack.engine.exit(*key, 137)
+            case "slow":
+                rack.disk.fault, rack.disk.times = "slow", 1
+                await rack.until(lambda: rack.disk.hit or rack.disk.fault != "slow")
+                await asyncio.sleep(step.count * 0.2)
+                rack.disk.release()
+                rack.disk.hit = 0
+            case "lose":
+                kill(rack, f"gpu{step.count}")
+            case other:
+                raise ValueError(other)
+
+
+def story(steps: Sequence[Step], seed: int, dies_at_ms: int | None = None) -> Log:
+    """Tell a story of clients; AssertionError when it breaks a promise."""
+    folder = Path(tempfile.mkdtemp(prefix="ll-story-"))
+
+    async def told(log: Log) -> None:
+        await Clients(folder, log).run(steps, dies_at_ms)
+
+    try:
+        return tell(told, seed)
+    finally:
+        shutil.rmtree(folder)
