@@ -87,8 +87,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._settling.append((self._turn, waiter))
         await waiter
 
-    def due(self) -> bool:
-        """Return whether a timer is due."""
+    def busy(self) -> bool:
+        """Return whether something is ready, or a timer is due."""
+        if self._ready:  # type: ignore[attr-defined]
+            return True
         scheduled = self._scheduled  # type: ignore[attr-defined]
         return bool(scheduled) and scheduled[0]._when <= self.clock.now
 

@@ -49,12 +49,12 @@ class Workers:
         return call.result
 
     def read(self) -> None:
-        """Let a reading of the clock by a call take time; what falls due meanwhile comes first."""
+        """Let a reading of the clock by a call take time, in which the loop goes on."""
         call = getcurrent()
         if isinstance(call, _Call):
             loop = self._loop
             loop.clock.advance(READING_S)
-            if loop.due():
+            if loop.busy():
                 loop.call_soon(call.go_on)
                 call.wait()
 
