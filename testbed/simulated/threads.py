@@ -158,21 +158,25 @@ class Socket(_Waiting):
         self._limit_s: float | None = None
 
     def connection_made(self, stream: Stream) -> None:
+        """Begin, as the protocol of ``stream``."""
         self._stream = stream
         self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
+        """Keep what came until it is read."""
         self._heard += data
         if len(self._heard) >= SOCKET_BYTES:
             self._stream.pause_reading()
         self._changed()
 
     def eof_received(self) -> bool:
+        """Note that the other end sends no more; this one still may."""
         self._ended = True
         self._changed()
         return True
 
     def connection_lost(self, _: Exception | None) -> None:
+        """Note that the other end has hung up."""
         self._ended = self._broken = True
         self._changed()
 
@@ -212,9 +216,7 @@ class Socket(_Waiting):
         """Send all, as fast as the other end takes it."""
         rest = bytes(data)
         while rest:
-            room = self._wait(
-                lambda: self._broken or self._under_way < SOCKET_BYTES, self._limit_s
-            )
+            room = self._wait(lambda: self._broken or self._under_way < SOCKET_BYTES, self._limit_s)
             if not room:
                 raise TimeoutError("timed out")
             rest = rest[self.write(rest) :]
@@ -253,8 +255,8 @@ class Poll:
     """Stands in for ``select.poll`` of one socket."""
 
     def register(self, socket: Socket, events: int) -> None:
-        """Wait for bytes of ``socket``."""
-        assert events == select.POLLIN
+        """Wait for bytes of ``socket``, whatever else is asked for."""
+        del events
         self._socket = socket
 
     def poll(self, limit_ms: float) -> list[tuple[Socket, int]]:

@@ -1,4 +1,4 @@
-"""A controller on a loopback port, for switches that exist in memory only."""
+"""A controller that listens, for switches that exist in memory only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from controller.devices.aggregators import AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from sitefile.model import CabledSite
+from testbed.simulated.loop import settled
+from tests.unit.controller.devices.openflow import virtual
 from tests.unit.controller.devices.openflow.sites import make_site
 
 PATIENCE_S = 20.0
@@ -28,8 +30,8 @@ class Control:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition`` holds."""
         async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110  # conditions of any kind, on purpose
-                await asyncio.sleep(0.005)
+            while not condition():
+                await settled()
 
 
 @pytest.fixture
@@ -37,7 +39,8 @@ async def control() -> AsyncIterator[Control]:
     """A running controller for two aggregators (datapath ids 0xA0 and 0xA1)."""
     site = make_site()
     events: list[AggregatorEvent] = []
-    aggregators = OpenFlowAggregators(site, events.append)
-    address = await aggregators.start()
-    yield Control(site, aggregators, address, events)
-    await aggregators.stop()
+    with virtual.sessions():
+        aggregators = OpenFlowAggregators(site, events.append)
+        address = await aggregators.start()
+        yield Control(site, aggregators, address, events)
+        await aggregators.stop()

@@ -18,7 +18,6 @@ from os_ken.controller import event
 from os_ken.lib import hub
 
 from controller.devices.openflow import aggregators
-from controller.devices.openflow.session import liveness as of_liveness
 from controller.devices.openflow.session import osken
 from controller.devices.openflow.session.osken import ofproto as ofp
 from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
@@ -112,6 +111,7 @@ def test_trap_3_sigterm_ends_a_process():
     assert process.wait(30) == 0
 
 
+@pytest.mark.real_time
 async def test_trap_4_reconnects_leave_no_threads_behind(control, monkeypatch):
     monkeypatch.setattr(aggregators, "QUICK_GREETINGS", 100)
     switch = FakeSwitch(0xA0)
@@ -142,15 +142,12 @@ def others() -> set[str]:
     return listening_here()
 
 
+@pytest.mark.real_time
 async def test_trap_5_only_the_given_address_is_served(others, control):
     assert listening_here() - others == {f"0100007F:{control.address[1]:04X}"}
 
 
-async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
-    """How long it may be silent is left out until it stays silent: this loop may be late."""
-    patience = of_liveness.SILENT_INTERVALS
-    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
-    monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
+async def test_trap_5_a_silent_switch_is_given_up(control):
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
@@ -159,7 +156,6 @@ async def test_trap_5_a_silent_switch_is_given_up(control, monkeypatch):
     await control.until(lambda: liveness._silent <= 1)  # its answers count as life
     assert control.aggregators.connected()
     switch.answers = False
-    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", patience)
     await control.until(lambda: not control.aggregators.connected())
     await switch.closed()
 
@@ -218,9 +214,7 @@ async def test_a_half_message_of_the_greatest_length_waits_without_harm(control)
     assert await control.aggregators.audit("as0") == []
 
 
-async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
-    monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 0.05)
-    monkeypatch.setattr(osken, "ECHO_INTERVAL_S", 0.02)
+async def test_a_handshake_that_drags_on_is_cut(control):
     switch = FakeSwitch(0xA0)
     switch.answers = False
     await switch.connect(control.address)
@@ -229,8 +223,6 @@ async def test_a_handshake_that_drags_on_is_cut(control, monkeypatch):
 
 async def test_too_many_strangers_are_turned_away(control, monkeypatch):
     monkeypatch.setattr(osken, "HANDSHAKES_LIMIT", 1)
-    monkeypatch.setattr(osken, "HANDSHAKE_LIMIT_S", 3600.0)
-    monkeypatch.setattr(of_liveness, "SILENT_INTERVALS", 1 << 30)
     quiet = [FakeSwitch(0xA0), FakeSwitch(0xA1), FakeSwitch(0xBAD)]
     late = FakeSwitch(0xA0)
     for switch in quiet:
@@ -281,6 +273,7 @@ async def test_an_overfull_send_queue_ends_the_session_and_never_blocks(control,
     await asyncio.wait_for(switch.closed(), 20)
 
 
+@pytest.mark.real_time
 async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
