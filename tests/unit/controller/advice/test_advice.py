@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.advice import desk
 from controller.api.scope.scoped import ScopedCommands, ScopedQueries
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role
-from controller.plans import automatic
 from controller.schema.insight.advice import WhatIfRequest
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.records import JobVolume
@@ -21,12 +19,6 @@ from tests.unit.controller.service.test_service import submit
 
 ANN = Principal("ann", Role.USER, frozenset({"alpha"}))
 BOB = Principal("bob", Role.USER, frozenset({"default"}))
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
-    monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
 
 
 async def test_a_scattered_job_is_advised_to_regroup_running_and_ended(tmp_path: Path) -> None:

@@ -9,15 +9,11 @@ from typing import Any
 
 import pytest
 
-from controller.advice import desk
 from controller.base.errors import ServiceError
-from controller.measurements import runner
-from controller.plans import automatic
 from controller.schema.insight.advice import PredictionView
 from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest, PlanView
-from controller.service import service
 from measure.compare.kind import COMPARE
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.road import LinkModel
@@ -50,15 +46,6 @@ class Recorder:
             source="torch",
             steps=40,
         )
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "POLL_S", 0.01)
-    monkeypatch.setattr(runner, "SAMPLE_S", 0.02)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
-    monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
-    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.05)
 
 
 class ComparingRack(MeasuringRack):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.advice import desk
 from controller.base.errors import ServiceError
-from controller.plans import automatic
 from controller.schema.insight.advice import WhatIfRequest
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.state.kept.predictions import KEPT_PREDICTIONS, PredictionRecord
@@ -54,12 +52,6 @@ class Recorder:
             source="torch",
             steps=100 + self.told,
         )
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
-    monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.02)
 
 
 async def started(tmp_path: Path) -> tuple[Rack, Recorder]:

@@ -15,14 +15,10 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ServiceError
-from controller.devices import optical
 from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
-from controller.fabric import executor
-from controller.jobs import queue, watch
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.schema.stream import ChangedView, TransactionFrameView
-from controller.service import service
 from controller.stream.publisher import MANY
 from ocs_driver.base import PortPower
 from tests.unit.controller.fakes import Rack
@@ -30,20 +26,10 @@ from tests.unit.controller.stream.mirror import Mirror
 
 ENDPOINTS = [f"gpu{n}" for n in range(6)]
 STEPS = 14
-FAST = {
-    service: {"REPAIR_EVERY_S": 0.02, "OBSERVE_EVERY_S": 0.02, "DRIFT_EVERY_S": 0.1},
-    queue: {"SCHEDULE_EVERY_S": 0.1},
-    watch: {"UNFIT_ROUNDS": 3},
-    executor: {"QUALIFY_TIMEOUT_S": 0.15, "OBSERVE_AFTER_S": 0.1, "PROBE_TIMEOUT_S": 0.02},
-    optical: {"CHECK_EVERY_S": 0.05, "BACKOFF_S": (0.02,)},
-}
 
 
 @pytest.fixture
-async def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
-    for module, values in FAST.items():
-        for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
+async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
     rack = Rack(tmp_path)
     for number in range(6):
         rack.switch.add(f"1.1.{number + 1}", f"2.{1 + number // 3}.{1 + number % 3}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from base import clock
 from console.cli.ask.client import Client
 from console.cli.ask.settings import Settings
 from controller.api import paging
@@ -36,7 +36,7 @@ async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
 
 def ended(rack: Rack, count: int) -> None:
     """Add jobs that have ended."""
-    now = time.time()
+    now = clock.time()
     for number in range(count):
         job = JobRecord(
             f"old-{number}",
@@ -101,7 +101,7 @@ async def test_jobs_with_much_text_make_smaller_pages(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paging, "MOST_BYTES", 5000)
-    now = time.time()
+    now = clock.time()
     for number in range(5):
         asked = JobRequest(count=1, command=["x" * 2000], env={"APP_A": "y" * 300})
         job = JobRecord(
@@ -148,7 +148,7 @@ async def test_other_tasks_run_while_a_large_answer_is_made(
     """With slices of length zero the loop runs between any two items."""
     await rack.service.commands.submit(JobRequest(name="red", count=6))
     await rack.state("red", "running")
-    rack.service._telemetry.history.append(time.time(), np.ones((6, 3), dtype=np.float32))
+    rack.service._telemetry.history.append(clock.time(), np.ones((6, 3), dtype=np.float32))
     await client.get("/health")
     turns = 0
 
@@ -166,24 +166,29 @@ async def test_other_tasks_run_while_a_large_answer_is_made(
     beating = asyncio.create_task(beat())
     try:
         for path in LARGE:
-            monkeypatch.setattr(slices, "SLICE_S", 1e9)
             few = min([await turned(path) for _ in range(3)])
-            monkeypatch.setattr(slices, "SLICE_S", 0.0)
-            many = min([await turned(path) for _ in range(3)])
+            with monkeypatch.context() as patched:
+                patched.setattr(slices, "SLICE_S", 0.0)
+                many = min([await turned(path) for _ in range(3)])
             assert many > few, path
     finally:
         beating.cancel()
 
 
-async def test_large_answers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def long(item: int) -> int:
+    """Make an item for longer than the loop may be blocked."""
+    clock.sleep(2 * slices.SLICE_S)
+    return item
+
+
+async def test_large_answers_take_turns() -> None:
     """Once all have started, at most one of them continues per iteration of the loop."""
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
     made = 0
 
     def make(item: int) -> int:
         nonlocal made
         made += 1
-        return item
+        return long(item)
 
     works = [asyncio.create_task(slices.in_slices(range(20), make)) for _ in range(10)]
     await asyncio.sleep(0)
@@ -196,15 +201,14 @@ async def test_large_answers_take_turns(monkeypatch: pytest.MonkeyPatch) -> None
     assert [work.result() for work in works] == [list(range(20))] * 10
 
 
-async def test_a_cancelled_answer_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
-    works = [asyncio.create_task(slices.in_slices(range(50), str)) for _ in range(4)]
+async def test_a_cancelled_answer_leaves_the_queue() -> None:
+    works = [asyncio.create_task(slices.in_slices(range(50), long)) for _ in range(4)]
     for work in works[:3]:
         await asyncio.sleep(0)
         work.cancel()
     async with asyncio.timeout(60):
         assert len(await works[3]) == 50
-        assert len(await slices.in_slices(range(5), str)) == 5
+        assert len(await slices.in_slices(range(5), long)) == 5
 
 
 async def test_a_series_of_any_length_is_bounded(
@@ -212,7 +216,7 @@ async def test_a_series_of_any_length_is_bounded(
 ) -> None:
     await rack.service.commands.submit(JobRequest(name="red", count=4))
     await rack.state("red", "running")
-    state, now = rack.service._state, time.time()
+    state, now = rack.service._state, clock.time()
     state.jobs.change("red", started_at=now - 700)
     for second in range(600):
         values = np.full((6, 3), second, dtype=np.float32)
