@@ -28,10 +28,7 @@ async def told_of(moving: list[bool], count: int) -> list[bytes]:
     return found
 
 
-async def test_it_tells_when_transactions_open_and_when_none_is_open_any_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pulse, "COMPARE_EVERY_S", 0.0)
+async def test_it_tells_when_transactions_open_and_when_none_is_open_any_more() -> None:
     told = await told_of([True, True, False, False, True, True], 3)
     assert told == [pulse.OPEN, pulse.CLOSED, pulse.OPEN]
 

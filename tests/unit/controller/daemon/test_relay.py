@@ -273,6 +273,7 @@ def test_more_switches_than_the_queue_between_the_two_has_room_for(stage: Stage)
         switch.close()
 
 
+@pytest.mark.real_time
 async def test_the_controllers_openflow_side_works_over_it() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     relay = Relay(listener)

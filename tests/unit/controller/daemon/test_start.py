@@ -14,6 +14,7 @@ from controller.daemon import start
 from controller.daemon.listen import PeopleOptions, api_socket
 
 
+@pytest.mark.real_time
 def test_what_a_dying_predecessor_holds_is_waited_for(tmp_path: Path) -> None:
     held = (tmp_path / "lock").open("w")
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -25,8 +26,7 @@ def test_what_a_dying_predecessor_holds_is_waited_for(tmp_path: Path) -> None:
         assert api.getsockname() == ("127.0.0.1", int(address.rpartition(":")[2]))
 
 
-def test_an_address_that_stays_in_use_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "RELEASE_S", 0.1)
+def test_an_address_that_stays_in_use_is_an_error() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as busy,
         pytest.raises(ServiceError, match="in use") as caught,

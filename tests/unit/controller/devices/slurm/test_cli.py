@@ -57,6 +57,7 @@ def transport(tmp_path: Path) -> CliTransport:
     return CliTransport(tmp_path)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("release", RELEASES)
 async def test_reading(programs: Programs, transport: CliTransport, release: str) -> None:
     programs.prints("scontrol", release, "job-running.json")
@@ -75,6 +76,7 @@ async def test_reading(programs: Programs, transport: CliTransport, release: str
     assert len(list(items_of(await transport.jobs(), "jobs"))) == 2
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("release", RELEASES)
 async def test_states(programs: Programs, transport: CliTransport, release: str) -> None:
     programs.prints("squeue", release, "states.txt")
@@ -86,6 +88,7 @@ async def test_states(programs: Programs, transport: CliTransport, release: str)
     assert [number for number in first if first[number] != second[number]] == [5]
 
 
+@pytest.mark.real_time
 async def test_changes(programs: Programs, transport: CliTransport) -> None:
     programs.will("scontrol", "exit 0")
     assert await transport.comment(4711, "lightloom go: $(id) 'x'")
@@ -97,6 +100,7 @@ async def test_changes(programs: Programs, transport: CliTransport) -> None:
     await transport.close()
 
 
+@pytest.mark.real_time
 async def test_a_job_that_has_gone_gets_no_comment(
     programs: Programs, transport: CliTransport
 ) -> None:
@@ -105,6 +109,7 @@ async def test_a_job_that_has_gone_gets_no_comment(
     assert list(items_of(await transport.job(7), "jobs")) == []
 
 
+@pytest.mark.real_time
 async def test_rights(programs: Programs, transport: CliTransport) -> None:
     programs.fails("scontrol", "slurm_update error: Invalid node name specified")
     assert await transport.administrates()
@@ -115,6 +120,7 @@ async def test_rights(programs: Programs, transport: CliTransport) -> None:
         await transport.administrates()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -136,6 +142,7 @@ async def test_what_fails(
     assert error.value.message.isprintable()
 
 
+@pytest.mark.real_time
 async def test_a_program_that_is_not_there(transport: CliTransport) -> None:
     with pytest.raises(ObservedError, match="cannot run") as error:
         await transport.states()
@@ -143,6 +150,7 @@ async def test_a_program_that_is_not_there(transport: CliTransport) -> None:
     assert "engine.programs" in error.value.hint
 
 
+@pytest.mark.real_time
 async def test_a_program_that_hangs_is_killed(programs: Programs, tmp_path: Path) -> None:
     programs.will("squeue", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
     with pytest.raises(ObservedError) as error:
@@ -151,6 +159,7 @@ async def test_a_program_that_hangs_is_killed(programs: Programs, tmp_path: Path
     assert not programs.lives(tmp_path / "pid")
 
 
+@pytest.mark.real_time
 async def test_output_is_bounded(
     programs: Programs, transport: CliTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +169,7 @@ async def test_output_is_bounded(
         await transport.states()
 
 
+@pytest.mark.real_time
 async def test_the_environment_is_clean(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from controller.devices.observed import ObservedError, Published
-from controller.devices.slurm import publisher as module
 from controller.devices.slurm.publisher import Publisher, version_of
 from controller.devices.slurm.transport import late
 from tests import recorded
@@ -135,7 +134,6 @@ async def test_a_reconfigure_that_did_nothing_is_reported(
 
     async def nothing() -> None: ...
 
-    monkeypatch.setattr(module, "READ_BACK_S", 0.3)
     monkeypatch.setattr(site.slurm, "reconfigure", is_late)
     with pytest.raises(ObservedError) as error:
         await site.publisher.publish(near(1))

@@ -1,4 +1,4 @@
-"""slurmrestd over a real socket, with recorded answers."""
+"""slurmrestd in memory, with recorded answers; once over a real socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = tuple[int, bytes]
 
 
 class Restd:
-    """A server on a unix socket that answers as slurmrestd of 24.11 or 26.05 did."""
+    """A server that answers as slurmrestd of 24.11 or 26.05 did."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -71,14 +71,27 @@ async def both(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> AsyncIterator[tuple[Restd, RestTransport]]:
     restd = Restd(request.param)
-    socket = tmp_path / "s.sock"
-    server = await asyncio.start_unix_server(restd.serve, socket)
-    file = tmp_path / "token"
-    file.write_text("a.b.c\n")
-    file.chmod(0o600)
-    transport = RestTransport(f"unix:{socket}", Token(file), "lightloom", timeout_s=20)
+    server = await asyncio.start_server(restd.serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    transport = RestTransport(f"http://{host}:{port}", token(tmp_path), "lightloom", timeout_s=20)
     async with server:
         yield restd, transport
+        await transport.close()
+
+
+def token(folder: Path) -> Token:
+    file = folder / "token"
+    file.write_text("a.b.c\n")
+    file.chmod(0o600)
+    return Token(file)
+
+
+@pytest.mark.real_time
+async def test_over_a_unix_socket(tmp_path: Path) -> None:
+    restd, socket = Restd("v0.0.45"), tmp_path / "s.sock"
+    transport = RestTransport(f"unix:{socket}", token(tmp_path))
+    async with await asyncio.start_unix_server(restd.serve, socket):
+        assert 1 in await transport.states()
         await transport.close()
 
 
@@ -183,11 +196,8 @@ async def test_what_fails(both: tuple[Restd, RestTransport], name: str, code: st
     assert error.value.hint
 
 
-async def test_no_answer_and_no_server(
-    both: tuple[Restd, RestTransport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_answer_and_no_server(both: tuple[Restd, RestTransport], tmp_path: Path) -> None:
     restd, transport = both
-    monkeypatch.setattr(transport, "_timeout_s", 0.05)
     restd.silent = True
     with pytest.raises(ObservedError) as error:
         await transport.states()
