@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +11,17 @@ from typing import Any
 
 import pytest
 
+from base import clock
 from controller.base.errors import ServiceError
-from controller.devices import optical
 from controller.devices.aggregators import AggregatorError, AttachPoint
 from controller.devices.engine import RankState
 from controller.devices.openflow.rules.program import FlowProgram
-from controller.fabric import executor, quiet
+from controller.fabric import executor
 from controller.schema.plans import PlanRequest
 from ocs_driver.base import ApplyResult
 from ocs_driver.errors import OcsTimeout
 from scheduler.model import Policy
+from testbed.simulated.clock import VirtualClock
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
@@ -40,7 +40,6 @@ async def test_plan_of_an_older_epoch_is_refused_before_any_device_call(rack: Ra
 async def test_regroup_to_a_dark_port_is_rolled_back_and_the_port_quarantined(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     before = await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     rack.switch.dull = {(plan.circuits.make[0].a, plan.circuits.make[0].b)}
@@ -58,7 +57,6 @@ async def test_regroup_to_a_dark_port_is_rolled_back_and_the_port_quarantined(
 async def test_loss_of_both_paths_fails_the_job_and_quarantines_the_endpoint(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     lost = plan.moves[0].endpoint
@@ -131,9 +129,6 @@ async def test_switch_that_obeys_without_an_answer_commits(rack: Rack) -> None:
 async def test_transaction_waits_for_a_switch_lost_after_the_cut(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "AWAY_PAUSE_S", 0.1)
-    monkeypatch.setattr(optical, "BACKOFF_S", (0.05,))
-    monkeypatch.setattr(optical, "CHECK_EVERY_S", 0.05)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
@@ -202,7 +197,6 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its flows for the old paths are installed again: without them no probe is answered."""
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     rack.switch.refused = {plan.circuits.make[0].b}
@@ -332,7 +326,6 @@ async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Ra
 async def test_a_drain_that_never_holds_turns_the_regroup_back(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quiet, "DRAINED_LIMIT_S", 0.05)
     before = await scattered(rack, Policy.LIVE)
     plan = await rack.service.commands.make_plan(PlanRequest())
     frames = itertools.count()
@@ -352,7 +345,6 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own pause used up the time for probes; the paths worked all the time."""
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     probe, pauses = rack.aggregators.probe, 0
@@ -361,7 +353,7 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
         nonlocal pauses
         pauses += 1
         if pauses == 1:
-            time.sleep(0.5)  # noqa: ASYNC251 - the whole process pauses
+            clock.sleep(2 * executor.QUALIFY_TIMEOUT_S)  # the whole process pauses
             return None
         return await probe(*path, deadline_s=deadline_s)
 
@@ -370,21 +362,28 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
     assert (done.state, done.quarantined_ports) == ("committed", [])
 
 
+def set_clock(step_s: float) -> None:
+    """Set the wall clock, as an operator or NTP does."""
+    now = clock.current()
+    assert isinstance(now, VirtualClock)
+    now.step(step_s)
+
+
 async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
     """F21: an hour forward and an hour back, during a regroup and after it."""
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     state = rack.service._state
     began = await rack.service.commands.apply(plan, wait_s=0)
-    state.clock = lambda: time.time() + 3600
+    set_clock(3600)
 
     async def ended() -> bool:
         return (await rack.service.queries.transaction(began.id)).state == "committed"
 
     await rack.until(ended)
     await rack.until(lambda: not state.transactions.running)
-    state.clock = lambda: time.time() - 3600
-    await asyncio.sleep(0.1)
+    set_clock(-7200)
+    await asyncio.sleep(60.0)
     assert (await rack.service.queries.health()).status == "ok"
     assert not state.unavailable()
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
@@ -397,16 +396,15 @@ async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
     """The clock is set while light is dark: durations are measured, not differences of dates."""
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
-    right, probe = time.time, rack.aggregators.probe
-    began = right()
+    began, probe = clock.time(), rack.aggregators.probe
 
     async def stepped(*path: Any, deadline_s: float) -> float | None:
-        monkeypatch.setattr(time, "time", lambda: right() + step_s)
+        monkeypatch.setattr(rack.aggregators, "probe", probe)
+        set_clock(step_s)
         return await probe(*path, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "probe", stepped)
     done = await rack.service.commands.apply(plan, wait_s=30)
-    monkeypatch.undo()
     assert done.state == "committed" and done.dark_time_s
     assert all(0 <= dark_s < 1800 for dark_s in done.dark_time_s.values())
     assert done.finished_at is not None

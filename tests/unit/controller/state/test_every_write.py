@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ServiceError
-from controller.service import service
+from controller.state import journal
 from tests.unit.controller.base.test_failpoints import Homes, check, settle, story
-from tests.unit.controller.disk import FAULTS, IMPATIENT_S, Fault
+from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.state.owing import owes
@@ -28,12 +28,8 @@ STEP = 2
 
 @pytest.mark.parametrize(("number", "fault"), list(enumerate(FAULTS)), ids=FAULTS)
 async def test_a_fault_at_any_durable_write_is_survived(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fault: Fault
+    tmp_path: Path, number: int, fault: Fault
 ) -> None:
-    for name in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
-        monkeypatch.setattr(service, name, 0.02)
-    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.02)
-    monkeypatch.setattr("controller.fabric.mover.FLUSH_AGAIN_S", 0.02)
     for after in range(number % STEP, MOST, STEP):
         (folder := tmp_path / str(after)).mkdir()
         if not await ran_into(folder, fault, after):
@@ -49,7 +45,8 @@ async def ran_into(folder: Path, fault: Fault, after: int) -> bool:
         await rack.until(lambda: hasattr(rack, "disk"))
         rack.disk.fault, rack.disk.after, rack.disk.times = fault, after, 1
         await rack.until(lambda: rack.disk.hit)
-        await asyncio.sleep(2 * IMPATIENT_S)  # longer than anything waits for a late write
+        # Longer than anything waits for a late write.
+        await asyncio.sleep(1.0 + journal.TURN_TIMEOUT_S + journal.COMMIT_TIMEOUT_S)
         rack.disk.release()
 
     breaking = asyncio.create_task(broken_once())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ async def test_the_latest_ended_jobs_and_all_others_are_kept(
     for number in range(5):
         await service.commands.submit(JobRequest(name=f"job-{number}", count=6))
         await service.commands.cancel(f"job-{number}")
+        await asyncio.sleep(1.0)
     await service.commands.cancel("long")
     left = ["long", "waits", "job-4"]
     assert [job.name for job in await service.queries.jobs()] == left

@@ -16,6 +16,7 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.interrupted import Interrupted
 from controller.schema.plans import AttachRequest, PlanRequest
+from controller.state import journal
 from tests.unit.controller.disk import FAULTS, Fault
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
@@ -24,12 +25,6 @@ from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]
 """With ``torn`` the store finds that the write is durable: nothing is refused."""
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.service.service.FLUSH_EVERY_S", 0.05)
-    monkeypatch.setattr("controller.ranks.ends.WRITE_AGAIN_S", 0.05)
 
 
 async def mended(rack: Rack) -> None:
@@ -83,7 +78,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     with failpoints.hooked(faulty_from(rack, f"{point}.before", fault)):
-        first = await rack.service.commands.apply(plan, wait_s=1)
+        first = await rack.service.commands.apply(plan, wait_s=3 * journal.COMMIT_TIMEOUT_S)
         await rack.until(lambda: rack.disk.fault != "")
         rack.disk.release()
 
