@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
-from controller.plans import automatic
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
 from controller.state.records import JobRecord
@@ -23,6 +21,7 @@ from scheduler.model import Job
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
+from testbed.simulated.work import Gate
 from tests.unit.controller.fakes import PAPER, Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
@@ -41,11 +40,6 @@ async def reasons(rack: Rack, *wanted: str) -> list[str]:
         for e in await rack.service.queries.events(0, 1000)
         if e.reason in wanted
     ]
-
-
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.02)
 
 
 async def test_automatic_regroups_are_off_by_default(rack: Rack) -> None:
@@ -121,15 +115,14 @@ async def stale(rack: Rack, times: int) -> list[str]:
 
 
 @pytest_asyncio.fixture
-async def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rack]:
-    """A scattered job; the trigger fires when the test checks it, at most once an hour."""
-    monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 3600.0)
-    rack = Rack(tmp_path, paper(triggers=replace(AT_ONCE, min_interval_s=3600.0)))
-    await rack.up()
+async def by_hand(rack: Rack) -> Rack:
+    """A scattered job; the trigger fires when the test checks it now, at most once an hour."""
     await scattered(rack)
     await rack.until(lambda: not rack.service._plans.busy)  # the solver has warmed up
-    yield rack
-    await rack.down()
+    regrouper = rack.service._regrouper
+    triggers = replace(AT_ONCE, min_interval_s=3600.0)
+    regrouper._policy = replace(regrouper._policy, triggers=triggers)
+    return rack
 
 
 @pytest.mark.parametrize(("times", "plans"), [(0, 1), (2, 3), (9, 3)])
@@ -145,8 +138,13 @@ async def test_a_stale_plan_is_replaced_at_once_a_few_times(
 
 async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
     plans, regrouper = by_hand.service._plans, by_hand.service._regrouper
-    go = threading.Event()
-    asked = asyncio.create_task(plans._line.compute(lambda clock: go.wait(120), 600))
+    go = Gate()
+
+    def waits(_: Callable[[], float]) -> bool:
+        go.wait()
+        return True
+
+    asked = asyncio.create_task(plans._line.compute(waits, 600))
     await by_hand.until(lambda: plans.busy)
     assert await regrouper.check_triggers() is None
     go.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -12,10 +11,11 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.plans import line as plan_line
-from controller.plans.line import WAITING, PlanLine
+from controller.plans.line import LINE_S, WAITING, PlanLine
 from controller.schema.plans import PlanRequest, PlanView
 from scheduler.model import Fabric, Limits, Plan
 from scheduler.regroup import plan as regroup
+from testbed.simulated.work import Gate
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
@@ -27,7 +27,7 @@ class Blocked:
     """A planner with a hard problem: it computes until ``go`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go = threading.Event()
+        self.go = Gate()
         self.began = 0
         self.most = 0
         self._now = 0
@@ -39,7 +39,7 @@ class Blocked:
         self._now += 1
         self.most = max(self.most, self._now)
         try:
-            assert self.go.wait(120)
+            self.go.wait()
             return self._plan(fabric, limits, clock=clock)
         finally:
             self._now -= 1
@@ -49,7 +49,6 @@ class Blocked:
 async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Blocked]:
     """A planner that blocks, after its warm-up."""
     await rack.until(lambda: not rack.service._plans.busy)
-    monkeypatch.setattr(plan_line, "LINE_S", 600.0)
     found = Blocked(monkeypatch)
     yield found
     found.go.set()
@@ -89,11 +88,9 @@ async def test_the_api_says_that_the_planner_is_busy(
     await first
 
 
-async def test_the_wait_of_a_plan_is_bounded(
-    rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plan_line, "LINE_S", 0.01)
-    first = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
+async def test_the_wait_of_a_plan_is_bounded(rack: Rack, blocked: Blocked) -> None:
+    patient = PlanRequest(time_limit_s=2 * LINE_S)
+    first = asyncio.create_task(rack.service.commands.make_plan(patient))
     await rack.until(lambda: blocked.began)
     with pytest.raises(ServiceError, match="did not become free within") as caught:
         await rack.service.commands.make_plan(PlanRequest())
@@ -102,7 +99,7 @@ async def test_the_wait_of_a_plan_is_bounded(
     await first
 
 
-def endless(ended: threading.Event) -> Callable[[Clock], None]:
+def endless(ended: Gate) -> Callable[[Clock], None]:
     """Return a computation that runs until its clock stops it."""
 
     def work(clock: Clock) -> None:
@@ -116,24 +113,25 @@ def endless(ended: threading.Event) -> Callable[[Clock], None]:
 
 
 async def test_the_time_out_ends_the_work_itself() -> None:
-    line, ended = PlanLine(), threading.Event()
+    line, ended = PlanLine(), Gate()
     with pytest.raises(ServiceError, match="took too long") as caught:
-        await line.compute(endless(ended), 0.01)
+        await line.compute(endless(ended), 1.0)
     assert caught.value.code == "timeout"
     assert await line.compute(lambda clock: "next", 60) == "next"
     assert ended.is_set(), "the next computation began while this one was running"
 
 
 async def test_a_cancelled_caller_ends_the_work_itself() -> None:
-    line, ended = PlanLine(), threading.Event()
-    began = threading.Event()
+    line, ended = PlanLine(), Gate()
+    began = Gate()
 
     def work(clock: Clock) -> None:
         began.set()
         endless(ended)(clock)
 
     caller = asyncio.create_task(line.compute(work, 600))
-    assert await asyncio.to_thread(began.wait, 60)
+    await asyncio.sleep(1.0)
+    assert began.is_set()
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -143,15 +141,20 @@ async def test_a_cancelled_caller_ends_the_work_itself() -> None:
 
 
 async def test_a_cancelled_caller_in_line_does_not_block_the_others() -> None:
-    line, go = PlanLine(), threading.Event()
-    first = asyncio.create_task(line.compute(lambda clock: go.wait(120), 600))
+    line, go = PlanLine(), Gate()
+
+    def waits(_: Clock) -> str:
+        go.wait()
+        return "first"
+
+    first = asyncio.create_task(line.compute(waits, 600))
     await asyncio.sleep(0)
     second = asyncio.create_task(line.compute(lambda clock: "second", 600))
     third = asyncio.create_task(line.compute(lambda clock: "third", 600))
     await asyncio.sleep(0)
     second.cancel()
     go.set()
-    assert await first
+    assert await first == "first"
     assert await third == "third"
     assert second.cancelled()
 

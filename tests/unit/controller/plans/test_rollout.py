@@ -13,9 +13,8 @@ import pytest_asyncio
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
-from controller.plans import rollout
+from controller.plans.rollout import BEGIN_S
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
-from controller.service import service
 from controller.state.kept.rollouts import KEPT_ROLLOUTS, RolloutRecord, Rollouts
 from controller.state.transactions import Running
 from controller.transaction.model import Transaction
@@ -193,12 +192,8 @@ async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
         assert (job.span, job.pauses) == (1, 1)
 
 
-async def test_a_death_at_every_failpoint_leaves_it_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_death_at_every_failpoint_leaves_it_whole(tmp_path: Path) -> None:
     """The next controller finishes it, and pauses each job once more at most for its own death."""
-    for loop in ("REPAIR_EVERY_S", "OBSERVE_EVERY_S", "FLUSH_EVERY_S"):
-        monkeypatch.setattr(service, loop, 0.02)
     at, died = 0, True
     while died:
         at += 1
@@ -316,19 +311,16 @@ async def test_nothing_begins_without_a_store(two: Rack) -> None:
     assert (await ended(two, begun.id)).state == "committed"
 
 
-async def test_a_batch_waits_for_a_device_and_then_gives_up(
-    two: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollout, "BEGIN_S", 0.2)
-    monkeypatch.setattr(rollout, "AGAIN_S", 0.02)
+async def test_a_batch_waits_for_a_device_and_then_gives_up(two: Rack) -> None:
     gate = Gate(two)
     await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     two.service._state.command_lost = "another controller commands"
     gate.open.set()
+    await asyncio.sleep(BEGIN_S)
     done = await ended(two)
     assert (done.state, done.done) == ("stopped", 1)
-    assert "could not begin within 0.2 s" in done.result
+    assert "could not begin within 60 s" in done.result
 
 
 async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> None:
@@ -345,7 +337,7 @@ async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> N
     await gate.reached.wait()
     reserved = rack.service._state.jobs.promised_endpoints()
     await submit(rack, "two", 2)
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(5)
     assert reserved and (await rack.service.queries.job("two")).state == "pending"
     gate.open.set()
     assert (await ended(rack, begun.id)).state == "committed"
