@@ -68,6 +68,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._settling: list[tuple[int, asyncio.Future[None]]] = []
         """Who waits, and since which turn."""
         self._settled: list[asyncio.Future[None]] = []
+        self._woken: set[asyncio.Future[None]] = set()
+        """Those of them that have not run yet."""
         self._intruder: RealTimeError | None = None
 
     def time(self) -> float:
@@ -84,8 +86,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     async def settled(self) -> None:
         """Return when nothing is ready and something has run meanwhile, after a jump if need be."""
         waiter = self.create_future()
-        self._settling.append((self._turn, waiter))
-        await waiter
+        others = len(self._ready) > len(self._woken)  # type: ignore[attr-defined]
+        # What runs after it in this turn has happened meanwhile, too.
+        self._settling.append((self._turn - others, waiter))
+        try:
+            await waiter
+        finally:
+            self._woken.discard(waiter)
 
     def busy(self) -> bool:
         """Return whether something is ready, or a timer is due."""
@@ -108,11 +115,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         settled, self._settled = self._settled, []
         settled += [waiter for since, waiter in self._settling if since < self._turn - 1]
         self._settling = [
-            (since, waiter) for since, waiter in self._settling if since == self._turn - 1
+            (since, waiter) for since, waiter in self._settling if since >= self._turn - 1
         ]
         for waiter in settled:
             if not waiter.done():
                 waiter.set_result(None)
+                self._woken.add(waiter)
         if settled:
             return
         if timeout is None:
