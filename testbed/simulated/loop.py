@@ -27,6 +27,8 @@ child and waits for it."""
 REAL_LOOK_S = 0.005
 """How often ``settled`` returns in real time."""
 
+_Look = tuple["asyncio.Task[Any] | None", "asyncio.Future[None]"]
+
 
 class RealTimeError(Exception):
     """Something waits for the real world, which virtual time does not know."""
@@ -64,12 +66,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         clock.work = self._workers
         self.listeners: dict[Address, Callable[[], Any]] = {}
         self._ports = count(40_000)
-        self._turn = 0
-        self._settling: list[tuple[int, asyncio.Future[None]]] = []
-        """Who waits, and since which turn."""
-        self._settled: list[asyncio.Future[None]] = []
-        self._woken: set[asyncio.Future[None]] = set()
-        """Those of them that have not run yet."""
+        self._looking: list[_Look] = []
+        """Who looks when nothing is ready any more."""
+        self._later: list[_Look] = []
+        """Who has looked at this moment already, and looks again after the next jump."""
+        self._looked: set[asyncio.Task[Any] | None] = set()
         self._intruder: RealTimeError | None = None
 
     def time(self) -> float:
@@ -84,15 +85,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().close()
 
     async def settled(self) -> None:
-        """Return when nothing is ready and something has run meanwhile, after a jump if need be."""
-        waiter = self.create_future()
-        others = len(self._ready) > len(self._woken)  # type: ignore[attr-defined]
-        # What runs after it in this turn has happened meanwhile, too.
-        self._settling.append((self._turn - others, waiter))
-        try:
-            await waiter
-        finally:
-            self._woken.discard(waiter)
+        """Return when nothing is ready: once for each moment and task, then after a jump."""
+        task, waiter = asyncio.current_task(), self.create_future()
+        (self._later if task in self._looked else self._looking).append((task, waiter))
+        await waiter
 
     def busy(self) -> bool:
         """Return whether something is ready, or a timer is due."""
@@ -112,24 +108,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Let the clock jump, since nothing is ready."""
         if self._intruder is not None:
             raise self._intruder
-        settled, self._settled = self._settled, []
-        settled += [waiter for since, waiter in self._settling if since < self._turn - 1]
-        self._settling = [
-            (since, waiter) for since, waiter in self._settling if since >= self._turn - 1
-        ]
-        for waiter in settled:
+        looking, self._looking = self._looking, []
+        for task, waiter in looking:
             if not waiter.done():
+                self._looked.add(task)
                 waiter.set_result(None)
-                self._woken.add(waiter)
-        if settled:
+        if looking:
             return
         if timeout is None:
             raise RuntimeError("everything waits and no timer is set")
-        self._settled, self._settling = [waiter for _, waiter in self._settling], []
+        self._looking, self._later = self._later, []
+        self._looked.clear()
         self.clock.advance(timeout)
 
     def _run_once(self) -> None:
-        self._turn += 1
         if self.random is not None:
             ready = self._ready  # type: ignore[attr-defined]
             if len(ready) > 1:
