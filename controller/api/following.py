@@ -107,7 +107,6 @@ class Following(StreamingResponse):
         media_type: str,
         place: Place | None = None,
         close: Callable[[], None] | None = None,
-        send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:
         """``close`` is called at the end in every case."""
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -115,7 +114,6 @@ class Following(StreamingResponse):
         self._pieces = pieces
         self._place = place
         self._close = close
-        self._send_timeout_s = send_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send pieces until the reader leaves, its place is over or the pieces end."""
@@ -148,15 +146,15 @@ class Following(StreamingResponse):
             "headers": self.raw_headers,
         }
         async with contextlib.aclosing(self._pieces):
-            async with asyncio.timeout(self._send_timeout_s):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
                 await send(start)
             async for piece in self._pieces:
-                async with asyncio.timeout(self._send_timeout_s):
+                async with asyncio.timeout(SEND_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._last(send)
 
     async def _last(self, send: Send) -> None:
-        async with asyncio.timeout(self._send_timeout_s):
+        async with asyncio.timeout(SEND_TIMEOUT_S):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -24,16 +24,9 @@ class RequestLimits:
     Turns a crash into a problem document.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        table: RouteTable,
-        body_pause_s: float = BODY_PAUSE_S,
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, table: RouteTable) -> None:
         self._app = app
         self._table = table
-        self._body_pause_s = body_pause_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -75,7 +68,7 @@ class RequestLimits:
             if complete:
                 return await receive()  # a route that waits for the disconnect
             try:
-                async with asyncio.timeout(self._body_pause_s):
+                async with asyncio.timeout(BODY_PAUSE_S):
                     message = await receive()
             except TimeoutError:
                 raise HTTPException(408, "the request's body did not arrive in time") from None

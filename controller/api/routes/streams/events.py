@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
 from controller.api.common import Entrance, QueriesOf
-from controller.api.following import SEND_TIMEOUT_S, Following, Place
+from controller.api.following import Following, Place
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
 from controller.stream.feed import Reader
@@ -30,29 +30,18 @@ PING = b": still here\n\n"
 class Stream(Following):
     """The frames of one reader."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        *,
-        place: Place | None = None,
-        ping_s: float = PING_S,
-        send_timeout_s: float = SEND_TIMEOUT_S,
-    ) -> None:
+    def __init__(self, reader: Reader, *, place: Place | None = None) -> None:
         super().__init__(
-            _pieces(reader, ping_s),
-            media_type="text/event-stream",
-            place=place,
-            close=reader.close,
-            send_timeout_s=send_timeout_s,
+            _pieces(reader), media_type="text/event-stream", place=place, close=reader.close
         )
 
 
-async def _pieces(reader: Reader, ping_s: float) -> AsyncGenerator[bytes]:
+async def _pieces(reader: Reader) -> AsyncGenerator[bytes]:
     """Yield what to send: all waiting frames in one piece, encoded once by the feed."""
     yield HELLO
     while not reader.closed:
         try:
-            async with asyncio.timeout(ping_s):
+            async with asyncio.timeout(PING_S):
                 found = await reader.batch()
         except TimeoutError:
             yield PING

@@ -146,13 +146,13 @@ def _record(session: Session, now: float, epoch: int, remote: str, detail: str) 
     )
 
 
-async def _json_lines(session: Session, ping_s: float = PING_S) -> AsyncGenerator[bytes]:
+async def _json_lines(session: Session) -> AsyncGenerator[bytes]:
     """Encode a command's output, and note how it ended."""
     pieces, waiting = session.pieces, None
     try:
         while True:
             waiting = waiting or asyncio.ensure_future(anext(pieces))
-            if not (await asyncio.wait({waiting}, timeout=ping_s))[0]:
+            if not (await asyncio.wait({waiting}, timeout=PING_S))[0]:
                 yield PING
                 continue
             piece, waiting = waiting.result(), None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+from base import clock
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
 from controller.schema.checkpoints import DrainView
@@ -153,10 +153,10 @@ class FakeService:
             raise RuntimeError("a secret inside")
         if operation in self.refuse:
             raise self.refuse[operation]
-        began = time.monotonic()
+        began = clock.monotonic()
         await asyncio.sleep(0)
-        while time.monotonic() - began < self.delay_s.get(operation, 0):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        while clock.monotonic() - began < self.delay_s.get(operation, 0):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
     def hang_up(self) -> None:
         """Close all streams."""

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
+from controller.api.common import CHANGE_S, READ_S
 from controller.api.deadlines import change, within
 from controller.api.gate.guard import RequestLimits
 from controller.api.gate.rules import BODIES, BODY_BYTES, RouteTable
@@ -57,7 +58,7 @@ async def test_large_bodies_are_refused(
 
 
 async def test_a_body_that_stops_arriving_is_refused() -> None:
-    app = RequestLimits(app_of(), table=RouteTable([]), body_pause_s=0.05)
+    app = RequestLimits(app_of(), table=RouteTable([]))
     sent: list[Message] = []
 
     async def never() -> Message:
@@ -130,7 +131,7 @@ async def test_a_crash_after_the_first_byte_just_ends_the_answer() -> None:
 
 async def test_a_read_is_dropped_when_time_is_up() -> None:
     with pytest.raises(ServiceError) as caught:
-        await within(0.01, "jobs", asyncio.sleep(10))
+        await within(READ_S, "jobs", asyncio.sleep(2 * READ_S))
     assert (caught.value.code, caught.value.object) == ("timeout", "jobs")
 
 
@@ -138,31 +139,31 @@ async def test_a_change_goes_on_when_time_is_up() -> None:
     done = asyncio.Event()
 
     async def work() -> None:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(2 * CHANGE_S)
         done.set()
 
     with pytest.raises(ServiceError) as caught:
-        await change(0.01, "job/red", work())
+        await change(CHANGE_S, "job/red", work())
     assert caught.value.code == "timeout"
     assert "continues" in caught.value.hint
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(2 * CHANGE_S):
         await done.wait()
 
 
 async def test_a_change_that_fails_after_its_time_disturbs_no_other() -> None:
     async def work() -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(2 * CHANGE_S)
         raise ServiceError("failed", "too late")
 
     with pytest.raises(ServiceError, match="no answer"):
-        await change(0.01, "job/red", work())
-    await asyncio.sleep(0.05)
+        await change(CHANGE_S, "job/red", work())
+    await asyncio.sleep(2 * CHANGE_S)
 
 
 async def test_a_change_that_ends_in_time() -> None:
-    assert await change(5, "x", asyncio.sleep(0, "value")) == "value"
+    assert await change(CHANGE_S, "x", asyncio.sleep(0, "value")) == "value"
     with pytest.raises(ServiceError, match="no"):
-        await change(5, "x", _refused())
+        await change(CHANGE_S, "x", _refused())
 
 
 async def _refused() -> None:

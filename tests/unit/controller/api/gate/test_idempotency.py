@@ -25,6 +25,7 @@ from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
+from testbed.simulated.loop import settled
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.api.fake_service import FakeService
 
@@ -87,8 +88,8 @@ async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> Non
     async with life(tmp_path / "s.sqlite", service) as client:
         lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
         async with asyncio.timeout(60):
-            while "submit" not in service.entered:  # noqa: ASYNC110 - there is no event
-                await asyncio.sleep(0.01)
+            while "submit" not in service.entered:
+                await settled()
         lost.cancel()
         with pytest.raises(asyncio.CancelledError):
             await lost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ async def test_each_caller_sees_the_usage_of_their_own_projects(tmp_path: Path) 
         await submitted(site, "bob", name="beta-blue", project="beta", count=1)
         for name in ("alpha-red", "beta-blue"):
             await site.rack.state(name, "running")
+        await asyncio.sleep(60)
         async with site.client("bob") as client:  # an end changes nothing of that
             assert (await client.post("/jobs/beta-blue/cancel")).status_code == 200
 

@@ -194,6 +194,7 @@ async def narrow(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connect
         yield server.connections, port
 
 
+@pytest.mark.real_time
 async def test_connections_that_do_not_read_do_not_shut_another_address_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -210,6 +211,7 @@ async def test_connections_that_do_not_read_do_not_shut_another_address_out(
             connection.close()
 
 
+@pytest.mark.real_time
 async def test_connections_that_do_not_read_make_room_for_their_own_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,6 +231,7 @@ async def test_connections_that_do_not_read_make_room_for_their_own_address(
             connection.close()
 
 
+@pytest.mark.real_time
 async def test_an_answer_that_is_not_read_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -242,6 +245,7 @@ async def test_an_answer_that_is_not_read_ends_its_connection(
             connection.close()
 
 
+@pytest.mark.real_time
 async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -263,6 +267,7 @@ async def test_an_answer_over_tls_that_is_not_read_ends_its_connection(
             connection.close()
 
 
+@pytest.mark.real_time
 async def test_a_small_answer_that_is_not_read_is_forgotten_by_the_kernel_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -284,6 +289,7 @@ def queued(port: int) -> bool:
     )
 
 
+@pytest.mark.real_time
 async def test_a_slow_reader_gets_its_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections_module, "REQUEST_S", 0.1)
     async with narrow(monkeypatch) as (_, port):

@@ -36,17 +36,17 @@ async def stuck_at_once(message: Message) -> None:
 
 async def test_a_reader_that_takes_nothing_is_cut_off_without_a_trace() -> None:
     feed = Feed()
-    stream = Stream(feed.read(None), send_timeout_s=0.05)
+    stream = Stream(feed.read(None))
     with capture_logs() as logs:
-        await asyncio.wait_for(stream(SCOPE, never, stuck), 10)
+        await asyncio.wait_for(stream(SCOPE, never, stuck), 60)
     assert [entry["event"] for entry in logs] == ["slow_reader_cut_off"]
     assert feed.readers == 0
 
 
 async def test_a_reader_that_went_before_the_first_byte_is_forgotten() -> None:
     feed = Feed()
-    stream = Stream(feed.read(None), send_timeout_s=0.05)
-    await asyncio.wait_for(stream(SCOPE, gone, stuck_at_once), 10)
+    stream = Stream(feed.read(None))
+    await asyncio.wait_for(stream(SCOPE, gone, stuck_at_once), 60)
     assert feed.readers == 0
 
 
@@ -64,7 +64,7 @@ async def test_a_reader_that_hangs_up_ends_its_stream() -> None:
         if len(sent) == 2:
             hang_up.set()
 
-    await asyncio.wait_for(Stream(feed.read(None))(SCOPE, receive, send), 10)
+    await asyncio.wait_for(Stream(feed.read(None))(SCOPE, receive, send), 60)
     assert [message["type"] for message in sent[:2]] == [
         "http.response.start",
         "http.response.body",
@@ -95,7 +95,7 @@ async def test_a_quiet_stream_says_that_it_is_still_there() -> None:
         if len(pieces) == 4:
             feed.close()
 
-    await asyncio.wait_for(Stream(feed.read(None), ping_s=0.01)(SCOPE, never, send), 10)
+    await asyncio.wait_for(Stream(feed.read(None))(SCOPE, never, send), 60)
     assert pieces == [b"", HELLO, PING, PING, b""]
 
 

@@ -17,6 +17,7 @@ from controller.api import executing
 from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
 from controller.api.routes.streams import execs
 from controller.base.errors import ServiceError
+from testbed.simulated.loop import settled
 from tests.unit.controller.api.people_rig import Site, people_site
 from tests.unit.controller.api.test_following import following
 
@@ -47,8 +48,8 @@ def text(data: bytes) -> str:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        while not condition():
+            await settled()
 
 
 async def records(site: Site) -> list[tuple[str, str, int, str]]:
@@ -224,14 +225,12 @@ async def test_what_cannot_run_is_refused(site: Site, body: dict[str, Any]) -> N
         assert (await client.post(JOB, json=body)).status_code == 422
 
 
-async def test_a_silent_command_keeps_its_connection_open(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_command_keeps_its_connection_open(site: Site) -> None:
     async with site.client(USER) as client:
         ident = await prepare(client, "cat", stdin=True)
         caller = site.app.state.access.caller(client.headers)
     session = site.app.state.sessions.open(caller, "alpha-red", ident)
-    pieces = execs._json_lines(session, 0.0)
+    pieces = execs._json_lines(session)
     assert await anext(pieces) == execs.PING
     await pieces.aclose()
     assert site.service.commands_ended == 1
