@@ -8,6 +8,7 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
+from controller.jobs import queue
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
 from scheduler.model import Locality, Policy
@@ -249,13 +250,14 @@ async def test_one_of_two_concurrent_plans_gets_a_conflict(rack: Rack) -> None:
 
 async def test_a_job_cancelled_during_admission_does_not_start(rack: Rack) -> None:
     """At any step of the queue: no container may outlive the cancel."""
-    for pauses in range(12):
-        name = f"job-{pauses}"
+    for turns in range(20):
+        name = f"job-{turns}"
         await submit(rack, name, 2)
-        for _ in range(pauses):
+        await asyncio.sleep(queue.PAUSE_S)
+        for _ in range(turns):
             await asyncio.sleep(0)
         await rack.service.commands.cancel(name)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(10.0)
     assert {job.state for job in await rack.service.queries.jobs()} == {"cancelled"}
     assert not rack.engine.statuses
     assert all(e.state == "idle" for e in await rack.service.queries.endpoints())

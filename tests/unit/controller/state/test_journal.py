@@ -181,7 +181,7 @@ async def test_a_cancelled_caller_leaves_no_partial_change(rig: JournalRig) -> N
     await rig.store.load()
     rig.disk.fault = "slow"
     caller = asyncio.create_task(rig.submit(RED))
-    await asyncio.sleep(0.1)
+    await rig.commit_hangs()
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
