@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -34,7 +34,7 @@ from container_mgr.checkpoints.shelf import Shelf, Stored, mismatch
 from container_mgr.checkpoints.tenants import Tenants
 from container_mgr.checkpoints.values import Folder, Get, Holding, Kind, Part, Place, Verified
 from container_mgr.checkpoints.watching.live import Live, Run
-from container_mgr.checkpoints.watching.watch import Watch
+from container_mgr.checkpoints.watching.watch import AGAIN_S, Watch
 from container_mgr.users import User
 from container_mgr.values import AgentError, Container, RankSpec, Where
 from container_mgr.volumes import tree
@@ -95,26 +95,32 @@ class Checkpoints:
         self._stopping = threading.Event()
         self._removal = Removal(self._root, self._space, self._stopping.is_set)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="checkpoints")
+        self._working: set[asyncio.Future[Any]] = set()
         self._watch: Watch | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def recover(self) -> None:
         """Rebuild everything from the folders. OSError when the root cannot be used."""
+        self._loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, self._recover)
+            await self._submit(self._recover)
         except AgentError as error:
             raise OSError(str(error)) from error
+        if self._watch is None:
+            self._watch = Watch(self._submit)
 
     async def close(self) -> None:
         """End the threads; folders stay."""
         self._stopping.set()
         self._feed.close()
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        self._workers.shutdown(wait=True)  # long work ends by itself; notes are still written
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            await watch.stop()
+        while self._working:  # long work ends by itself; notes are still written
+            await asyncio.wait(self._working)
+        self._workers.shutdown(wait=False)
+        if watch is not None:
+            watch.close()
 
     # What the ranks need.
 
@@ -347,8 +353,6 @@ class Checkpoints:
     def _recover(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
-        if self._watch is None:
-            self._watch = Watch(self._workers)
         for name, folder, endpoints in recovery.folders(self._root):
             if folder is None:
                 self._removal.bury(name)
@@ -480,8 +484,8 @@ class Checkpoints:
     def _last_scan(self, live: Live) -> None:
         """Hold what a program wrote right before its end."""
         try:
-            while live.scan() and not self._stopping.wait(0.1):
-                pass
+            while live.scan() and not self._stopping.is_set():
+                clock.sleep(AGAIN_S)
         except StoppedError:
             return
         except OSError as error:
@@ -580,13 +584,29 @@ class Checkpoints:
         return known is not None or buried
 
     def _later(self, work: Callable[[], None]) -> None:
+        """Have work done in a worker; from any thread."""
+
+        def begin() -> None:
+            with suppress(RuntimeError):
+                self._submit(work)
+
         with suppress(RuntimeError):  # the agent ends
-            self._workers.submit(work)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(begin)
+
+    def _submit(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Begin work in a worker. Raises RuntimeError after the agent's end."""
+        working = asyncio.get_running_loop().run_in_executor(self._workers, work)
+        self._working.add(working)
+        working.add_done_callback(self._working.discard)
+        return working
 
     async def _run(self, work: Callable[[], _T], obj: str) -> _T:
         """Run work on files in a worker; every failure becomes an AgentError."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, work)
+            if self._stopping.is_set():
+                raise StoppedError
+            return await self._submit(work)
         except OSError as error:
             raise AgentError("failed", obj, f"its files cannot be used: {error}") from error
         except (ValueError, ChangedError) as error:

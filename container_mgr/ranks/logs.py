@@ -294,7 +294,7 @@ async def read(
                 break
         yield reader.rest()
     finally:
-        _THREADS.submit(reader.close)
+        asyncio.get_running_loop().run_in_executor(_THREADS, reader.close)
 
 
 async def _in_thread(work: Callable[[], _T]) -> _T:

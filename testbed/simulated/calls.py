@@ -195,7 +195,7 @@ class _Call:
             return grpc.aio.EOF
         try:
             return self._taken(message)
-        except Exception:  # noqa: BLE001  # gRPC hands on None in the place of what it cannot read
+        except Exception:  # gRPC hands on None in the place of what it cannot read
             return None
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -286,7 +286,7 @@ class _Channel:
         taken: Any,
         request: Any = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  # gRPC's name
+        timeout: float | None = None,  # gRPC's name
         metadata: Metadata | None = None,
         **_options: Any,
     ) -> _Call:
@@ -325,6 +325,7 @@ class _Context:
     def __init__(self, exchange: _Exchange, writes: Callable[[Any], bytes]) -> None:
         self._exchange = exchange
         self._writes = writes
+        self.code = StatusCode.UNKNOWN
 
     async def abort(
         self, code: StatusCode, details: str = "", trailing_metadata: object = ()
@@ -333,6 +334,13 @@ class _Context:
         del trailing_metadata
         self._exchange.finish(code, details)
         raise grpc.aio.AbortError("Locally aborted.")
+
+    def set_code(self, code: StatusCode) -> None:
+        """Choose the status of a call that ends by an error."""
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        """Take what nobody reads: an error that follows has words of its own."""
 
     async def write(self, message: Any) -> None:
         """Send one message of a stream."""
@@ -438,8 +446,6 @@ class _Server:
         except asyncio.CancelledError:
             exchange.finish(StatusCode.CANCELLED, "Cancelled on the server side")
             raise
-        except Exception as error:  # noqa: BLE001  # a caller learns of every error
-            exchange.finish(StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
         finally:
             del self._calls[task]
 
@@ -448,16 +454,22 @@ class _Server:
         if handler is None:
             exchange.finish(StatusCode.UNIMPLEMENTED, "Method not found!")
             return
-        reads = handler.request_deserializer or bytes
         writes = handler.response_serializer or bytes
         context = _Context(exchange, writes)
+        try:
+            await self._run(handler, exchange, context)
+        except Exception as error:  # a caller learns of every error
+            exchange.finish(context.code, f"Unexpected {type(error)}: {error}")
+
+    async def _run(self, handler: Any, exchange: _Exchange, context: _Context) -> None:
+        reads = handler.request_deserializer or bytes
         given = self._requests(exchange, reads)
         kind = "stream" if handler.request_streaming else "unary"
         if not handler.request_streaming:
             given = await anext(given)
         if not handler.response_streaming:
             reply = await getattr(handler, f"{kind}_unary")(given, context)
-            await exchange.replies.put(writes(reply))
+            await context.write(reply)
             return
         stream = getattr(handler, f"{kind}_stream")(given, context)
         if not hasattr(stream, "__aiter__"):

@@ -16,6 +16,7 @@ from base import clock as process_clock
 from testbed.simulated.anyio_work import without_threads
 from testbed.simulated.calls import without_sockets
 from testbed.simulated.clock import VirtualClock
+from testbed.simulated.locks import without_blocking
 from testbed.simulated.streams import Address, Listener, Stream, connect
 from testbed.simulated.work import Workers
 
@@ -239,5 +240,5 @@ class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
 def simulation() -> Iterator[VirtualClock]:
     """Give this process a virtual clock for a while; loops made meanwhile run by it."""
     clock = VirtualClock()
-    with process_clock.replaced(clock), without_threads(), without_sockets():
+    with process_clock.replaced(clock), without_threads(), without_sockets(), without_blocking():
         yield clock

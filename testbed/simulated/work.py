@@ -54,7 +54,7 @@ class Workers:
         if isinstance(call, _Call):
             loop = self._loop
             loop.clock.advance(READING_S)
-            if loop.busy():
+            if loop.busy() and not call.holds:
                 loop.call_soon(call.go_on)
                 call.wait()
 
@@ -86,6 +86,8 @@ class _Call(greenlet):
         self.result: asyncio.Future[Any] = loop.create_future()
         self.over: Callable[[], None] = lambda: None
         """Called when the call is over."""
+        self.holds = 0
+        """Locks that it holds."""
 
     def __hash__(self) -> int:
         return id(self)

@@ -24,6 +24,10 @@ from tests.contract.agent_rig import AgentRig, agent_rig, now, raw
 from tests.contract.engine_contract import SLEEP, until
 
 METHODS = pb.DESCRIPTOR.services_by_name["Agent"].methods
+EVERY = [
+    *(method.name for method in METHODS),
+    pytest.param("Start", marks=pytest.mark.real_time, id="Start, over TLS"),
+]
 
 
 @pytest_asyncio.fixture
@@ -47,12 +51,14 @@ async def refusal(rig: AgentRig, credentials: Credentials | None) -> str:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.real_time
 async def test_a_controller_of_the_same_authority_is_accepted(rig: AgentRig) -> None:
     rig.authority.issue_controller(rig.directory / "c", now=now())
     mine = Credentials.load(rig.directory / "c", CONTROLLER, now=now())
     assert await refusal(rig, mine) == "accepted"
 
 
+@pytest.mark.real_time
 async def test_a_caller_without_a_certificate_is_refused(rig: AgentRig) -> None:
     assert await refusal(rig, None) != "accepted"
     async with rig.controller(None) as engine:
@@ -61,6 +67,7 @@ async def test_a_caller_without_a_certificate_is_refused(rig: AgentRig) -> None:
     assert "--agent-tls" in refused.value.hint
 
 
+@pytest.mark.real_time
 async def test_a_certificate_of_another_authority(rig: AgentRig, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other", "test", now=now())
     other.issue_controller(tmp_path / "c", now=now())
@@ -69,11 +76,13 @@ async def test_a_certificate_of_another_authority(rig: AgentRig, tmp_path: Path)
     assert "authority" in await refusal(rig, raw(tmp_path / "c", CONTROLLER))
 
 
+@pytest.mark.real_time
 async def test_an_expired_certificate(rig: AgentRig, tmp_path: Path) -> None:
     rig.authority.issue_controller(tmp_path / "c", now=now() - timedelta(days=2), days=1)
     assert "expired" in await refusal(rig, raw(tmp_path / "c", CONTROLLER))
 
 
+@pytest.mark.real_time
 async def test_an_agent_of_another_authority_is_refused(tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other", "test", now=now())
     other.issue_agent("srv0", tmp_path / "fake", now=now())
@@ -83,6 +92,7 @@ async def test_an_agent_of_another_authority_is_refused(tmp_path: Path) -> None:
     assert "its certificate is refused" in text
 
 
+@pytest.mark.real_time
 async def test_an_agent_with_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     async with agent_rig(tmp_path / "first") as first:
         pass
@@ -93,6 +103,7 @@ async def test_an_agent_with_an_expired_certificate_is_refused(tmp_path: Path) -
     assert "expired" in text
 
 
+@pytest.mark.real_time
 async def test_the_agent_of_another_server_is_refused(tmp_path: Path) -> None:
     async with agent_rig(tmp_path / "first") as first:
         pass
@@ -103,6 +114,7 @@ async def test_the_agent_of_another_server_is_refused(tmp_path: Path) -> None:
     assert "srv0.agent.lightloom" in text
 
 
+@pytest.mark.real_time
 async def test_a_servers_reason_is_found_while_another_server_is_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +143,7 @@ async def test_a_servers_reason_is_found_while_another_server_is_slow(
         await engine.close()
 
 
-@pytest.mark.parametrize("method", [m.name for m in METHODS])
+@pytest.mark.parametrize("method", EVERY)
 async def test_an_agents_certificate_gives_no_access_to_agents(rig: AgentRig, method: str) -> None:
     """Tests every method of the service, so also a new one."""
     rig.authority.issue_agent("srv1", rig.directory / "srv1", now=now())
@@ -204,7 +216,7 @@ async def test_a_read_never_raises_the_fence(rig: AgentRig, method: str) -> None
     await rig.engine.stop("red", 0)
 
 
-@pytest.mark.parametrize("method", [m.name for m in METHODS])
+@pytest.mark.parametrize("method", EVERY)
 async def test_a_local_account_without_a_certificate_has_no_access(
     rig: AgentRig, method: str
 ) -> None:

@@ -5,11 +5,12 @@ No library of the requirements offers it, so three functions of libc are called.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
-import select
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 
 _CREATE, _MOVED_TO, _CLOSE_WRITE = 0x100, 0x80, 0x8
 _IGNORED, _OVERFLOW = 0x8000, 0x4000
@@ -20,18 +21,16 @@ _BUFFER = 1 << 16
 
 
 class Notify:
-    """One queue of events. Used in one thread, but for :meth:`wake`."""
+    """One queue of events, of one event loop; watches are added and removed in any thread."""
 
     def __init__(self) -> None:
         """Raises OSError when the kernel gives no queue."""
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._queue = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._queue < 0:
             raise OSError(ctypes.get_errno(), "inotify_init1 failed")
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll = select.poll()
-        for descriptor in (self._queue, self._wake):
-            self._poll.register(descriptor, select.POLLIN)
 
     def add(self, directory: int) -> int | None:
         """Watch an open directory; return the number that its events have, None for no more."""
@@ -45,30 +44,35 @@ class Notify:
 
     def wake(self) -> None:
         """End a wait; from any thread."""
-        os.eventfd_write(self._wake, 1)
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._woken.set)
 
-    def wait(self, seconds: float) -> tuple[set[int], bool]:
+    async def wait(self, seconds: float) -> tuple[set[int], bool]:
         """Return the watches with events, and whether events were lost."""
-        ready = {descriptor for descriptor, _ in self._poll.poll(seconds * 1000)}
-        if self._wake in ready:
-            os.eventfd_read(self._wake)
+        # Only while it waits: events that come faster than they are read wait in the kernel.
+        self._loop.add_reader(self._queue, self._woken.set)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._woken.wait()
+        finally:
+            self._loop.remove_reader(self._queue)
+        self._woken.clear()
         changed: set[int] = set()
         lost = False
-        if self._queue in ready:
-            try:
-                content = os.read(self._queue, _BUFFER)
-            except BlockingIOError:
-                content = b""
-            for watch, mask in _events(content):
-                lost |= bool(mask & _OVERFLOW)
-                if not mask & _IGNORED:
-                    changed.add(watch)
+        try:
+            content = os.read(self._queue, _BUFFER)
+        except BlockingIOError:
+            content = b""
+        for watch, mask in _events(content):
+            lost |= bool(mask & _OVERFLOW)
+            if not mask & _IGNORED:
+                changed.add(watch)
         return changed, lost
 
     def close(self) -> None:
         """Close the queue, with all watches."""
         os.close(self._queue)
-        os.close(self._wake)
 
 
 def _events(content: bytes) -> Iterator[tuple[int, int]]:

@@ -1,11 +1,12 @@
-"""One thread that notices when live folders change, and has them scanned by workers."""
+"""Notices when live folders change, and has them scanned by workers."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -40,18 +41,23 @@ class _Watched:
 
 
 class Watch:
-    """Scans live folders. :meth:`add` and :meth:`end` may be called in any thread."""
+    """Scans live folders. :meth:`add` and :meth:`end` may be called in any thread.
 
-    def __init__(self, workers: Executor, monotonic: Callable[[], float] = clock.monotonic) -> None:
-        """Raises OSError when the kernel gives no queue of events."""
-        self._workers = workers
+    It belongs to the event loop in which it is made.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Callable[[], None]], object],
+        monotonic: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        """``submit`` begins work in a worker. Raises OSError when the kernel gives no queue."""
+        self._submit = submit
         self._monotonic = monotonic
         self._notify = Notify()
         self._lock = threading.Lock()
         self._lives: dict[Live, _Watched] = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="checkpoints-watch", daemon=True)
-        self._thread.start()
+        self._serving = asyncio.create_task(self._serve())
 
     def add(self, live: Live) -> bool:
         """Watch a folder until it is ended, its first scan at once; say whether that is new."""
@@ -70,16 +76,18 @@ class Watch:
                 self._notify.remove(watch)
             live.watches.clear()
 
+    async def stop(self) -> None:
+        """Begin no further scan."""
+        self._serving.cancel()
+        await asyncio.wait([self._serving])
+
     def close(self) -> None:
-        """End the thread."""
-        self._stopping.set()
-        self._notify.wake()
-        self._thread.join()
+        """End the watch; no scan may run."""
         self._notify.close()
 
-    def _serve(self) -> None:
-        while not self._stopping.is_set():
-            changed, lost = self._notify.wait(self._until())
+    async def _serve(self) -> None:
+        while True:
+            changed, lost = await self._notify.wait(self._until())
             now = self._monotonic()
             with self._lock:
                 for one in self._lives.values():
@@ -91,11 +99,11 @@ class Watch:
                     one.busy, one.dirty = True, False
             for one in due:
                 try:
-                    self._workers.submit(self._scan, one)
+                    self._submit(partial(self._scan, one))
                 except RuntimeError:  # the agent ends
                     return
             # Events may come faster than they are read; the queue's overflow is a scan of all.
-            self._stopping.wait(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
 
     def _until(self) -> float:
         """Return how long there is nothing to do without events."""

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from container_mgr.volumes.worker import Worker
+from testbed.simulated.loop import settled
+from testbed.simulated.work import Gate
 
 LONG_S = 60.0
+SHORT_S = 1.0
 
 
 @pytest.fixture
@@ -24,10 +26,17 @@ async def test_results_and_errors_come_back(worker: Worker) -> None:
         await worker.run(lambda: 1 // 0, LONG_S)
 
 
+@pytest.mark.real_time
+async def test_a_thread_of_its_own_serves_the_calls(worker: Worker) -> None:
+    assert await worker.run(lambda: 7, LONG_S) == 7
+    with pytest.raises(ZeroDivisionError):
+        await worker.run(lambda: 1 // 0, LONG_S)
+
+
 async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: Worker) -> None:
-    gone, happened = threading.Event(), []
+    gone, happened = Gate(), []
     with pytest.raises(TimeoutError):
-        await worker.run(lambda: gone.wait(LONG_S), 0.01)
+        await worker.run(gone.wait, SHORT_S)
     with pytest.raises(TimeoutError):
         await worker.run(lambda: happened.append("at once"), LONG_S)
     gone.set()
@@ -36,21 +45,21 @@ async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: Worker)
             assert await worker.run(lambda: 7, LONG_S) == 7
             break
         except TimeoutError:
-            await asyncio.sleep(0.01)
+            await settled()
     assert happened == []
 
 
 async def test_a_call_that_waited_too_long_never_happens(worker: Worker) -> None:
-    begun, gone, happened = threading.Event(), threading.Event(), []
+    begun, gone, happened = asyncio.Event(), Gate(), []
 
     def hang() -> None:
         begun.set()
-        gone.wait(LONG_S)
+        gone.wait()
 
     first = asyncio.ensure_future(worker.run(hang, LONG_S))
-    await asyncio.to_thread(begun.wait, LONG_S)
+    await begun.wait()
     with pytest.raises(TimeoutError):
-        await worker.run(lambda: happened.append("late"), 0.01)
+        await worker.run(lambda: happened.append("late"), SHORT_S)
     gone.set()
     await first
     assert await worker.run(lambda: 7, LONG_S) == 7
