@@ -500,8 +500,8 @@ class Service:
         if self._other is not None:
             await self._other.close()
         await self._switches.stop()
-        self._telemetry.flush()
-        self._power.flush()
+        await self._telemetry.flush()
+        await self._power.flush()
         with contextlib.suppress(ServiceError):
             await self._state.journal.flush()
 

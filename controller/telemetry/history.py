@@ -230,9 +230,9 @@ class RingBuffer:
         interval, rows = self._kept[0]
         return self.read(now - interval * (rows - 1), now)
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Wait until the disk has all rows, for a bounded time."""
-        self._writer.flush()
+        await self._writer.flush()
 
     def _file(
         self, directory: Path | None, interval: float, rows: int

@@ -7,15 +7,17 @@ hanging disk stops its thread.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import queue
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
+
+from base.pools import Pool
 
 log = structlog.get_logger(__name__)
 
@@ -30,42 +32,36 @@ class RowWriter:
     """One thread that writes rows to files in their order."""
 
     def __init__(self) -> None:
-        self._rows: queue.Queue[tuple[RowFile, int, bytes]] = queue.Queue()
-        self._thread: threading.Thread | None = None
+        self._pool = Pool("history")
+        self._writing: set[asyncio.Future[None]] = set()
         self._failing = ""
 
     def put(self, file: RowFile, place: int, row: bytes) -> None:
         """Queue a row; drop it if too many rows of its file are waiting."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="history", daemon=True)
-            self._thread.start()
-        with file.lock:
-            if len(file.waiting) >= MOST_WAITING:
-                self._warn("the disk is too slow")
-                return
-            file.waiting[place] = row
-        self._rows.put((file, place, row))
+        if len(file.waiting) >= MOST_WAITING:
+            self._warn("the disk is too slow")
+            return
+        file.waiting[place] = row
+        writing = self._pool.run(file.store, place, row)
+        self._writing.add(writing)
+        writing.add_done_callback(partial(self._written, file, place, row))
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Wait until all rows are written, at most FLUSH_TIMEOUT_S."""
-        with self._rows.all_tasks_done:
-            self._rows.all_tasks_done.wait_for(
-                lambda: not self._rows.unfinished_tasks, FLUSH_TIMEOUT_S
-            )
+        if self._writing:
+            await asyncio.wait(self._writing, timeout=FLUSH_TIMEOUT_S)
 
-    def _run(self) -> None:
-        while True:
-            file, place, row = self._rows.get()
-            try:
-                file.store(place, row)
-                self._failing = ""
-            except OSError as error:
-                self._warn(str(error))
-            finally:
-                with file.lock:
-                    if file.waiting.get(place) is row:  # else a newer one waits
-                        del file.waiting[place]
-                self._rows.task_done()
+    def _written(
+        self, file: RowFile, place: int, row: bytes, writing: asyncio.Future[None]
+    ) -> None:
+        self._writing.discard(writing)
+        if file.waiting.get(place) is row:  # else a newer one waits
+            del file.waiting[place]
+        try:
+            writing.result()
+            self._failing = ""
+        except OSError as error:
+            self._warn(str(error))
 
     def _warn(self, why: str) -> None:
         if why != self._failing:
@@ -82,8 +78,6 @@ class RowFile:
         self._writer = writer
         self.waiting: dict[int, bytes] = {}
         """Rows that wait for the disk, by place; the latest of each."""
-        self.lock = threading.Lock()
-        """Guards ``waiting``."""
         size = rows * kind.itemsize
         fresh = not path.exists() or path.stat().st_size != size
         self._file = path.open("w+b" if fresh else "r+b", buffering=0)
@@ -97,15 +91,13 @@ class RowFile:
     def read(self, first: int, count: int) -> Rows:
         """Return ``count`` rows from place ``first``; rows that cannot be read are empty."""
         size = self._kind.itemsize
-        with self.lock:  # before the file: what is written meanwhile must not be missed
-            waiting = list(self.waiting.items())
         try:
             data = bytearray(os.pread(self._file.fileno(), count * size, first * size))
         except OSError as error:
             log.warning("history_not_read", error=error.strerror)
             data = bytearray()
         data.extend(bytes(count * size - len(data)))
-        for place, row in waiting:
+        for place, row in self.waiting.items():
             if first <= place < first + count:
                 data[(place - first) * size : (place - first + 1) * size] = row
         return np.frombuffer(bytes(data), dtype=self._kind)

@@ -92,9 +92,9 @@ class OpticalPower:
         now = self._state.clock()
         return self._history.read(now - since_s, now, of=[f"{switch}/{port}"])
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Wait until the disk has the whole history, for a bounded time."""
-        self._history.flush()
+        await self._history.flush()
 
 
 def _ports_of(state: State) -> Mapping[str, Mapping[str, str]]:

@@ -131,11 +131,11 @@ class Telemetry:
             return None
         return sample
 
-    def flush(self) -> None:
+    async def flush(self) -> None:
         """Wait until the disk has the whole histories, for a bounded time."""
-        self.history.flush()
+        await self.history.flush()
         if self.gpu_history is not None:
-            self.gpu_history.flush()
+            await self.gpu_history.flush()
 
     # --- gathering ------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ async def test_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_waiting_frames_become_one_piece_of_server_sent_events() -> None:
     feed = Feed()
     reader = feed.read(None)
-    pieces = _pieces(reader, 15.0)
+    pieces = _pieces(reader)
     assert (await anext(pieces)).endswith(b"retry: 1000\n\n")
     feed.publish("changed", changed("red"))
     feed.publish("sample", SampleView(time=1.0, jobs=[], containers=[], links=[]))

@@ -97,7 +97,7 @@ async def test_the_series_has_nvmls_figures_also_after_a_restart(
         now[0] = START + second + 0.5
         one._samples["red", 0] = sampled(reading, now[0])
         one.take({})
-    one.flush()
+    await one.flush()
     again = telemetry(tmp_path, now)
     real, emulated = (
         await series_of(again._state, again.history, 60, again.gpu_history)

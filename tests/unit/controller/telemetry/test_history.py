@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,30 @@ from controller.devices.counters import ROWS, PortBlock, PortCounters
 from controller.devices.openflow.wire.port_stats import WIRE, WireBody, block_of
 from controller.telemetry.history import LEVELS, RingBuffer
 from controller.telemetry.rates import RateTable
+from testbed.simulated.loop import settled
+from testbed.simulated.work import Gate
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
 START = 1_800_000_000.0
 
 
-def filled(
+async def filled(
     directory: Path | None, seconds: int, start: float = START, *, at_once: bool = False
 ) -> RingBuffer:
     """Append a row per second; with ``at_once``, do not wait for the disk in between."""
     ring = RingBuffer(directory, ["gpu0", "gpu1"])
     for second in range(seconds):
         if second % 50 == 49 and not at_once:
-            ring.flush()
+            await ring.flush()
         values = np.full((2, 3), second, dtype=np.float32)
         values[1, 2] = np.nan
         ring.append(start + second + 0.5, values)
     return ring
 
 
-def test_the_finest_level_keeps_fifteen_minutes(tmp_path: Path) -> None:
-    ring = filled(tmp_path, 1000)
+async def test_the_finest_level_keeps_fifteen_minutes(tmp_path: Path) -> None:
+    ring = await filled(tmp_path, 1000)
     window = ring.latest(START + 999.5)
     assert window.interval_s == 1.0
     assert len(window.times) == 900
@@ -49,8 +50,8 @@ def test_the_finest_level_keeps_fifteen_minutes(tmp_path: Path) -> None:
     assert np.isnan(window.values[:, 1, 2]).all()
 
 
-def test_coarser_rows_are_means_of_the_finer_ones() -> None:
-    ring = filled(None, 1300)
+async def test_coarser_rows_are_means_of_the_finer_ones() -> None:
+    ring = await filled(None, 1300)
     day = ring.read(START, START + 1299)
     assert day.interval_s == 10.0
     assert day.values[:, 0, 0].tolist() == [4.5 + 10 * i for i in range(len(day.times))]
@@ -60,8 +61,8 @@ def test_coarser_rows_are_means_of_the_finer_ones() -> None:
     assert np.isnan(month.values[0, 1, 2])
 
 
-def test_a_restart_finds_all_rows_and_closes_open_intervals(tmp_path: Path) -> None:
-    filled(tmp_path, 607).flush()
+async def test_a_restart_finds_all_rows_and_closes_open_intervals(tmp_path: Path) -> None:
+    await (await filled(tmp_path, 607)).flush()
     again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert again.latest(START + 606).values[-1, 0, 0] == 606
     again.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
@@ -71,94 +72,100 @@ def test_a_restart_finds_all_rows_and_closes_open_intervals(tmp_path: Path) -> N
     assert again.read(START, START + 90000).values[:, 0, 0].tolist() == [149.5, 449.5]
 
 
-def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
+async def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer stores the row right after the file was read."""
-    ring = filled(tmp_path, 599)
-    ring.flush()
-    pread, pwrite, go = os.pread, os.pwrite, threading.Event()
+    ring = await filled(tmp_path, 599)
+    await ring.flush()
+    pread, pwrite, go = os.pread, os.pwrite, Gate()
+    waiting: list[tuple[Any, ...]] = []
 
     def held(*row: Any) -> int:
-        go.wait(60)
+        waiting.append(row)
+        go.wait()
         return pwrite(*row)
 
     def overtaken(*where: Any) -> bytes:
         data = pread(*where)
-        go.set()
-        ring.flush()
+        for row in waiting:
+            pwrite(*row)
         return data
 
     monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", held)
     ring.append(START + 612.5, np.zeros((2, 3), dtype=np.float32))
+    await settled()
+    assert waiting
     monkeypatch.setattr("controller.telemetry.history_file.os.pread", overtaken)
     assert ring.read(START, START + 1200).times[-1] == START + 590
 
 
-def test_missing_seconds_are_a_gap() -> None:
-    ring = filled(None, 20)
+async def test_missing_seconds_are_a_gap() -> None:
+    ring = await filled(None, 20)
     ring.append(START + 60.5, np.ones((2, 3), dtype=np.float32))
     window = ring.read(START, START + 61)
     assert [t - START for t in window.times] == [*range(20), 60]
 
 
-def test_rows_of_an_earlier_round_are_not_returned(tmp_path: Path) -> None:
-    filled(tmp_path, 900).flush()
+async def test_rows_of_an_earlier_round_are_not_returned(tmp_path: Path) -> None:
+    await (await filled(tmp_path, 900)).flush()
     later = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert not len(later.latest(START + 5000).times)
 
 
-def test_a_full_disk_loses_rows_on_disk_only(
+async def test_a_full_disk_loses_rows_on_disk_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", full)
-    ring = filled(tmp_path, 30)
-    ring.flush()
+    ring = await filled(tmp_path, 30)
+    await ring.flush()
     assert ring.latest(START + 29).values[:, 0, 0].tolist() == list(range(30))
     monkeypatch.undo()
     ring.append(START + 30.5, np.full((2, 3), 30, dtype=np.float32))
-    ring.flush()
+    await ring.flush()
     again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert again.latest(START + 30).values[:, 0, 0].tolist() == [30]
 
 
-def test_a_hanging_disk_blocks_no_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, pwrite = threading.Event(), os.pwrite
+async def test_a_hanging_disk_blocks_no_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, pwrite = Gate(), os.pwrite
 
     def late(*arguments: Any) -> int:
-        go.wait(60)
+        go.wait()
         return pwrite(*arguments)
 
     monkeypatch.setattr("controller.telemetry.history_file.os.pwrite", late)
-    ring = filled(tmp_path, 1000, at_once=True)  # more rows than may wait
+    ring = await filled(tmp_path, 1000, at_once=True)  # more rows than may wait
     day = ring.read(START, START + 1000)
     assert day.values[-1, 0, 0] == 984.5, "rows that wait for the disk can be read"
     go.set()
-    ring.flush()
+    await ring.flush()
     ring.append(START + 1000.5, np.zeros((2, 3), dtype=np.float32))
-    ring.flush()
+    await ring.flush()
     again = RingBuffer(tmp_path, ["gpu0", "gpu1"])
     assert again.latest(START + 1000).times[-1] == START + 1000
 
 
-def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:
-    filled(tmp_path, 10).flush()
+async def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:
+    await (await filled(tmp_path, 10)).flush()
     other = RingBuffer(tmp_path, ["gpu0", "gpu9"])
     assert not len(other.latest(START + 9).times)
 
 
-def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:
-    filled(tmp_path, 5)
+async def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:
+    await filled(tmp_path, 5)
     for interval, rows in LEVELS:
         size = (tmp_path / f"telemetry-{interval:g}s.ring").stat().st_size
         assert size == rows * (8 + 2 * 3 * 4)
 
 
-def test_a_truncated_file_is_replaced(tmp_path: Path) -> None:
-    filled(tmp_path, 5).flush()
+async def test_a_truncated_file_is_replaced(tmp_path: Path) -> None:
+    await (await filled(tmp_path, 5)).flush()
     path = tmp_path / "telemetry-1s.ring"
     path.write_bytes(path.read_bytes()[:100])
     assert not len(RingBuffer(tmp_path, ["gpu0", "gpu1"]).latest(START + 4).times)

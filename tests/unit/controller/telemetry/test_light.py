@@ -54,7 +54,7 @@ async def test_every_measurement_is_kept_and_survives_a_restart(rack: Rack, tmp_
     port = rack.service._state.cables["gpu0"].fiber.port
     meters = Meters()
     first = await measured(rack, tmp_path, 4, meters)
-    first.flush()
+    await first.flush()
     again = OpticalPower(rack.service._state, meters, tmp_path)
     series = power_series(again, "ocs0", port, 60.0)
     assert (series.far, series.interval_s) == ("gpu0", 15.0)
@@ -89,7 +89,7 @@ async def test_a_port_that_the_site_does_not_use_is_an_error(rack: Rack) -> None
     assert (caught.value.code, caught.value.object) == ("not_found", "switch/ocs0")
 
 
-def test_a_site_without_optical_switches_has_an_empty_history(
+async def test_a_site_without_optical_switches_has_an_empty_history(
     tmp_path: Path,
 ) -> None:
     ring = RingBuffer(tmp_path, [], stem="light", columns=LIGHT_COLUMNS, levels=LIGHT_LEVELS)
