@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
-from controller.checkpoints import hearing, starts
 from controller.devices.checkpoints import HoldingKind
 from tests.unit.controller.checkpoint_fakes import Place
 from tests.unit.controller.checkpoints.rig import Rig
@@ -182,7 +181,4 @@ async def told(scheme: Scheme, holds_fetched: bool, ops: list[tuple[str, object]
 def test_the_newest_step_that_can_be_had_is_restored(
     scheme: Scheme, holds_fetched: bool, ops: list[tuple[str, object]]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hearing, "HEARD_TIMEOUT_S", 0.01)
-        patch.setattr(starts, "PAUSE_S", 0.0)
-        asyncio.run(told(scheme, holds_fetched, ops))
+    asyncio.run(told(scheme, holds_fetched, ops))

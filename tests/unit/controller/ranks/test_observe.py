@@ -12,7 +12,6 @@ import pytest
 
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.engine import RankSample, RankState, RankStatus
-from controller.service import service
 from controller.telemetry.throughput import Telemetry
 from tests.contract.agent_rig import agent_rig
 from tests.contract.engine_contract import SLEEP, until
@@ -20,11 +19,7 @@ from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import submit
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.02)
-
-
+@pytest.mark.real_time  # gRPC over sockets, of which one is never read
 async def test_a_black_holed_server_does_not_delay_the_observation(tmp_path: Path) -> None:
     """The time-outs are the real ones, which a busy machine does not reach."""
     with socket.create_server(("127.0.0.1", 0)) as hole:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.base.errors import ServiceError
@@ -13,8 +15,9 @@ from controller.ranks.tolerance import IB_MARGIN, check_dark_time, ib_budget_s
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
+from ocs_driver.base import Capabilities
 from scheduler.model import Policy
-from tests.unit.controller.fakes import Rack
+from tests.unit.controller.fakes import FakeOcs, Rack
 from tests.unit.controller.service.test_service import scattered, submit
 
 
@@ -77,10 +80,18 @@ async def test_a_plan_beyond_a_jobs_tolerance_is_refused_with_the_reason(rack: R
     assert len(rack.switch.applied) == asked
 
 
-async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dark_time, "CONTROL_S", 5.0)
+class SlowOcs(FakeOcs):
+    """A switch that says that it may take five seconds."""
+
+    async def capabilities(self) -> Capabilities:
+        return replace(await super().capabilities(), switch_time_s=5.0, bulk_time_s=5.0)
+
+
+async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(rack: Rack) -> None:
+    await rack.down()
+    circuits, rack.switch = rack.switch.circuits, SlowOcs()
+    rack.switch.circuits = circuits
+    await rack.up()
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.commands.make_plan(PlanRequest())
     assert {b.verdict for b in plan.budgets} == {"downgraded"}

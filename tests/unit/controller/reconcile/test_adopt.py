@@ -13,10 +13,8 @@ import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.fabric import executor
 from controller.people.projects import SharedProjects
 from controller.schema.plans import AttachRequest, PlanRequest
-from controller.service import service
 from controller.state.records import Quarantine
 from controller.state.state import Connections, State
 from controller.state.writes import Loaded
@@ -25,11 +23,6 @@ from ocs_driver.base import ApplyResult, CircuitRequest
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.jobs.test_recovery import crash
 from tests.unit.controller.service.test_service import scattered, submit
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
 
 
 class Cut:
@@ -63,7 +56,6 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     rack: Rack, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The port is recorded as gpu0's until its move is proven; a port never has two endpoints."""
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
     cut = Cut(rack)
     moving = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
     await asyncio.wait_for(cut.reached.wait(), 30)

@@ -79,9 +79,7 @@ class Emulated(FakeOcs):
 @contextlib.asynccontextmanager
 async def rack_on(kind: Kind, folder: Path) -> AsyncIterator[Rack]:
     """Yield a controller, not started yet, with an emulated switch."""
-    personality = load_personality(kind.personality).with_timing(
-        mirror_s=0.001, bulk_s=0.005, command_s=0.0
-    )
+    personality = load_personality(kind.personality)
     async with Emulator(personality, [("127.0.0.1", 0)] * (kind.front_end + 1)) as emulator:
         rack = Rack(folder)
         rack.switch = Emulated(emulator, kind, folder)

@@ -9,21 +9,12 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
-from controller.fabric import executor
 from controller.reconcile.drift import LossDetector, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.fabric import EventView
 from controller.schema.plans import AttachRequest, PlanRequest
-from controller.service import service
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered, submit
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "DRIFT_EVERY_S", 0.05)
-    monkeypatch.setattr(service, "REPAIR_EVERY_S", 0.05)
-    monkeypatch.setattr(service, "WATCH_EVERY_S", 0.02)
 
 
 async def events(rack: Rack, reason: str) -> list[EventView]:
@@ -66,7 +57,7 @@ async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attac
     assert "gpu5" not in light(rack)
     await rack.down()
     await rack.up()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(15)
     assert "gpu5" not in light(rack)
     back = await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
     assert back.state == "committed"
@@ -140,10 +131,7 @@ async def test_abort_of_an_ended_or_unknown_transaction_is_refused(rack: Rack) -
 # --- quarantine -------------------------------------------------------------------------------
 
 
-async def test_the_release_of_a_port_survives_a_restart(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.2)
+async def test_the_release_of_a_port_survives_a_restart(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     step = plan.circuits.make[0]
@@ -163,10 +151,7 @@ async def test_the_release_of_a_port_survives_a_restart(
     assert (await rack.service.commands.apply(again, wait_s=60)).state == "committed"
 
 
-async def test_a_released_endpoint_gets_its_light_back(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executor, "QUALIFY_TIMEOUT_S", 0.1)
+async def test_a_released_endpoint_gets_its_light_back(rack: Rack) -> None:
     fiber = rack.site.endpoint("gpu0").fiber.port
     far = [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
     rack.switch.dull = {(fiber, port) for port in far}
@@ -208,13 +193,13 @@ async def test_adopt_makes_the_found_circuit_the_intent(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ADOPT)
     state = rack.service._state
     await rack.until(lambda: state.light.attachments["gpu0"].aggregator == "as1")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(15)
     assert light(rack)["gpu0"] == "as1"
 
 
 async def test_alarm_changes_nothing_and_is_raised_once(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ALARM)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(15)
     assert light(rack)["gpu0"] == "as1"
     assert rack.service._state.light.attachments["gpu0"].aggregator == "as0"
     assert len(await events(rack, "CircuitDrift")) == 1
@@ -225,7 +210,7 @@ async def test_a_mass_loss_of_circuits_is_not_repaired_automatically(rack: Rack)
     event = await told(rack, "CircuitsVanished")
     assert event.severity == "error"
     asked = len(rack.switch.applied)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(15)
     assert len(rack.switch.applied) == asked
     await rack.service.commands.repair("ocs0")
     await rack.until(lambda: light(rack) == rack.site.homes)
@@ -262,7 +247,7 @@ async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     await rack.service.commands.pause("red")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(15)
     assert rack.engine.states("red") == {RankState.PAUSED}
     assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.jobs.statuses)
 
@@ -280,7 +265,7 @@ async def test_when_most_devices_vanish_at_once_no_device_is_touched(rack: Rack)
     assert "vanished at once" in health.suspect
     calls, applied = len(rack.engine.calls), len(rack.switch.applied)
     cut(rack, "1.1.1")
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(15)
     assert (len(rack.engine.calls), len(rack.switch.applied)) == (calls, applied)
     assert (await rack.service.queries.job("red")).state == "running"
     rack.engine.lost, rack.aggregators.away = set(), set()
@@ -305,7 +290,7 @@ async def test_the_first_start_raises_no_suspicion(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     rack.engine.lost = {server.name for server in rack.site.servers}
     service_ = asyncio.create_task(rack.up())
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(15)
     assert not rack.service._state.suspect
     service_.cancel()
     await asyncio.gather(service_, return_exceptions=True)
