@@ -175,7 +175,6 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
     rack: Rack, fault: Fault
 ) -> None:
     rack.engine.sick = {"gpu5": "its GPU is lost"}
-    rack.service._watch._unfit_for["gpu5"] = 100
     await rack.until(lambda: "gpu5" in rack.service._state.light.quarantine)
     await rack.until(lambda: not owes(rack.service._state.journal))
     rack.engine.sick = {}
