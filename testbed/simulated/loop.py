@@ -98,12 +98,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         scheduled = self._scheduled  # type: ignore[attr-defined]
         return bool(scheduled) and scheduled[0]._when <= self.clock.now
 
-    def after_delay(self, callback: Callable[[], object]) -> None:
+    def after_delay(
+        self, callback: Callable[[], object], longest_s: float = LONGEST_DELAY_S
+    ) -> None:
         """Call ``callback`` after a delay by seed; without a seed, next."""
         if self.random is None:
             self.call_soon(callback)
         else:
-            self.call_later(self.random.random() ** 4 * LONGEST_DELAY_S, callback)
+            self.call_later(self.random.random() ** 4 * longest_s, callback)
 
     def _idle(self, timeout: float | None) -> None:
         """Let the clock jump, since nothing is ready."""
@@ -218,12 +220,12 @@ async def settled() -> None:
         await asyncio.sleep(REAL_LOOK_S)
 
 
-async def answered() -> None:
+async def answered(longest_s: float = LONGEST_DELAY_S) -> None:
     """Return when a device that is asked now answers: at once, or after a delay by seed."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, VirtualLoop) and loop.random is not None:
         waiter = loop.create_future()
-        loop.after_delay(lambda: waiter.done() or waiter.set_result(None))
+        loop.after_delay(lambda: waiter.done() or waiter.set_result(None), longest_s)
         await waiter
 
 

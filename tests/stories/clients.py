@@ -111,7 +111,7 @@ class Clients:
             case "slow":
                 rack.disk.fault, rack.disk.times = "slow", 1
                 await rack.until(lambda: rack.disk.hit or rack.disk.fault != "slow")
-                await asyncio.sleep(step.count * 0.2)
+                await asyncio.sleep(step.count * 0.7)
                 rack.disk.release()
                 rack.disk.hit = 0
             case "lose":

@@ -16,6 +16,9 @@ from tests.stories.telling import Log
 from tests.unit.controller.fakes import FakeAggregators, FakeEngine, Rack
 from tests.unit.controller.jobs.test_recovery import crash
 
+CONTAINER_S = 2.0
+"""Longest time that containers take to start or to stop, once before and once after they do."""
+
 
 def durable_epoch(database: Path) -> int:
     """Return the site's epoch that a restart would find."""
@@ -37,17 +40,17 @@ class LateEngine(FakeEngine):
         durable, epoch = durable_epoch(self.database), ranks[0].epoch
         if epoch > durable:
             self.breaches.append(f"{ranks[0].job} starts in epoch {epoch}, the disk has {durable}")
-        await answered()
+        await answered(CONTAINER_S)
         started = await super().start(ranks, deadline_s)
-        await answered()
+        await answered(CONTAINER_S)
         return started
 
     async def stop(
         self, job: str, grace_s: float, servers: Collection[str] | None = None
     ) -> list[RankStatus]:
-        await answered()
+        await answered(CONTAINER_S)
         stopped = await super().stop(job, grace_s, servers)
-        await answered()
+        await answered(CONTAINER_S)
         return stopped
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
