@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from base import clock
 from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
@@ -246,20 +246,20 @@ def _carry_out(
     view = client.post("/transactions", {"plan": made}, extra_s=60.0)
     if timeout_s is None:
         return view
-    deadline, phase = time.monotonic() + timeout_s, ""
+    deadline, phase = clock.monotonic() + timeout_s, ""
     while view["state"] in RUNNING:
         if view["phase"] != phase:
             phase = view["phase"]
             held = f", waiting for {view['waiting_for']}" if view.get("waiting_for") else ""
             out.say(f"{view['id']} {view['state']}: {phase}{held}")
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise CliError(
                 "timeout",
                 f"transaction {view['id']} is in phase {phase} after {timeout_s:g} s",
                 object=f"transaction/{view['id']}",
                 hint=f"it continues; lightloom describe transaction {view['id']}",
             )
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
         view = client.get(f"/transactions/{view['id']}")
     return view
 
@@ -269,14 +269,14 @@ def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Doc
     view = client.post("/rollouts", request, extra_s=60.0)
     if timeout_s is None:
         return view
-    deadline, told = time.monotonic() + timeout_s, -1
+    deadline, told = clock.monotonic() + timeout_s, -1
     while view["state"] in ROLLING:
         begun = len(view["transactions"])
         if begun != told:
             told = begun
             at = f": {view['transactions'][-1]}" if begun else ""
             out.say(f"{view['id']} batch {view['done'] + 1} of {view['batches']}{at}")
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise CliError(
                 "timeout",
                 f"rollout {view['id']} has done {view['done']} of {view['batches']} batches"
@@ -285,7 +285,7 @@ def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Doc
                 hint=f"it continues; lightloom describe rollout {view['id']}, or stop it:"
                 f" lightloom abort {view['id']}",
             )
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
         view = client.get(f"/rollouts/{view['id']}")
     return view
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 import uvicorn
 
 from console.cli.main import main
 from controller.schema.plans import PlanRequest
+from testbed.simulated.work import Gate
 from tests.unit.controller.api.apps import app_of
 from tests.unit.controller.fakes import Rack
 from tests.unit.controller.service.test_service import scattered
@@ -59,16 +61,42 @@ BAD: list[tuple[str, Callable[[Document], object], int, str]] = [
 ]
 
 
+class Blocking(httpx.BaseTransport):
+    """Lets a client that blocks, in pool work, talk with a server of the loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answered = Gate()
+        asked = self._loop.create_task(self._ask(request))
+        asked.add_done_callback(lambda _: answered.set())
+        answered.wait()
+        return asked.result()
+
+    @staticmethod
+    async def _ask(request: httpx.Request) -> httpx.Response:
+        body = httpx.ByteStream(request.read())
+        asked = httpx.Request(request.method, request.url, headers=request.headers, stream=body)
+        async with httpx.AsyncHTTPTransport() as transport:
+            answer = await transport.handle_async_request(asked)
+            whole = b"".join([part async for part in answer.aiter_raw()])
+        return httpx.Response(
+            answer.status_code, headers=answer.headers, stream=httpx.ByteStream(whole)
+        )
+
+
 @pytest_asyncio.fixture
-async def url(rack: Rack) -> AsyncIterator[str]:
-    """The API over the rack's service, on a loopback port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app_of(rack.service), log_level="error"))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
+async def url(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """The API over the rack's service, on a loopback port, for clients that block."""
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=Blocking()))
+    server = uvicorn.Server(uvicorn.Config(app_of(rack.service), port=8470, log_level="error"))
+    serving = asyncio.create_task(server.serve())
+    await rack.until(lambda: server.started)
+    yield "http://127.0.0.1:8470"
+    server.should_exit = True
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
 
 
 @pytest.mark.parametrize(
