@@ -229,7 +229,8 @@ class AuditLog:
 
     def _rest(self, seconds: float) -> None:
         """Pause a check; ServiceError if the controller stops, so that the check ends."""
-        if self._stopping.wait(seconds):
+        clock.sleep(seconds)
+        if self._stopping.is_set():
             raise ServiceError(
                 "unavailable", "the controller is stopping", object=f"file/{self._path}"
             )

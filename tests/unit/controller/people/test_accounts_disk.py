@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 from controller.base.errors import ServiceError
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
+from testbed.simulated.work import Gate
 
 NOW = 1000.0
 
@@ -60,14 +60,13 @@ async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is late: the row lands after the caller was told that it failed."""
-    monkeypatch.setattr("controller.people.accounts.CALL_TIMEOUT_S", 0.2)
     accounts = await opened(tmp_path)
-    go = threading.Event()
+    go = Gate()
     dialect = accounts._engine.dialect
     commit = dialect.do_commit
 
     def late(connection: object) -> None:
-        go.wait(60)
+        go.wait()
         commit(connection)
 
     monkeypatch.setattr(dialect, "do_commit", late)
@@ -76,7 +75,6 @@ async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(
     with pytest.raises(ServiceError, match="nothing was changed"):
         await accounts.put_project(Project("vision"))
     go.set()
-    monkeypatch.setattr("controller.people.accounts.CALL_TIMEOUT_S", 10.0)
     await accounts.put_project(Project("audio"))
     assert [t.name for t in accounts.tokens()] == []
     await accounts.close()

@@ -151,6 +151,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
             await mine.closed.wait()
 
 
+@pytest.mark.real_time
 async def test_an_agent_reads_logs_in_threads_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +246,7 @@ async def test_a_server_that_is_away_is_named_in_place_of_its_output() -> None:
         assert [line.stream for line in only] == ["missing"]
 
 
-async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_hangs_is_given_up() -> None:
     class Hanging(Writer):
         async def Logs(  # noqa: N802
             self, request: pb.LogsRequest, context: object
@@ -253,7 +254,6 @@ async def test_a_server_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
             yield pb.LogBatch(lines=[pb.LogLine(time=1.0, stream="stdout", text="hello")])
             await asyncio.Event().wait()
 
-    monkeypatch.setattr("controller.devices.agents.engine._LOGS_SILENT_S", 0.2)
     async with site(Hanging(holds=False)) as engine:
         found = [line async for line in engine.logs("red", None, 10, False, {0: "srv0"})]
     assert [line.text for line in found] == [
