@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from base import clock
 from testbed.demo.api import Controller, Document
 from testbed.demo.cases import Arm, Work
 from testbed.demo.errors import DemoError
@@ -64,21 +64,21 @@ class Jobs:
         """Queue a job and wait until its containers run."""
         self.controller.post("/jobs", training.request())
         self._open.append(training.name)
-        deadline = time.monotonic() + STARTED_S
+        deadline = clock.monotonic() + STARTED_S
         while True:
             view = self.view(training.name)
             if view["state"] in ENDED:
                 raise _ended_early(view)
             if view["state"] == "running":
                 return
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise DemoError(
                     "timeout",
                     f"{training.name} is still {view['state']}: {view['reason']}",
                     object=f"job/{training.name}",
                     hint=f"see: lightloom describe job {training.name}",
                 )
-            time.sleep(LOOK_S)
+            clock.sleep(LOOK_S)
 
     def view(self, name: str) -> Document:
         """Return a job as the controller shows it."""
@@ -87,20 +87,20 @@ class Jobs:
     def wait_training(self, name: str, *, step: int) -> None:
         """Wait until rank 0 of a job has trained ``step`` steps."""
         log = TrainerLog(name, ranks=1)
-        deadline = time.monotonic() + TRAINING_S
+        deadline = clock.monotonic() + TRAINING_S
         while not log.steps or log.steps[0][-1].step < step:
             view = self.view(name)
             if view["state"] in ENDED:
                 self._explain(name)
                 raise _ended_early(view)
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise DemoError(
                     "timeout",
                     f"{name} does not train after {TRAINING_S:.0f} s",
                     object=f"job/{name}",
                     hint=f"see: lightloom logs {name}",
                 )
-            time.sleep(LOOK_S)
+            clock.sleep(LOOK_S)
             if view["state"] == "running":
                 for rank, text in self.controller.logs(name, follow=False, rank=0, tail=5):
                     log.add(rank, text)
@@ -136,24 +136,24 @@ class Jobs:
         view = self.view(name)
         if view["state"] not in ENDED:
             self._cancel(name)
-        deadline = time.monotonic() + ENDED_S
+        deadline = clock.monotonic() + ENDED_S
         while (view := self.view(name))["state"] not in ENDED:
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise DemoError(
                     "timeout",
                     f"{name} is still {view['state']} {ENDED_S:.0f} s after it was cancelled",
                     object=f"job/{name}",
                     hint=f"see: lightloom describe job {name}",
                 )
-            time.sleep(LOOK_S)
+            clock.sleep(LOOK_S)
         self._open.remove(name)
         return view
 
     def wait_completed(self, name: str) -> Document:
         """Wait until a job whose trainer has ended completes. Raises DemoError if it failed."""
-        deadline = time.monotonic() + ENDED_S
-        while self.view(name)["state"] not in ENDED and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
+        deadline = clock.monotonic() + ENDED_S
+        while self.view(name)["state"] not in ENDED and clock.monotonic() < deadline:
+            clock.sleep(LOOK_S)
         view = self.end(name)
         if view["state"] != "completed":
             raise _ended_early(view)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import docker
 import requests
 from docker.models.containers import Container
 
+from base import clock
 from testbed import processes as kernel_view
 from testbed.engine import HOST_SOCKET, LABEL, Engine
 from testbed.rack import preflight, record, remains
@@ -107,7 +107,7 @@ def _remove_host_containers() -> tuple[str, ...]:
     """Remove the rack's containers from the host's Docker Engine; return the remaining ones."""
     if not HOST_SOCKET.exists():
         return ()
-    deadline = time.monotonic() + GOING_S
+    deadline = clock.monotonic() + GOING_S
     try:
         with closing(
             docker.DockerClient(base_url=f"unix://{HOST_SOCKET}", timeout=DOCKER_TIMEOUT_S)
@@ -119,9 +119,9 @@ def _remove_host_containers() -> tuple[str, ...]:
                         if container.status == "paused":
                             container.unpause()
                         container.remove(force=True)
-                if time.monotonic() > deadline:
+                if clock.monotonic() > deadline:
                     return tuple(str(container.name) for container in _ours(client))
-                time.sleep(LOOK_S)
+                clock.sleep(LOOK_S)
     except (docker.errors.DockerException, requests.RequestException):
         pass  # no engine responds: its containers end with their namespaces
     return ()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from base import clock
 from sitefile import CabledSite
 from testbed.engine import HOST_SOCKET
 from testbed.rack import ovs, programs, record, remains
@@ -40,10 +40,10 @@ def only_one(
     start of the wait and every SAY_EVERY_S.
     """
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as lock:
-        end = time.monotonic() + wait_s
-        say_at = time.monotonic()
+        end = clock.monotonic() + wait_s
+        say_at = clock.monotonic()
         while not _bound(lock):
-            now = time.monotonic()
+            now = clock.monotonic()
             if now >= end:
                 waited = f" (waited {wait_s:g} s)" if wait_s else ""
                 raise RackError(
@@ -58,7 +58,7 @@ def only_one(
                     f" (at most {end - now:.0f} s)"
                 )
                 say_at = now + SAY_EVERY_S
-            time.sleep(min(LOCK_POLL_S, end - now))
+            clock.sleep(min(LOCK_POLL_S, end - now))
         yield
 
 

@@ -161,7 +161,6 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeEngi
     fake = FakeEngine()
     monkeypatch.setattr(docker, "DockerClient", lambda **_: fake)
     monkeypatch.setattr(down, "HOST_SOCKET", tmp_path)
-    monkeypatch.setattr(down, "LOOK_S", 0.0)
     yield fake
 
 
@@ -172,10 +171,7 @@ def test_a_container_in_removal_does_not_stop_the_removal_of_others(engine: Fake
     assert engine.there == []
 
 
-def test_a_remaining_container_is_named(
-    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(down, "GOING_S", 0.05)
+def test_a_remaining_container_is_named(engine: FakeEngine) -> None:
     engine.there += [FakeContainer(engine, "ll-red-0", refuses=10**9)]
     engine.there += [FakeContainer(engine, "bystander")]
     assert down._remove_host_containers() == ("ll-red-0",)

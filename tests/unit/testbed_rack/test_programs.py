@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from testbed.rack.errors import RackError
 from testbed.rack.process import Process
 from testbed.rack.record import Record
 from testbed.rack.status import emulated_parts
+from testbed.simulated.loop import settled
+from testbed.simulated.work import Gate
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
 
@@ -179,27 +181,26 @@ def test_two_commands_never_change_the_rack_concurrently() -> None:
 
 
 @pytest.mark.usefixtures("own_lock")
-def test_set_up_waits_for_another_command_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "LOCK_POLL_S", 0.01)
-    monkeypatch.setattr(preflight, "SAY_EVERY_S", 600.0)
+async def test_set_up_waits_for_another_command_and_says_so() -> None:
     told: list[str] = []
-    held, let_go = threading.Event(), threading.Event()
+    let_go = Gate()
 
     def hold() -> None:
         with preflight.only_one():
-            held.set()
-            let_go.wait(60)
+            let_go.wait()
 
     def say(line: str) -> None:
         told.append(line)
         let_go.set()
 
-    other = threading.Thread(target=hold)
-    other.start()
-    assert held.wait(60)
-    with preflight.only_one(wait_s=60, progress=say):
-        assert let_go.is_set(), "it continued only after the other command had finished"
-    other.join(60)
+    def wait() -> None:
+        with preflight.only_one(wait_s=60, progress=say):
+            assert let_go.is_set(), "it continued only after the other command had finished"
+
+    other = asyncio.create_task(asyncio.to_thread(hold))
+    await settled()
+    await asyncio.to_thread(wait)
+    await other
     assert len(told) == 1
     assert "waiting" in told[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from base import clock
 from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
 from console.cli.ask.files import reading
@@ -453,7 +453,7 @@ def _homes(text: str | None) -> dict[str, str]:
 def followed(client: Client, view: Document, limit_s: float | None) -> Document:
     """Follow a measurement to its end; an interrupt, or the limit, cancels it."""
     path = f"/measurements/{client.part(view['id'])}"
-    until = None if limit_s is None else time.monotonic() + limit_s
+    until = None if limit_s is None else clock.monotonic() + limit_s
     told = ""
     try:
         while view["state"] in ("pending", "running"):
@@ -462,7 +462,7 @@ def followed(client: Client, view: Document, limit_s: float | None) -> Document:
             if text and text != told:
                 told = text
                 out.say(f"{view['id']}: {text}")
-            if until is not None and time.monotonic() > until:
+            if until is not None and clock.monotonic() > until:
                 client.post(f"{path}/cancel", extra_s=START_S)
                 raise CliError(
                     "timeout",
@@ -470,7 +470,7 @@ def followed(client: Client, view: Document, limit_s: float | None) -> Document:
                     object=f"measurement/{view['id']}",
                     hint="allow more time with --timeout",
                 )
-            time.sleep(POLL_S)
+            clock.sleep(POLL_S)
             view = client.get(path)
     except KeyboardInterrupt:
         out.say(f"cancelling measurement {view['id']}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from console.cli.errors import CliError
-from console.cli.verbs.insight import compare, measure
+from console.cli.verbs.insight import compare
 from tests.unit.console.cli.conftest import Run
 
 JOB = "resources: {gpus: 2}\nrun: [train]\nproject: alpha\n"
@@ -91,7 +91,6 @@ class Controller:
 def against(monkeypatch: pytest.MonkeyPatch, result: dict[str, Any] | None = RESULT) -> Controller:
     controller = Controller(result)
     monkeypatch.setattr(compare, "connect", lambda ctx: controller)
-    monkeypatch.setattr(measure, "POLL_S", 0.0)
     return controller
 
 

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 
 from console.cli.ask import complete
-from console.cli.verbs.insight import measure
 from controller.base.errors import ServiceError
 from controller.schema.insight.measurements import MeasurementView, ProgressView
 from tests.unit.console import studied
 from tests.unit.console.cli.conftest import Run
 from tests.unit.controller.api.fake_service import FakeService
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "POLL_S", 0.01)
 
 
 def keep(service: FakeService, *views: MeasurementView) -> None:
