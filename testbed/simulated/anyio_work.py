@@ -1,4 +1,4 @@
-"""Work that anyio gives to threads of its own, as starlette's files do: pool work like any other."""
+"""Work that anyio gives to threads of its own (starlette's files) is pool work like any other."""
 
 from __future__ import annotations
 
