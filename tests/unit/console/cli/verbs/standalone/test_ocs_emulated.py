@@ -77,6 +77,7 @@ def switch(
     assert not thread.is_alive()
 
 
+@pytest.mark.real_time
 def test_show_connect_disconnect(offline: Run, switch: Switch) -> None:
     a, b, *_ = switch.ports
     made = offline("ocs", "connect", switch.url, a, b, "-o", "json")
@@ -91,6 +92,7 @@ def test_show_connect_disconnect(offline: Run, switch: Switch) -> None:
     assert "no circuits" in gone.out
 
 
+@pytest.mark.real_time
 def test_a_busy_port_is_a_conflict_that_names_it_and_the_way_out(
     offline: Run, switch: Switch
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_busy_port_is_a_conflict_that_names_it_and_the_way_out(
     assert offline("ocs", "connect", switch.url, a, d, "--mode", "update").code == 0
 
 
+@pytest.mark.real_time
 def test_foreign_circuits_are_adopted_only_when_told(offline: Run, switch: Switch) -> None:
     a, b, *_ = switch.ports
     assert offline("ocs", "fault", switch.control, "foreign", f"a={a}", f"b={b}").code == 0
@@ -112,6 +115,7 @@ def test_foreign_circuits_are_adopted_only_when_told(offline: Run, switch: Switc
     assert [c["owner"] for c in adopted.document["circuits"]] == ["lightloom"]
 
 
+@pytest.mark.real_time
 def test_a_fault_is_ordered_and_ended(offline: Run, switch: Switch) -> None:
     a, b, *_ = switch.ports
     ran = offline("ocs", "fault", switch.control, "fail", f"port={a}", "-o", "json")
@@ -123,6 +127,7 @@ def test_a_fault_is_ordered_and_ended(offline: Run, switch: Switch) -> None:
     assert offline("ocs", "connect", switch.url, a, b).code == 0
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -148,6 +153,7 @@ def test_no_emulator_at_the_socket(offline: Run, tmp_path: Path) -> None:
     assert "--control" in ran.error["hint"]
 
 
+@pytest.mark.real_time
 def test_probe_reads_and_writes_a_file_that_the_driver_loads(
     offline: Run, switch: Switch, tmp_path: Path
 ) -> None:
@@ -160,6 +166,7 @@ def test_probe_reads_and_writes_a_file_that_the_driver_loads(
     assert offline("ocs", "show", f"{switch.url}?personality={file}").code == 0
 
 
+@pytest.mark.real_time
 def test_probe_on_spare_ports(offline: Run, switch: Switch) -> None:
     spare = ",".join(switch.ports)
     ran = offline(
@@ -170,6 +177,7 @@ def test_probe_on_spare_ports(offline: Run, switch: Switch) -> None:
     assert offline("ocs", "show", switch.url, "-o", "json").document["circuits"] == []
 
 
+@pytest.mark.real_time
 def test_probe_needs_both_or_neither_and_ports_that_are_spare(
     offline: Run, switch: Switch, tmp_path: Path
 ) -> None:
@@ -196,6 +204,7 @@ def test_an_unknown_scheme_names_the_known_ones(offline: Run) -> None:
     assert "polatis+netconf" in ran.error["message"]
 
 
+@pytest.mark.real_time
 def test_a_port_that_does_not_exist(offline: Run, switch: Switch) -> None:
     a = switch.ports[0]
     nowhere = "9.9.9" if "." in a else "9999"
@@ -210,6 +219,7 @@ def test_a_port_that_does_not_exist(offline: Run, switch: Switch) -> None:
     assert malformed.error["object"] == "no port;"
 
 
+@pytest.mark.real_time
 def test_a_wrong_password_is_never_printed(
     offline: Run, switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +255,7 @@ def test_no_listener(offline: Run, monkeypatch: pytest.MonkeyPatch, scheme: str)
     assert "host and port" in ran.error["hint"]
 
 
+@pytest.mark.real_time
 def test_a_switch_of_another_vendor(offline: Run, switch: Switch) -> None:
     if switch.url.startswith("polatis+scpi"):
         return  # it stays silent: see the contract of all dialects
