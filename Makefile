@@ -11,15 +11,16 @@ OUT ?= out
 STORIES ?= 10000
 # Tests without a rack wait more than they compute: two for each core.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
+# Hashes are fixed: a story's order comes from its seed alone.
 # Where tests without a rack keep their files: in memory, if there are 4 GiB. A disk that the rack
 # uses at the same time may not answer for ten seconds, which is a fault to the controller.
 FILES ?= $(shell test "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4194304 \
   2>/dev/null && echo /dev/shm || echo /tmp)
-PYTEST_ALONE = PYTEST_DEBUG_TEMPROOT=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
+PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) TMPDIR=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
 # Runs targets one after the other, each line behind a name, whatever runs beside them.
 LANE = env MAKEFLAGS= $(MAKE) --no-print-directory $(1) 2>&1 | sed -u 's/^/$(2) | /'
 
-.PHONY: help setup demo test lanes rackless rack check lint types layers unit explore fuzz contract web integration training roce torch-image protos lock dist clean
+.PHONY: help setup demo test lanes rackless rack check lint types layers unit stories explore fuzz contract web integration training roce torch-image protos lock dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,7 +37,7 @@ test: setup ## everything CI runs; what needs no rack runs beside what does
 lanes: rackless rack
 
 rackless: # yields the processor to the rack, whose tests have hardware's patience
-	@nice -n 10 $(call LANE,check unit fuzz contract web,rackless)
+	@nice -n 10 $(call LANE,check unit stories fuzz contract web,rackless)
 
 rack: # there is one rack a machine
 	@$(call LANE,integration training roce,rack)
@@ -53,11 +54,14 @@ types:
 layers:
 	.venv/bin/lint-imports
 
-unit: ## seconds, no root, no network
+unit: ## no root, no network, in virtual time
 	$(PYTEST_ALONE) tests/unit -n $(WORKERS) --durations 25
 
+stories: ## many things at once, in an order that a seed draws
+	$(PYTEST_ALONE) tests/stories -n $(WORKERS)
+
 explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
-	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST_ALONE) tests/unit tests/contract -n $(WORKERS) --timeout 36000
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST_ALONE) tests/unit tests/stories tests/contract -n $(WORKERS) --timeout 36000
 
 fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
 	$(PYTEST_ALONE) tests/fuzz

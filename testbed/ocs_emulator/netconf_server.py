@@ -116,7 +116,7 @@ class NetconfServer:
             raised = happening.kind is Kind.RAISED
             event = "port-power-alarm" if raised else "port-power-alarm-clear"
             fields = {"port-id": happening.obj, "port-label": ""}
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stamp = datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         data = notification(stamp, event, fields)
         for session in self._sessions:
             session.notify(data)

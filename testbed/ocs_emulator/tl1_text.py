@@ -115,7 +115,7 @@ def parse_command(text: str) -> Request:
 
 def frame(sid: str, head: str, body: Sequence[str], end: str = ";") -> str:
     """Return one block of a message: header, head line, body, terminator."""
-    stamp = datetime.now().astimezone().strftime("%y-%m-%d %H:%M:%S")
+    stamp = datetime.fromtimestamp(clock.time()).astimezone().strftime("%y-%m-%d %H:%M:%S")
     return "\r\n".join([f"\r\n\n   {sid} {stamp}", head, *body, end])
 
 

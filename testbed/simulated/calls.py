@@ -14,7 +14,7 @@ from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -433,8 +433,7 @@ class _Server:
 
     async def serve(self, exchange: _Exchange) -> None:
         """Serve one call."""
-        task = asyncio.current_task()
-        assert task is not None
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
         if self._most is not None and len(self._calls) >= self._most:
             text = "Concurrent RPC limit exceeded!"
             exchange.finish(StatusCode.RESOURCE_EXHAUSTED, text)

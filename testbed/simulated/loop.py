@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import selectors
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from random import Random
 from threading import get_ident
 from typing import Any
@@ -60,7 +60,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jump)
         self._jump.jump = self._idle
         self.clock = clock
-        self.random = None if seed is None else Random(seed)
+        self.random = None if seed is None else Random(seed)  # noqa: S311  # an order
         """What draws; None keeps asyncio's order."""
         self._thread = get_ident()
         self._workers = Workers(self)
@@ -149,7 +149,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise self._intruder
         return self.call_soon(callback, *args, context=context)
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(
         self,
         protocol_factory: Callable[[], Any],
         host: str | None = None,
@@ -208,7 +208,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def _is_own(fd: Any) -> bool:
     number = fd if isinstance(fd, int) else fd.fileno()
-    return os.readlink(f"/proc/self/fd/{number}") in _OWN
+    return str(Path(f"/proc/self/fd/{number}").readlink()) in _OWN
 
 
 async def settled() -> None:
@@ -225,7 +225,12 @@ async def answered(longest_s: float = LONGEST_DELAY_S) -> None:
     loop = asyncio.get_running_loop()
     if isinstance(loop, VirtualLoop) and loop.random is not None:
         waiter = loop.create_future()
-        loop.after_delay(lambda: waiter.done() or waiter.set_result(None), longest_s)
+
+        def answer() -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+
+        loop.after_delay(answer, longest_s)
         await waiter
 
 

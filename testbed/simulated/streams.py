@@ -63,6 +63,7 @@ class Stream(asyncio.Transport):
             self._inbox.popleft()()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send ``data``, unless this end is closed."""
         if not self._closing and self.peer is not None and data:
             sent, peer = bytes(data), self.peer
             peer.take(lambda: peer._deliver(sent))
@@ -72,9 +73,11 @@ class Stream(asyncio.Transport):
             self._protocol.data_received(data)
 
     def can_write_eof(self) -> bool:
+        """Return true."""
         return True
 
     def write_eof(self) -> None:
+        """Let the other end know that nothing follows."""
         if not self._closing and self.peer is not None:
             peer = self.peer
             peer.take(peer._end)
@@ -84,6 +87,7 @@ class Stream(asyncio.Transport):
             self.close()
 
     def close(self) -> None:
+        """Close both ends, after what was sent."""
         if not self._closing:
             self._closing = True
             self.take(self._lose)
@@ -98,29 +102,36 @@ class Stream(asyncio.Transport):
             self._protocol.connection_lost(None)
 
     def is_closing(self) -> bool:
+        """Return whether this end closes or is closed."""
         return self._closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Ignore limits: nothing is buffered."""
 
     def get_write_buffer_size(self) -> int:
+        """Return 0: nothing is buffered."""
         return 0
 
     def is_reading(self) -> bool:
+        """Return whether data are delivered."""
         return not self._paused
 
     def pause_reading(self) -> None:
+        """Keep what arrives until ``resume_reading``."""
         self._paused = True
 
     def resume_reading(self) -> None:
+        """Deliver what was kept."""
         self._paused = False
         for _ in self._inbox:
             self._loop.call_soon(self._next)
 
     def set_protocol(self, protocol: Any) -> None:
+        """Deliver to ``protocol`` from now on."""
         self._protocol = protocol
 
     def get_protocol(self) -> Any:
+        """Return the protocol."""
         return self._protocol
 
 

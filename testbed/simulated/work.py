@@ -73,7 +73,7 @@ class Workers:
             call.end()
 
 
-class _Call(greenlet):
+class _Call(greenlet):  # type: ignore[misc]
     """One call, with the future of its result."""
 
     def __init__(
@@ -112,7 +112,8 @@ class _Call(greenlet):
 
     def wait(self) -> None:
         """Suspend this call until ``go_on``."""
-        assert self.parent is not None
+        if self.parent is None:
+            raise RuntimeError("this call does not run")
         self.parent.switch()
 
     def end(self) -> None:
