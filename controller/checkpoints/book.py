@@ -13,6 +13,7 @@ from functools import reduce
 from statistics import median
 from typing import TypeVar
 
+from base.pools import Pool
 from checkpoints import schemes
 from checkpoints.ledger import (
     Coded,
@@ -31,7 +32,6 @@ from checkpoints.ledger import (
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place, Places
-from base.pools import Pool
 from controller.base.texts import clipped
 from controller.checkpoints import runs
 from controller.devices.checkpoints import Holding, HoldingKind

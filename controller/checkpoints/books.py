@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from base.pools import Pool
 from checkpoints.ledger import Spoiled
 from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
-from base.pools import Pool
 from controller.checkpoints import runs
 from controller.checkpoints.book import Book
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd

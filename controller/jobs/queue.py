@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from base import clock
-from controller.base.errors import ServiceError
 from base.pools import Pool
+from controller.base.errors import ServiceError
 from controller.jobs import decisions
 from controller.jobs.volumes import Explainer
 from controller.state.queue import QueueReport

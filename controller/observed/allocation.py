@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from base import clock
-from controller.base.errors import ErrorCode, ServiceError
 from base.pools import Pool
+from controller.base.errors import ErrorCode, ServiceError
 from controller.base.tasks import Tasks, seen
 from controller.devices.observed import Batch, ObservedEngine, ObservedError, Seen, Turn, Verdict
 from controller.fabric.intent import FabricIntent

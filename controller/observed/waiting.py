@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from base import clock
-from controller.base.errors import ServiceError
 from base.pools import Pool
+from controller.base.errors import ServiceError
 from controller.devices.observed import ObservedEngine, ObservedError, Verdict
 from controller.fabric.mover import Mover
 from controller.observed.publisher import TopologyPublisher

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from base import clock
-from controller.base.errors import ServiceError
 from base.pools import Pool
+from controller.base.errors import ServiceError
 
 WAITING = 4
 """Most plans that wait for the one that is being computed."""

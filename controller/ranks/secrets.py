@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from base.pools import Pool
 from container_mgr.ranks.policy import MAX_ENV_VALUE_BYTES, MAX_SECRETS_BYTES
 from controller.base.errors import ServiceError
-from base.pools import Pool
 from sitefile import names
 
 MAX_LISTED = 10_000

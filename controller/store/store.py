@@ -14,8 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from controller.base.errors import OutcomeUnknownError, ServiceError
 from base.pools import Pool
+from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.kept.comms import CommsRecord

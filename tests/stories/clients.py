@@ -83,7 +83,7 @@ class Clients:
             self._log.note(f"done: {step}")
 
     async def _do(self, step: Step) -> None:
-        rack, commands = self.rack, self.rack.service.commands
+        commands = self.rack.service.commands
         match step.what:
             case "submit":
                 body = {"name": step.job, "count": step.count, "restart": "on-failure:3"}
@@ -104,6 +104,13 @@ class Clients:
                 await commands.drain("node", f"srv{step.count % 4}", now=True)
             case "undrain":
                 await commands.undrain("node", f"srv{step.count % 4}")
+            case _:
+                await self._fail(step)
+
+    async def _fail(self, step: Step) -> None:
+        """Let something fail."""
+        rack = self.rack
+        match step.what:
             case "exit":
                 for key in rack.engine.statuses:
                     if key[0] == step.job:
