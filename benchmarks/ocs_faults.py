@@ -12,6 +12,7 @@ split into parts:
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 import sys
@@ -22,8 +23,8 @@ from typing import Any
 
 import structlog
 
+from testbed.simulated.loop import VirtualPolicy, simulation
 from tests.contract.ocs_script import DIALECTS, Dialect, Tally, play, small
-from tests.contract.ocs_virtual import run
 
 FIRST_SEED = 1_000_000
 STEP = 100
@@ -44,6 +45,7 @@ def main() -> int:
     logging.disable(logging.WARNING)
     each = -(-options.scripts // len(DIALECTS))
     done = load(options.resume)
+    asyncio.set_event_loop_policy(VirtualPolicy())
     began = time.monotonic()
     names = {f"{dialect} {dialect.front_end}": dialect for dialect in DIALECTS}
     with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +89,8 @@ def part(dialect: Dialect, start: int, each: int, folder: Path) -> tuple[Tally, 
             tally.add(await play(dialect, personality, FIRST_SEED + number, folder))
 
     began = time.monotonic()
-    run(scripts())
+    with simulation():
+        asyncio.run(scripts())
     return tally, time.monotonic() - began
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from base import clock
 from ocs_driver import open as open_driver
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import BusyPort, CircuitRequest, CircuitState, Mode
@@ -119,7 +120,7 @@ async def probe(
     every = [f"{section}.{key}" for section in sections for key in document[section]]
     document["probe"] = {
         "url": str(OcsAddress.parse(url)),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.time())),
         "measured": found.measured,
         "assumed": [entry for entry in every if entry not in found.measured],
     }

@@ -12,6 +12,7 @@ from typing import Any
 import asyncssh
 import structlog
 
+from base import clock
 from testbed.ocs_emulator.alarms import Happening, Kind
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.matrix import MatrixSwitch

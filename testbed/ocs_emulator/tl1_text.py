@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from base import clock
 from testbed.ocs_emulator.faults import Firmware
 
 _COMMAND_LIMIT = 65536

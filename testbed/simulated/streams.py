@@ -87,9 +87,11 @@ class Stream(asyncio.Transport):
             self.close()
 
     def close(self) -> None:
-        """Close both ends, after what was sent."""
+        """Close both ends, after what was sent; what this end has not read is dropped."""
         if not self._closing:
             self._closing = True
+            self._inbox.clear()
+            self._paused = False
             self.take(self._lose)
             if self.peer is not None:
                 self.peer.take(self.peer._lose)
@@ -123,7 +125,7 @@ class Stream(asyncio.Transport):
     def resume_reading(self) -> None:
         """Deliver what was kept."""
         self._paused = False
-        for _ in self._inbox:
+        for _ in range(len(self._inbox)):  # a collection of garbage may close a stream
             self._loop.call_soon(self._next)
 
     def set_protocol(self, protocol: Any) -> None:

@@ -7,22 +7,22 @@ import contextlib
 import dataclasses
 import socket
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import ocs_driver
+from base import clock
 from ocs_driver import CircuitMap, OcsDriver
 from ocs_driver.converge import ConvergingDriver
 from ocs_driver.matrix import MatrixDriver
 from testbed.ocs_emulator import Emulator, load_personality
+from testbed.simulated.loop import settled
 
 CREDENTIAL = "pa;ss:word"
 FOREIGN = "FOREIGN"
-SETTLE_S = 0.3
 PATIENCE_S = 60.0
-"""Longest wait for a busy machine."""
+"""Longest wait."""
 FOREVER_S = 1e6
 """Time of mirrors that move during the whole test."""
 
@@ -31,27 +31,10 @@ Address = tuple[str, int]
 
 async def until(fact: Callable[[], object], what: str) -> None:
     """Wait until ``fact()`` is true; fail with ``what`` otherwise."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = clock.monotonic() + PATIENCE_S
     while not fact():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s: {what}"
-        await asyncio.sleep(0.001)
-
-
-class Clock:
-    """The running loop's clock, which a test can advance.
-
-    So timeouts can be long enough for any machine without a real wait.
-    """
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._ahead_s = 0.0
-        real = loop.time
-        loop.time = lambda: real() + self._ahead_s  # type: ignore[method-assign]
-
-    def forward(self, seconds: float) -> None:
-        """Advance the clock."""
-        self._ahead_s += seconds
+        assert clock.monotonic() < deadline, f"waited {PATIENCE_S:g} s: {what}"
+        await settled()
 
 
 @contextlib.contextmanager
@@ -163,7 +146,8 @@ class Rig:
     emulator: Emulator
     dataplane: RecordingDataPlane
     state_dir: Path
-    settle_s: float
+    settle_s: float | None
+    """How long mirrors may take to settle; None for what the driver says."""
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -178,10 +162,10 @@ class Rig:
         return f"{self.vendor.scheme}://admin@{host}:{port}"
 
     def driver(self, address: tuple[str, int] | None = None) -> OcsDriver:
-        """Return a driver with a shorter settling time for fast mirrors."""
+        """Return a driver, at the switch's own address or another."""
         url, state = self.url(address), self.state_dir
         driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=state)
-        if isinstance(driver, MatrixDriver):
+        if isinstance(driver, MatrixDriver) and self.settle_s is not None:
             driver.profile = dataclasses.replace(driver.profile, settle_s=self.settle_s)
         return driver
 
@@ -202,12 +186,13 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(
-    vendor: Vendor, *, mirror_s: float = 0.002, bulk_s: float = 0.01, settle_s: float = SETTLE_S
-) -> AsyncIterator[Rig]:
-    personality = load_personality(vendor.personality).with_timing(
-        mirror_s=mirror_s, bulk_s=bulk_s, command_s=0.0, boot_s=0.1
-    )
+async def rig(vendor: Vendor, *, never_settles: bool = False) -> AsyncIterator[Rig]:
+    """Run a switch; mirrors that never settle are waited for by the driver as well."""
+    personality = load_personality(vendor.personality)
+    settle_s = None
+    if never_settles:
+        personality = personality.with_timing(mirror_s=FOREVER_S, bulk_s=FOREVER_S)
+        settle_s = FOREVER_S
     dataplane = RecordingDataPlane()
     with reserved(len(personality.front_ends)) as listen, tempfile.TemporaryDirectory() as folder:
         emulator = Emulator(personality, listen, dataplane=dataplane, password=CREDENTIAL)

@@ -8,7 +8,7 @@ import pytest
 
 from ocs_driver import CircuitRequest, Outcome
 from testbed.ocs_emulator.model import Fault, ModelError
-from tests.contract.ocs_rig import FOREVER_S, PATIENCE_S, VENDORS, Readings, Vendor, rig
+from tests.contract.ocs_rig import PATIENCE_S, VENDORS, Readings, Vendor, rig
 
 MANY = 24
 
@@ -51,8 +51,7 @@ async def test_refusals_in_a_large_bulk_belong_to_the_right_circuits(
 
 @pytest.mark.parametrize("vendor", VENDORS, ids=str)
 async def test_the_whole_map_is_rarely_read_while_mirrors_move(vendor: Vendor) -> None:
-    never = rig(vendor, mirror_s=FOREVER_S, bulk_s=FOREVER_S, settle_s=FOREVER_S)
-    async with never as bench, bench.driver() as driver:
+    async with rig(vendor, never_settles=True) as bench, bench.driver() as driver:
         readings, loop = Readings.of(driver), asyncio.get_running_loop()
         began = loop.time()
         wanted = [CircuitRequest(bench.ports[0], bench.ports[4])]

@@ -25,6 +25,8 @@ URL = os.environ.get("LIGHTLOOM_TEST_OCS_URL", "")
 PORTS = tuple(filter(None, os.environ.get("LIGHTLOOM_TEST_OCS_PORTS", "").split(",")))
 DEADLINE_S = 30.0
 
+pytestmark = [pytest.mark.real_time] if URL else []
+
 
 @dataclass(slots=True, frozen=True)
 class Switch:
@@ -71,6 +73,7 @@ async def test_the_switch_reports_its_identity_and_its_ports(switch: Switch) -> 
     assert set(switch.ports) <= listed
 
 
+@pytest.mark.real_time
 async def test_circuits_are_made_moved_and_removed(switch: Switch) -> None:
     made = await switch.driver.apply([], switch.straight(4), deadline_s=DEADLINE_S)
     assert made.ok, made.results

@@ -29,12 +29,9 @@ from testbed.ocs_emulator.model import Fault, ModelError
 from tests.contract.ocs_rig import (
     CREDENTIAL,
     FOREIGN,
-    FOREVER_S,
     PATIENCE_S,
     VENDORS,
-    Clock,
     CuttingProxy,
-    Readings,
     Rig,
     Vendor,
     rig,
@@ -230,14 +227,8 @@ async def test_no_light_is_a_failure_and_an_alarm(bench: Rig, driver: OcsDriver)
 
 
 async def test_a_circuit_still_tuning_at_the_deadline_is_not_done(vendor: Vendor) -> None:
-    patient = rig(vendor, mirror_s=FOREVER_S, bulk_s=FOREVER_S, settle_s=FOREVER_S)
-    async with patient as slow, slow.driver() as driver:
-        clock, readings = Clock(), Readings.of(driver)
-        deadline_s = 2 * PATIENCE_S
-        changing = asyncio.create_task(driver.apply([], straight(slow, 1), deadline_s=deadline_s))
-        await readings.settling()
-        clock.forward(deadline_s)
-        result = await changing
+    async with rig(vendor, never_settles=True) as slow, slow.driver() as driver:
+        result = await driver.apply([], straight(slow, 1))
     assert result.results[0].code == "not_tuned"
     assert result.circuits.circuits[0].state is CircuitState.TUNING
 
@@ -262,11 +253,9 @@ async def test_a_lost_response_is_resolved_by_another_read(bench: Rig, after_eff
 async def test_a_switch_that_dies_during_a_change_leaves_the_outcome_unknown(bench: Rig) -> None:
     bench.emulator.switch.faults.rules.append(Rule(Trick.NO_REPLY))
     async with bench.driver() as driver:
-        clock, deadline_s = Clock(), 4 * PATIENCE_S
-        changing = asyncio.create_task(driver.apply([], straight(bench), deadline_s=deadline_s))
+        changing = asyncio.create_task(driver.apply([], straight(bench)))
         await bench.heard()
         await bench.emulator.stop()
-        clock.forward(deadline_s)
         with pytest.raises(OcsTimeout, match="outcome_unknown"):
             await changing
 
@@ -308,9 +297,6 @@ async def test_events_of_port_and_session(bench: Rig, driver: OcsDriver) -> None
     watch = getattr(driver, "_watch", None)
     if watch is not None:
         await watch.look()
-        watch.poll_s = 0.05
-        await watch.stop()
-        watch.start()
     bench.dataplane.missing.add(bench.ports[0])
     async with asyncio.timeout(PATIENCE_S):
         while (alarm := await anext(events)).kind is not EventKind.ALARM:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ocs_driver import OcsDriver, OcsError, OcsTimeout
 from ocs_driver.tl1 import connection
 from testbed.ocs_emulator import Emulator, load_personality
 from testbed.ocs_emulator.netconf_xml import hello
+from testbed.simulated.work import Gate
 from tests.contract.ocs_rig import PATIENCE_S, until
 
 CREDENTIAL = "x"
@@ -295,17 +295,18 @@ async def test_a_netconf_request_that_blocks_its_thread_frees_the_session(tmp_pa
         url = f"polatis+netconf://admin@{host}:{port}"
         driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=tmp_path)
         async with driver, asyncio.timeout(PATIENCE_S):
-            goes_on = threading.Event()
+            goes_on = Gate()
             try:
                 with pytest.raises(OcsTimeout):
                     await driver._session._request(  # type: ignore[attr-defined]
-                        lambda session: goes_on.wait(), 0.01
+                        lambda session: goes_on.wait(), 1.0
                     )
                 assert (await driver.read()).circuits == ()
             finally:
                 goes_on.set()
 
 
+@pytest.mark.real_time
 async def test_an_endless_netconf_message_ends_the_session(tmp_path: Path) -> None:
     chunk = b"\n#4000\n" + b"x" * 4000
     async with endless_netconf(chunk) as (host, port), asyncio.timeout(PATIENCE_S):

@@ -32,6 +32,7 @@ def url(emulator: Emulator, query: str = "") -> str:
     return f"polatis+netconf://admin@{host}:{port}{query}"
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("node", ["pair", "pairs"])
 async def test_both_revisions_of_the_list(node: str, tmp_path: Path) -> None:
     personality = load_personality("polatis-24x24").behaving(pair_node=node)
@@ -63,6 +64,7 @@ async def test_the_old_framing(tmp_path: Path) -> None:
         assert b"egress>5<" in reply
 
 
+@pytest.mark.real_time
 async def test_a_wrong_host_key_is_refused(tmp_path: Path) -> None:
     other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().split()[1].decode()
     query = "?hostkey=" + other.replace("+", "%2B")
@@ -73,6 +75,7 @@ async def test_a_wrong_host_key_is_refused(tmp_path: Path) -> None:
         await driver.close()
 
 
+@pytest.mark.real_time
 async def test_notifications_arrive(tmp_path: Path) -> None:
     async with Emulator(load_personality("polatis-48xCC"), LISTEN) as emulator:
         driver = ocs_driver.open(url(emulator), password=CREDENTIAL, state_dir=tmp_path)

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import ocs_driver
-from ocs_driver import BusyPort, CircuitRequest, OcsConflict, OcsDriver, OcsError
-from ocs_driver import probe as probing
+from ocs_driver import BusyPort, CircuitRequest, OcsConflict, OcsError
 from ocs_driver.probe import probe
 from testbed.ocs_emulator import Emulator, Personality, load_personality
-from testbed.ocs_emulator.matrix import MatrixSwitch
-from testbed.ocs_emulator.netconf_rpc import NetconfDialect
 from testbed.ocs_emulator.personality import Busy, Timing
-from testbed.ocs_emulator.sessions import Sessions
-from tests.contract.ocs_netconf import LocalNetconf
 from tests.contract.ocs_rig import CREDENTIAL, VENDORS, Vendor
-from tests.contract.ocs_virtual import run
 
 TIMING = Timing(command_s=0.004, mirror_s=0.05, bulk_s=0.15, conflict_bulk_s=0.4)
 SESSIONS = 3
@@ -74,44 +67,19 @@ async def test_the_probe_recovers_the_personality(
             assert (await driver.capabilities()).busy_port is BusyPort(busy.value)
 
 
-def test_the_probe_measures_times(
-    vendor: Vendor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Virtual time excludes the other work of the machine from the measurement."""
+async def test_the_probe_measures_times(vendor: Vendor, tmp_path: Path) -> None:
     truth = odd(vendor, Busy.REJECT)
-
-    async def story() -> None:
-        # SSH needs threads, for which virtual time does not wait: NETCONF runs without SSH.
-        plain = [name for name in truth.front_ends if not name.endswith("netconf")]
-        async with Emulator(truth, [("switch", n + 1) for n in range(len(plain))]) as emulator:
-            if vendor.scheme == "polatis+netconf":
-                opened = _without_ssh(emulator)
-                monkeypatch.setattr(probing, "open_driver", opened)
-                host, port = "switch", 830
-            else:
-                host, port = emulator.addresses[vendor.front_end]
-            url = f"{vendor.scheme}://admin@{host}:{port}"
-            spare = list(truth.fibers[:16])
-            found = await probe(url, password=CREDENTIAL, spare_ports=spare, state_dir=tmp_path)
-        assert {"timing.mirror_s", "timing.bulk_s"} <= set(found["probe"]["measured"])
-        # A bulk is timed from when the last of its (at most 16) commands was accepted.
-        slack_s = 16 * TIMING.command_s
-        assert found["timing"]["mirror_s"] == pytest.approx(TIMING.mirror_s, abs=TIMING.command_s)
-        assert found["timing"]["bulk_s"] == pytest.approx(TIMING.bulk_s, abs=slack_s)
-
-    run(story())
-
-
-def _without_ssh(emulator: Emulator) -> Callable[..., OcsDriver]:
-    matrix = MatrixSwitch(emulator.switch)
-    rules = Sessions(emulator.personality.behaviour, emulator.switch.faults)
-
-    def opened(url: str, *, password: str, state_dir: Path) -> OcsDriver:
-        driver = ocs_driver.open(url, password=password, state_dir=state_dir)
-        driver._session = LocalNetconf(NetconfDialect(matrix), emulator, rules)  # type: ignore[attr-defined]
-        return driver
-
-    return opened
+    listen = [("127.0.0.1", 0)] * len(truth.front_ends)
+    async with Emulator(truth, listen, password=CREDENTIAL) as emulator:
+        host, port = emulator.addresses[vendor.front_end]
+        url = f"{vendor.scheme}://admin@{host}:{port}"
+        spare = list(truth.fibers[:16])
+        found = await probe(url, password=CREDENTIAL, spare_ports=spare, state_dir=tmp_path)
+    assert {"timing.mirror_s", "timing.bulk_s"} <= set(found["probe"]["measured"])
+    # A bulk is timed from when the last of its (at most 16) commands was accepted.
+    slack_s = 16 * TIMING.command_s
+    assert found["timing"]["mirror_s"] == pytest.approx(TIMING.mirror_s, abs=TIMING.command_s)
+    assert found["timing"]["bulk_s"] == pytest.approx(TIMING.bulk_s, abs=slack_s)
 
 
 async def test_without_spare_ports_it_only_reads(vendor: Vendor, tmp_path: Path) -> None:

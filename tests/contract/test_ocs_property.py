@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import tempfile
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 import structlog
 
 from tests.contract.ocs_script import DIALECTS, Dialect, Tally, play, small
-from tests.contract.ocs_virtual import run
 
 SCRIPTS = 1120
 """Scripts per dialect; 9 x 1120 is just over 10^4. benchmarks/ocs_faults.py runs 10^5."""
@@ -30,7 +30,7 @@ def test_it_converges_or_reports_why_and_never_affects_other_circuits(dialect: D
 
     try:
         with tempfile.TemporaryDirectory(dir=_memory()) as state:
-            run(all_of_them(Path(state)))
+            asyncio.run(all_of_them(Path(state)))
     finally:
         logging.disable(logging.NOTSET)
         structlog.reset_defaults()

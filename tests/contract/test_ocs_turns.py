@@ -13,6 +13,8 @@ from testbed.ocs_emulator.switch import Heard
 from tests.contract.ocs_rig import PATIENCE_S, VENDORS, Rig, Vendor, rig, until
 
 READERS = ("read", "inventory", "power", "alarms")
+READ_S = 0.001
+"""How long a read takes at least, which the emulator answers at once."""
 OF_A_CHANGE = ("*CLS", "SYSTEM:ERROR", "SYST:ERR")
 """SCPI queries on the line of a change, which read the error queue of the switch."""
 
@@ -32,7 +34,7 @@ async def readers(bench: Rig, driver: OcsDriver) -> AsyncIterator[None]:
         while True:
             await calls[name]()
             done[name] += 1
-            await asyncio.sleep(0)  # SCPI measures no light, so its read does not wait
+            await asyncio.sleep(READ_S)
 
     tasks = [asyncio.create_task(ask(name)) for name in READERS]
     try:

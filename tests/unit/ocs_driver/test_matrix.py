@@ -12,7 +12,6 @@ from ocs_driver.pairs import WirePair
 from ocs_driver.polatis.scpi import PolatisScpiDriver
 from ocs_driver.ports import MatrixPorts
 from ocs_driver.profile import Profile
-from tests.contract.ocs_virtual import run
 
 WANTED = CircuitRequest("1", "5")
 LIGHT_AFTER_S = 0.8
@@ -54,17 +53,14 @@ class Measuring(MatrixDriver):
         raise AssertionError("nothing is removed here")
 
 
-def test_the_driver_waits_for_late_light(tmp_path: Path) -> None:
-    async def story() -> None:
-        driver = Measuring(tmp_path)
-        changing = asyncio.create_task(driver.apply([], [WANTED]))
-        await driver.asked.wait()
-        assert (await driver.read()).circuits == ()
-        driver.go_on.set()
-        (result,) = (await changing).results
-        assert result.outcome is Outcome.DONE, result
-
-    run(story())
+async def test_the_driver_waits_for_late_light(tmp_path: Path) -> None:
+    driver = Measuring(tmp_path)
+    changing = asyncio.create_task(driver.apply([], [WANTED]))
+    await driver.asked.wait()
+    assert (await driver.read()).circuits == ()
+    driver.go_on.set()
+    (result,) = (await changing).results
+    assert result.outcome is Outcome.DONE, result
 
 
 class Instrument:
@@ -96,17 +92,14 @@ class Instrument:
     async def close(self) -> None: ...
 
 
-def test_moving_mirrors_do_not_count_as_settled(tmp_path: Path) -> None:
-    async def story() -> None:
-        address = OcsAddress.parse("polatis+scpi://switch")
-        driver = PolatisScpiDriver(address)
-        driver._state_dir = tmp_path
-        session = driver._session = Instrument()  # type: ignore[assignment]
-        changing = asyncio.create_task(driver.apply([], [WANTED], deadline_s=4.0))
-        await session.asked.wait()
-        assert (await driver.read()).circuits == ()
-        session.go_on.set()
-        (result,) = (await changing).results
-        assert result.code == "not_tuned"
-
-    run(story())
+async def test_moving_mirrors_do_not_count_as_settled(tmp_path: Path) -> None:
+    address = OcsAddress.parse("polatis+scpi://switch")
+    driver = PolatisScpiDriver(address)
+    driver._state_dir = tmp_path
+    session = driver._session = Instrument()  # type: ignore[assignment]
+    changing = asyncio.create_task(driver.apply([], [WANTED], deadline_s=4.0))
+    await session.asked.wait()
+    assert (await driver.read()).circuits == ()
+    session.go_on.set()
+    (result,) = (await changing).results
+    assert result.code == "not_tuned"
