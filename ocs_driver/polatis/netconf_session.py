@@ -209,7 +209,7 @@ class NetconfSession:
         if wait > 0:
             if self._refusal is not None:
                 raise self._refusal
-            if until is not None and self._next_try_at > until:
+            if until is not None and self._next_try_at >= until:
                 raise OcsUnreachable("backing_off", self.name, f"next attempt in {wait:.1f} s")
             await asyncio.sleep(wait)
         limit = self._timing.connect_s

@@ -147,7 +147,7 @@ class ScpiSession:
         if self._stream is not None:
             await self._drop()
         loop = asyncio.get_running_loop()
-        if self._next_try_at > until:
+        if self._next_try_at >= until:
             wait = self._next_try_at - loop.time()
             raise OcsUnreachable("backing_off", self.name, f"next attempt in {wait:.1f} s")
         await asyncio.sleep(max(self._next_try_at - loop.time(), 0.0))

@@ -250,7 +250,7 @@ class Tl1Session:
         """Wait until the next attempt is due; raise at once if that is too late."""
         if self._refusal is not None:
             raise self._refusal
-        if self._next_try_at > until:
+        if self._next_try_at >= until:
             wait = self._next_try_at - asyncio.get_running_loop().time()
             raise OcsUnreachable("backing_off", self.name, f"next attempt in {wait:.1f} s")
         await asyncio.sleep(self._next_try_at - asyncio.get_running_loop().time())
