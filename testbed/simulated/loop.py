@@ -25,6 +25,8 @@ LONGEST_DELAY_S = 0.02
 _OWN = ("anon_inode:inotify", "anon_inode:[pidfd]")
 """Descriptors that the kernel makes ready by what this process does: it changes a file, or ends a
 child and waits for it."""
+LOOK_AGAIN_S = 0.1
+"""Longest jump while somebody waits for something to happen: it may have happened already."""
 REAL_LOOK_S = 0.005
 """How often ``settled`` returns in real time."""
 
@@ -122,7 +124,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise RuntimeError("everything waits and no timer is set")
         self._looking, self._later = self._later, []
         self._looked.clear()
-        self.clock.advance(timeout)
+        self.clock.advance(min(timeout, LOOK_AGAIN_S) if self._looking else timeout)
 
     def _run_once(self) -> None:
         if self.random is not None:
