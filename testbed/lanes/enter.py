@@ -75,7 +75,7 @@ def _become(parent: int, argv: Sequence[str]) -> None:
     if select.select([parent], [], [], 0)[0]:
         os._exit(_FAILED)
     try:
-        os.execvp(argv[0], argv)
+        os.execvp(argv[0], list(argv))  # noqa: S606 - what the caller asked for
     except OSError as error:
         print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
         os._exit(_NOT_FOUND)

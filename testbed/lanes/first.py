@@ -1,7 +1,8 @@
 """The first process of a lane: makes its namespaces and mounts, then waits for its children.
 
 When it ends, the kernel kills every process of the lane, and mounts and networks go with them. It
-ends with its keeper, by two ways: the kernel's signal on a parent's death, and the end of a pipe.
+ends with its keeper, by two ways: the kernel's signal on a parent's death, and a pair of sockets,
+whose one end sees that the other is closed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 import select
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +24,8 @@ _FRESH = (Path("/proc"), Path("/sys"), Path("/run"), Path("/dev/shm"))  # noqa: 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def live(name: str, keeper: int, news: int) -> int:
-    """Set the lane up, write READY or an error to ``news``, and stay until ``keeper`` ends.
-
-    ``keeper`` is the reading end of a pipe whose only writing end is the keeper's.
-    """
+def live(name: str, keeper: socket.socket) -> int:
+    """Set the lane up, tell the keeper READY or an error, and stay until it closes its end."""
     kernel.die_with_parent()
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -34,10 +33,9 @@ def live(name: str, keeper: int, news: int) -> int:
     try:
         _settle_in(name)
     except OSError as error:
-        os.write(news, str(error).encode())
+        keeper.sendall(str(error).encode())
         return 1
-    os.write(news, READY)
-    os.close(news)
+    keeper.sendall(READY)
     _wait(keeper)
     return 0
 
@@ -97,18 +95,18 @@ def _mount_library(name: str) -> None:
     kernel.mount(str(own), clone.LIBRARY, flags=kernel.BIND | kernel.REC)
 
 
-def _wait(keeper: int) -> None:
-    """Reap orphans until the keeper's end of the pipe is closed."""
+def _wait(keeper: socket.socket) -> None:
+    """Reap orphans until the keeper's end is closed."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     poller = select.poll()
-    poller.register(keeper, select.POLLIN)
+    poller.register(keeper.fileno(), select.POLLIN)
     poller.register(woken, select.POLLIN)
     while True:
         for fd, _ in poller.poll():
-            if fd == keeper:
+            if fd == keeper.fileno():
                 return
             os.read(fd, 4096)
         with contextlib.suppress(ChildProcessError):
@@ -116,24 +114,26 @@ def _wait(keeper: int) -> None:
                 pass
 
 
-def start(name: str, keeper: int, news: int) -> int:
-    """Fork the first process; return its pid. Its caller has unshared the pid namespace."""
+def start(name: str) -> tuple[int, socket.socket]:
+    """Fork the first process; return its pid, and a socket that it closes when it ends.
+
+    Its caller has unshared the pid namespace.
+    """
+    mine, its = socket.socketpair()
     pid = os.fork()
     if pid:
-        return pid
+        its.close()
+        return pid, mine
     status = 1
     try:
-        _close_all_but(keeper, news)
-        status = live(name, keeper, news)
+        _close_all_but(its.fileno())
+        status = live(name, its)
     finally:
         sys.stderr.flush()
         os._exit(status)
 
 
-def _close_all_but(*kept: int) -> None:
-    """Close what was the keeper's, above all the lane's lock and the other end of its pipe."""
-    low = sys.stderr.fileno() + 1
-    for one in sorted(kept):
-        os.closerange(low, one)
-        low = one + 1
-    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+def _close_all_but(kept: int) -> None:
+    """Close what was the keeper's, above all the lane's lock and the other end of the pair."""
+    os.closerange(sys.stderr.fileno() + 1, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import dataclasses
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -42,6 +45,8 @@ def main() -> int:
         return 1
     finally:
         removal.remove(given.name)
+        with contextlib.suppress(ChildProcessError):
+            os.wait()
     return 0
 
 
@@ -49,30 +54,32 @@ def _keep(name: str, owner: int | None, ports: Sequence[int], creator: int) -> N
     clone.make(name)
     cgroups.make(name, cgroups.mounted())
     kernel.unshare(kernel.NEWPID)
-    keeper_read, _ = os.pipe()  # its writing end closes with this process
-    news_read, news_write = os.pipe()
-    pid = first.start(name, keeper_read, news_write)
-    os.close(keeper_read)
-    os.close(news_write)
-    news = os.read(news_read, _READ)
+    pid, inside = first.start(name)
+    news = inside.recv(_READ)
     if news != first.READY:
         raise LaneError("failed", news.decode(errors="replace") or "it ended at once", object=name)
-    asyncio.run(_stay(name, pid, owner, ports, creator))
+    asyncio.run(
+        _stay(record.Lane(name, os.getpid(), pid, time.time()), inside, owner, ports, creator)
+    )
 
 
 async def _stay(
-    name: str, pid: int, owner: int | None, ports: Sequence[int], creator: int
+    lane: record.Lane,
+    inside: socket.socket,
+    owner: int | None,
+    ports: Sequence[int],
+    creator: int,
 ) -> None:
     over = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, over.set)
     loop.add_signal_handler(signal.SIGINT, over.set)
-    for process in (os.pidfd_open(pid), owner):
-        if process is not None:
-            loop.add_reader(process, over.set)
-    relay = Relay(pid)
+    loop.add_reader(inside, over.set)
+    if owner is not None:
+        loop.add_reader(owner, over.set)
+    relay = Relay(lane.first)
     reached = {port: await relay.listen(port) for port in ports}
-    record.save(record.Lane(name, os.getpid(), pid, time.time(), reached))
+    record.save(dataclasses.replace(lane, ports=reached))
     os.write(creator, first.READY)
     os.close(creator)
     await over.wait()

@@ -150,7 +150,7 @@ def _read_all(pipe: int, limit_s: float) -> bytes:
     """Read until the writer closes its end, at most ``limit_s``."""
     deadline = time.monotonic() + limit_s
     said = b""
-    with open(pipe, "rb", buffering=0) as reader:  # noqa: PTH123 - a descriptor
+    with open(pipe, "rb", buffering=0) as reader:
         while (left := deadline - time.monotonic()) > 0:
             if not select.select([reader], [], [], left)[0]:
                 break

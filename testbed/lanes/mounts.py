@@ -38,9 +38,7 @@ def parse(text: str) -> tuple[Mount, ...]:
         before, _, after = line.partition(" - ")
         target = before.split(" ")[4].encode("latin-1", "backslashreplace")
         kind, _, options = after.split(" ", 2)
-        found.append(
-            Mount(Path(target.decode("unicode_escape")), kind, tuple(options.split(",")))
-        )
+        found.append(Mount(Path(target.decode("unicode_escape")), kind, tuple(options.split(","))))
     return tuple(found)
 
 

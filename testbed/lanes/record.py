@@ -126,9 +126,9 @@ def seize(name: str) -> int | None:
 
 def holds(pid: int, name: str) -> bool:
     """Whether a process has the file open that holds lane ``name``, as its keeper has."""
-    wanted = str(folder(name) / _HELD)
+    wanted = folder(name) / _HELD
     try:
-        return any(os.readlink(entry) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
+        return any(entry.readlink() == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
 
