@@ -24,7 +24,7 @@ from testbed.image.torch import ensure_torch_image
 from testbed.rack import RUN_DIR, RackError, preflight, record
 from testbed.rack.process import marked
 
-_BUILDERS = {
+BUILDERS = {
     "trainer": ensure_image,
     "torch": ensure_torch_image,
     "probe": ensure_probe_image,
@@ -38,12 +38,12 @@ def main() -> int:
     """Print the images' names; return 1 with one line on stderr on failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog="python -m testbed.setup.image")
-    parser.add_argument("images", nargs="*", metavar="NAME", help=", ".join(_BUILDERS))
+    parser.add_argument("images", nargs="*", metavar="NAME", help=", ".join(BUILDERS))
     names = parser.parse_args().images or DEFAULT
-    if unknown := [name for name in names if name not in _BUILDERS]:
-        parser.error(f"no image {unknown[0]}: choose from {', '.join(_BUILDERS)}")
+    if unknown := [name for name in names if name not in BUILDERS]:
+        parser.error(f"no image {unknown[0]}: choose from {', '.join(BUILDERS)}")
     try:
-        for image in ensure([_BUILDERS[name] for name in names]):
+        for image in ensure([BUILDERS[name] for name in names]):
             print(image)
     except (EngineError, ImageError, RackError) as error:
         print(f"{error} ({error.hint})", file=sys.stderr)
