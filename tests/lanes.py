@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import lanes
-from testbed.rack.slurm.root import ensure_root
-from testbed.setup import image
+from testbed.lanes import racks
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("tests/integration")
@@ -139,8 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _prepare() -> None:
     """Make what lanes cannot fetch, and remove what killed runs left."""
     lanes.sweep()
-    image.ensure([image.BUILDERS[name] for name in image.DEFAULT])
-    ensure_root()
+    racks.prepare(slurm=True)
     LOGS.mkdir(parents=True, exist_ok=True)
 
 

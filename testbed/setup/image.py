@@ -51,19 +51,21 @@ def main() -> int:
     return 0
 
 
-def ensure(builders: Sequence[Callable[[EngineInfo], str]]) -> list[str]:
+def ensure(builders: Sequence[Callable[[EngineInfo], str]], *, private: bool = False) -> list[str]:
     """Return the images' names; build those that are missing.
 
-    While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises EngineError, ImageError;
-    RackError(conflict) when the other command takes longer.
+    With ``private`` they are the private engine's, as lanes need them, else those of the engine
+    that a rack would take. While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises
+    EngineError, ImageError; RackError(conflict) when the other command takes longer.
     """
     with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say), marked(RUN_DIR):
         written = record.load(RUN_DIR)
         serving = written is not None and any(process.alive() for process in written.processes)
-        if written is not None and serving and written.docker_host:  # empty after a killed start
-            running = EngineInfo(written.docker_host, written.docker_private)
-            return [build(running) for build in builders]
-        engine = Engine(RUN_DIR)
+        running = written is not None and serving and bool(written.docker_host)
+        if written is not None and running and (written.docker_private or not private):
+            at = EngineInfo(written.docker_host, written.docker_private)
+            return [build(at) for build in builders]
+        engine = Engine(RUN_DIR, prefer_host=not private)
         try:
             started = engine.start()
             return [build(started) for build in builders]
