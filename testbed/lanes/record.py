@@ -126,11 +126,15 @@ def seize(name: str) -> int | None:
 
 def holds(pid: int, name: str) -> bool:
     """Whether a process has the file open that holds lane ``name``, as its keeper has."""
-    wanted = folder(name) / _HELD
     try:
-        return any(entry.readlink() == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
+        entries = list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
+    for entry in entries:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if entry.readlink() == folder(name) / _HELD:
+                return True
+    return False
 
 
 def _open(name: str) -> int:
