@@ -28,6 +28,7 @@ from pathlib import Path
 
 from testbed import lanes
 from testbed.lanes import racks
+from testbed.token import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("tests/integration")
@@ -186,6 +187,7 @@ class _Runner:
         began = time.monotonic()
         with log.open("wb") as out:
             environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(files)}
+            environment.pop(VARIABLE, None)
             status = subprocess.run(
                 words, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False
             ).returncode

@@ -112,6 +112,12 @@ def remove(name: str, within: Sequence[Hierarchy], limit_s: float) -> list[str]:
     return [str(group) for group in left]
 
 
+def names(within: Iterable[Hierarchy]) -> frozenset[str]:
+    """Return the lanes that have groups."""
+    found = (path.name for one in within for path in one.target.glob(f"{LANE}*"))
+    return frozenset(name.removeprefix(LANE) for name in found)
+
+
 def _path(name: str, hierarchy: Hierarchy) -> Path:
     return hierarchy.target / f"{LANE}{name}"
 

@@ -27,6 +27,11 @@ def folder(name: str) -> Path:
     return CLONES / name
 
 
+def names() -> frozenset[str]:
+    """Return the lanes that keep something on the disk."""
+    return frozenset(p.name for p in CLONES.iterdir()) if CLONES.is_dir() else frozenset()
+
+
 def library(name: str) -> Path:
     """Return the folder that lane ``name`` has as /var/lib/lightloom."""
     return folder(name) / "lib"

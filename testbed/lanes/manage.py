@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import testbed
-from testbed.lanes import record, removal
+from testbed.lanes import cgroups, clone, record, removal
 from testbed.lanes.errors import LaneError
 from testbed.lanes.first import READY
 from testbed.lanes.record import Lane
@@ -103,8 +103,17 @@ def _end_keeper(lane: Lane) -> None:
 
 
 def sweep() -> tuple[str, ...]:
-    """Remove the lanes whose keeper has died; return their names. Raises LaneError(failed)."""
-    return tuple(name for name in record.names() if _remove_dead(name))
+    """Remove the lanes whose keeper has died; return their names. Raises LaneError(failed).
+
+    Also those that have no record any more, because the machine was started again.
+    """
+    found = [name for name in record.names() if _remove_dead(name)]
+    with record.of_all():  # so none of these names is claimed meanwhile
+        left = clone.names() | cgroups.names(cgroups.mounted())
+        for name in sorted(left.difference(record.names())):
+            removal.remove_objects(name)
+            found.append(name)
+    return tuple(found)
 
 
 def _remove_dead(name: str) -> bool:

@@ -22,7 +22,7 @@ from testbed.rack import preflight, procfs
 from testbed.rack.slurm.root import ensure_root
 from testbed.rack.up import KEPT_LOGS, RUN_DIR
 from testbed.setup import image
-from testbed.token import VARIABLE
+from testbed.token import VARIABLE, token_file
 
 _PROGRAM = "import sys; from console.cli.main import main; sys.exit(main())"
 
@@ -37,6 +37,8 @@ class NamedRack:
     site: str
     url: str
     """Where the machine reaches its controller, empty if it does not."""
+    token_file: str
+    """The admin's token, as the machine sees the file."""
     started_at: float
     keeper: int
 
@@ -103,11 +105,11 @@ def _seen(lane: Lane) -> NamedRack:
             state = "degraded"
         outer = lane.ports.get(port)
         url = f"http://127.0.0.1:{outer}" if outer else ""
-        return NamedRack(
-            lane.name, state, record["site"], url, float(record["started_at"]), lane.keeper
-        )
+        token = f"{root}{token_file(RUN_DIR)}"
+        started_at = float(record["started_at"])
+        return NamedRack(lane.name, state, record["site"], url, token, started_at, lane.keeper)
     except (OSError, ValueError, KeyError, TypeError):
-        return NamedRack(lane.name, "empty", "", "", lane.made_at, lane.keeper)
+        return NamedRack(lane.name, "empty", "", "", "", lane.made_at, lane.keeper)
 
 
 def _whole(root: Path, record: dict[str, object]) -> bool:

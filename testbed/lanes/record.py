@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,6 @@ KEEPER_LOG = "keeper.log"
 
 _FILE, _DRAFT = "lane.json", "lane.json.new"
 _HELD = "held"
-_ALL = ".lock"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?")
 
 
@@ -85,16 +85,19 @@ def names() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def of_all() -> Iterator[None]:
-    """Hold the lock of all lanes."""
-    LANES.mkdir(mode=0o755, exist_ok=True)
-    with (LANES / _ALL).open("ab") as lock:
+    """Hold the lock of all lanes: that of the folder above them, which always exists."""
+    lock = os.open(LANES.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def claim(name: str) -> int:
     """Make the folder of a new lane; return the file that holds it. LaneError(conflict)."""
     with of_all():
+        LANES.mkdir(mode=0o755, exist_ok=True)
         try:
             folder(name).mkdir(mode=0o700)
         except FileExistsError:
@@ -122,6 +125,14 @@ def seize(name: str) -> int | None:
             os.close(held)
             return None
         return held
+
+
+def forget(name: str) -> None:
+    """Remove the folder of a lane, and that of all lanes with the last one."""
+    with of_all():
+        shutil.rmtree(folder(name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            LANES.rmdir()
 
 
 def holds(pid: int, name: str) -> bool:

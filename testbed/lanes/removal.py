@@ -14,8 +14,16 @@ _GROUPS_S = 30.0
 def remove(name: str) -> None:
     """End the lane's processes; remove its groups, its clone and its folder. Idempotent.
 
-    Namespaces and mounts end with the last process. Raises LaneError(failed) with what remains;
-    a later call goes on.
+    Raises LaneError(failed) with what remains; a later call goes on.
+    """
+    remove_objects(name)
+    record.forget(name)
+
+
+def remove_objects(name: str) -> None:
+    """Perform :func:`remove` but for the folder in /run.
+
+    Namespaces and mounts end with the last process.
     """
     within = cgroups.mounted()
     if not cgroups.end_members(name, within, _END_S):
@@ -26,7 +34,6 @@ def remove(name: str) -> None:
     shutil.rmtree(clone.folder(name), ignore_errors=True)
     if clone.folder(name).exists():
         raise _stuck(name, f"{clone.folder(name)} remains")
-    shutil.rmtree(record.folder(name), ignore_errors=True)
 
 
 def _stuck(name: str, message: str) -> LaneError:

@@ -27,10 +27,15 @@ UP_S = 240
 LIGHTLOOM = str(Path(sys.executable).with_name("lightloom"))
 
 
-@pytest.fixture
-def lane() -> Iterator[Lane]:
-    yield lanes.create(NAME, ports=[8470])
+@pytest.fixture(autouse=True)
+def _none_is_left() -> Iterator[None]:
+    yield
     lanes.end(NAME)
+
+
+@pytest.fixture
+def lane() -> Lane:
+    return lanes.create(NAME, ports=[8470])
 
 
 def inside(*argv: str, name: str = NAME) -> str:
@@ -150,6 +155,16 @@ def test_a_lane_goes_without_a_trace(killed: str, frozen: bool) -> None:
         assert NAME in lanes.sweep()
     assert traces() == []
     assert not lanes.sweep()
+
+
+def test_what_has_no_record_is_removed(lane: Lane) -> None:
+    """As after a start of the machine, which empties /run."""
+    os.kill(lane.keeper, signal.SIGKILL)
+    gone(lambda: record.holds(lane.keeper, NAME))
+    record.forget(NAME)
+    assert traces()
+    assert lanes.sweep() == (NAME,)
+    assert traces() == []
 
 
 def test_a_lane_ends_with_its_owner() -> None:

@@ -103,7 +103,8 @@ def _up_in_lane(name: str, file: Path, words: list[str], *, slurm: bool) -> NoRe
         code = racks.up(name, file, words, slurm=slurm, progress=out.say)
     for rack in racks.everyone() if code == 0 else ():
         if rack.name == name:
-            out.say(f"the machine reaches it at {rack.url}: export LIGHTLOOM_LANE={name}")
+            out.say(f"here it is {rack.url}, its token is in {rack.token_file}")
+            out.say(f"for all commands: export LIGHTLOOM_LANE={name}")
     raise typer.Exit(code)
 
 

@@ -207,7 +207,9 @@ def test_a_rack_without_slurm_says_so(offline: Run, tmp_path: Path) -> None:
     assert "this rack has no Slurm" in ran.err
 
 
-RED = NamedRack("red", "up", "paper", "http://127.0.0.1:41234", 1_700_000_000.0, 7)
+RED = NamedRack(
+    "red", "up", "paper", "http://127.0.0.1:41234", "/proc/8/root/t", 1_700_000_000.0, 7
+)
 
 
 @pytest.fixture
