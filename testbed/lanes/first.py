@@ -41,15 +41,14 @@ def live(name: str, keeper: socket.socket) -> int:
 
 
 def _settle_in(name: str) -> None:
-    text = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    existing = mounts.parse(text)
-    within = mounts.hierarchies(existing)
+    within = cgroups.mounted()
     cgroups.join(name, within, top=True)
     kernel.unshare(kernel.OWN)
     cgroups.settle(name, within)
     shortcuts = _shortcuts()
     kernel.mount("none", Path("/"), flags=kernel.REC | kernel.PRIVATE)
-    for target in mounts.foreign(existing, (*_FRESH, clone.LIBRARY)):
+    copied = mounts.parse(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    for target in mounts.foreign(copied, _FRESH):
         with contextlib.suppress(OSError):  # it went with a mount above it
             kernel.detach(target)
     _mount_system(within, shortcuts)
