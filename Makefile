@@ -9,6 +9,8 @@ PY := .venv/bin/python
 CASE ?= a
 OUT ?= out
 STORIES ?= 10000
+# Racks at a time, in lanes: one for each core.
+RACKS ?= $(shell nproc)
 # Tests without a rack wait more than they compute: two for each core.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
 # Hashes are fixed: a story's order comes from its seed alone.
@@ -20,7 +22,7 @@ PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) TMPDIR=$(FILES) $
 # Runs targets one after the other, each line behind a name, whatever runs beside them.
 LANE = env MAKEFLAGS= $(MAKE) --no-print-directory $(1) 2>&1 | sed -u 's/^/$(2) | /'
 
-.PHONY: help setup demo test lanes rackless rack check lint types layers unit stories explore fuzz contract web integration training roce torch-image protos lock dist clean
+.PHONY: help setup demo test lanes rackless rack check lint types layers unit stories explore fuzz contract web integration racks training roce torch-image protos lock dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -39,7 +41,7 @@ lanes: rackless rack
 rackless: # yields the processor to the rack, whose tests have hardware's patience
 	@nice -n 10 $(call LANE,check unit stories fuzz contract web,rackless)
 
-rack: # there is one rack a machine
+rack: # these use the machine's own rack, one after the other
 	@$(call LANE,integration training roce,rack)
 
 check: lint types layers ## ruff, mypy strict, import-linter
@@ -75,6 +77,9 @@ web: ## the console in Chromium, over a controller with fakes
 integration: ## root: Open vSwitch, the emulated optical switch, Docker Engine
 	$(PY) -m pytest tests/integration -q -m "not training and not roce" --durations 40
 
+racks: ## root: the same, RACKS racks side by side, each in a lane of its own
+	$(PY) -m tests.lanes -n $(RACKS)
+
 training: ## root: a real training with a live regroup
 	$(PY) -m pytest tests/integration -q -m training
 
@@ -105,4 +110,6 @@ dist: ## a wheel with all that a site needs, and the locked packages that it nee
 
 clean: ## take the rack down and remove build products (keeps caches in /var/lib/lightloom)
 	-@test -x .venv/bin/lightloom && .venv/bin/lightloom testbed down
+	-@test -x .venv/bin/lightloom && for name in $$(.venv/bin/lightloom testbed list -o name); do \
+	  .venv/bin/lightloom testbed down --name $$name; done
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info $(OUT)

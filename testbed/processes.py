@@ -10,6 +10,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+LANE = "ll-lane-"
+"""Prefix of the control groups of lanes (``testbed.lanes``), which hold racks of their own.
+
+Inside a lane its cgroup namespace hides the prefix; outside it says whose a process is.
+"""
+
 _PROC = Path("/proc")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD (linux/sched.h) in field 9 of ``stat``."""
@@ -26,6 +32,14 @@ def running(program: str, path: Path) -> list[int]:
             if Path(name).name.startswith(program) and any(str(path) in a for a in arguments):
                 found.append(pid)
     return found
+
+
+def lane_of(cgroup: str) -> str | None:
+    """Return the lane to which a control group's path belongs, None for one of the machine's."""
+    for part in cgroup.split("/"):
+        if part.startswith(LANE):
+            return part.removeprefix(LANE)
+    return None
 
 
 def await_named(within_s: float = 10.0) -> None:
@@ -111,8 +125,18 @@ def unmount_below(*roots: Path, itself: Path | None = None) -> None:
 def _pids() -> Iterator[int]:
     me = os.getpid()
     for entry in _PROC.iterdir():
-        if entry.name.isdigit() and int(entry.name) != me and not _is_zombie(entry):
+        if not entry.name.isdigit() or int(entry.name) == me:
+            continue
+        if not _is_zombie(entry) and not _in_lane(entry):
             yield int(entry.name)
+
+
+def _in_lane(entry: Path) -> bool:
+    try:
+        text = (entry / "cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return lane_of(text.replace("\n", "/").replace(":", "/")) is not None
 
 
 def _is_zombie(entry: Path) -> bool:

@@ -2,7 +2,7 @@
 
 Kernel objects are identified by name (``ll-`` namespaces, links, control groups), processes by
 kernel data: the marker in their environment, their namespace or their control group. Nothing
-is ended by its program's name.
+is ended by its program's name. What belongs to a lane (``testbed.lanes``) is another rack's.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def _cgroups() -> list[Path]:
     for folder, names, _ in os.walk(CGROUP_DIR, topdown=True):
         for name in names:
             path = Path(folder) / name
-            if any(map(_is_ours, path.relative_to(CGROUP_DIR).parts)):
+            if kernel_view.lane_of(str(path)) is None and any(
+                map(_is_ours, path.relative_to(CGROUP_DIR).parts)
+            ):
                 found.append(path)
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
@@ -150,12 +152,13 @@ def _processes(run_dir: Path) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for pid in procfs.pids():
         ticks = procfs.start_ticks(pid)
-        if ticks is None or pid in spared:
+        groups = procfs.cgroup_paths(pid)
+        if ticks is None or pid in spared or any(map(kernel_view.lane_of, groups)):
             continue
         if (
             procfs.environment_value(pid, procfs.MARKER) == str(run_dir)
             or procfs.netns_identity(pid) in spaces
-            or any(_is_ours(part) for path in procfs.cgroup_paths(pid) for part in path.split("/"))
+            or any(_is_ours(part) for path in groups for part in path.split("/"))
         ):
             found.append((pid, ticks))
     return tuple(found)

@@ -24,7 +24,7 @@ from testbed.image.torch import ensure_torch_image
 from testbed.rack import RUN_DIR, RackError, preflight, record
 from testbed.rack.process import marked
 
-_BUILDERS = {
+BUILDERS = {
     "trainer": ensure_image,
     "torch": ensure_torch_image,
     "probe": ensure_probe_image,
@@ -38,12 +38,12 @@ def main() -> int:
     """Print the images' names; return 1 with one line on stderr on failure."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(prog="python -m testbed.setup.image")
-    parser.add_argument("images", nargs="*", metavar="NAME", help=", ".join(_BUILDERS))
+    parser.add_argument("images", nargs="*", metavar="NAME", help=", ".join(BUILDERS))
     names = parser.parse_args().images or DEFAULT
-    if unknown := [name for name in names if name not in _BUILDERS]:
-        parser.error(f"no image {unknown[0]}: choose from {', '.join(_BUILDERS)}")
+    if unknown := [name for name in names if name not in BUILDERS]:
+        parser.error(f"no image {unknown[0]}: choose from {', '.join(BUILDERS)}")
     try:
-        for image in ensure([_BUILDERS[name] for name in names]):
+        for image in ensure([BUILDERS[name] for name in names]):
             print(image)
     except (EngineError, ImageError, RackError) as error:
         print(f"{error} ({error.hint})", file=sys.stderr)
@@ -51,19 +51,21 @@ def main() -> int:
     return 0
 
 
-def ensure(builders: Sequence[Callable[[EngineInfo], str]]) -> list[str]:
+def ensure(builders: Sequence[Callable[[EngineInfo], str]], *, private: bool = False) -> list[str]:
     """Return the images' names; build those that are missing.
 
-    While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises EngineError, ImageError;
-    RackError(conflict) when the other command takes longer.
+    With ``private`` they are the private engine's, as lanes need them, else those of the engine
+    that a rack would take. While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises
+    EngineError, ImageError; RackError(conflict) when the other command takes longer.
     """
     with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say), marked(RUN_DIR):
         written = record.load(RUN_DIR)
         serving = written is not None and any(process.alive() for process in written.processes)
-        if written is not None and serving and written.docker_host:  # empty after a killed start
-            running = EngineInfo(written.docker_host, written.docker_private)
-            return [build(running) for build in builders]
-        engine = Engine(RUN_DIR)
+        running = written is not None and serving and bool(written.docker_host)
+        if written is not None and running and (written.docker_private or not private):
+            at = EngineInfo(written.docker_host, written.docker_private)
+            return [build(at) for build in builders]
+        engine = Engine(RUN_DIR, prefer_host=not private)
         try:
             started = engine.start()
             return [build(started) for build in builders]

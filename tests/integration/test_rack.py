@@ -74,9 +74,10 @@ def traces(run_dir: Path) -> list[str]:
     found = [line for line in run("ip", "netns", "list").splitlines() if line.startswith("ll-")]
     found += [str(link) for link in Path("/sys/class/net").glob("ll-*")]
     found += [
-        line
+        target
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
-        if any(part in line for part in (str(run_dir), "/run/netns/ll-", str(DATA_ROOT)))
+        for target in [line.split()[4]]  # a lane shows the machine's data root elsewhere
+        if any(part in target for part in (str(run_dir), "/run/netns/ll-", str(DATA_ROOT)))
     ]
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():

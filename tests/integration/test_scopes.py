@@ -100,7 +100,8 @@ class Hierarchy:
         for group in groups:
             (group / name).write_text(word)
         for program in self.programs:
-            os.killpg(program.process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # all of it has ended and been reaped
+                os.killpg(program.process.pid, signal.SIGKILL)
             program.process.wait(timeout=30)
         for group in (*groups, self.root):
             _remove(group)

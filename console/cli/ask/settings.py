@@ -51,7 +51,8 @@ def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None
     """Return the settings in force; CliError when the file cannot be used."""
     env = os.environ if environment is None else environment
     file = _read(config_path(env))
-    url = flags.url or env.get("LIGHTLOOM_URL") or file.get("url") or _rack() or DEFAULT_URL
+    url = flags.url or env.get("LIGHTLOOM_URL") or _lane(env) or file.get("url")
+    url = url or _rack() or DEFAULT_URL
     pause = flags.timeout_s or env.get("LIGHTLOOM_TIMEOUT") or file.get("timeout_s")
     url = url.rstrip("/")
     return Settings(
@@ -105,6 +106,21 @@ def running_racks() -> list[str]:
     from testbed.token import running_racks  # noqa: PLC0415 - only when no URL is given
 
     return running_racks()
+
+
+def _lane(env: Mapping[str, str]) -> str | None:
+    """Return the address of the rack in the lane that the environment names."""
+    name = env.get("LIGHTLOOM_LANE")
+    if not name:
+        return None
+    from testbed.token import lane_url  # noqa: PLC0415 - only when a lane is named
+
+    url = lane_url(name)
+    if url is None:
+        raise usage(
+            f"LIGHTLOOM_LANE={name}: no rack of that name is reached", "see: lightloom testbed list"
+        )
+    return url
 
 
 def _rack() -> str | None:

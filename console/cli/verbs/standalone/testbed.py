@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,6 +26,15 @@ app = typer.Typer(
     help="The emulated rack with controller and agents on this machine.", no_args_is_help=True
 )
 
+NameOption = Annotated[
+    str,
+    typer.Option(
+        "--name",
+        envvar="LIGHTLOOM_LANE",
+        help="The rack of this name, in a lane of its own beside others.",
+        show_default=False,
+    ),
+]
 RunDirOption = Annotated[
     Path, typer.Option("--run-dir", help="Folder of the rack's records, sockets and logs.")
 ]
@@ -51,6 +61,7 @@ def up(
     isolation: Annotated[
         str, typer.Option(help="Of that engine's jobs: open or job; docs/slurm.md.")
     ] = "open",
+    name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -67,6 +78,11 @@ def up(
     from testbed import rack  # noqa: PLC0415 - start-up time
 
     file = site or _default_site()
+    if name:
+        words = ["-o", output.value, "--isolation", isolation]
+        words += ["--engine", engine] if engine else []
+        words += ["--engine-endpoints", engine_endpoints] if engine_endpoints else []
+        _up_in_lane(name, file, words, slurm=bool(engine))
     started = time.monotonic()
     with reading(file):
         status = rack.up(
@@ -80,6 +96,29 @@ def up(
     _print(status.to_dict(), output, run_dir)
 
 
+def _up_in_lane(name: str, file: Path, words: list[str], *, slurm: bool) -> NoReturn:
+    from testbed.lanes import racks  # noqa: PLC0415 - start-up time
+
+    with reading(file):
+        code = racks.up(name, file, words, slurm=slurm, progress=out.say)
+    for rack in racks.everyone() if code == 0 else ():
+        if rack.name == name:
+            out.say(f"here it is {rack.url}, its token is in {rack.token_file}")
+            out.say(f"for all commands: export LIGHTLOOM_LANE={name}")
+    raise typer.Exit(code)
+
+
+def _in_lane(name: str, run_dir: Path, *words: str) -> None:
+    """Run this command in lane ``name`` instead, if it is given, and end with its exit code."""
+    if not name:
+        return
+    if run_dir != _RUN_DIR:
+        raise usage("a rack with a name has no --run-dir", "give one of them")
+    from testbed.lanes import racks  # noqa: PLC0415 - start-up time
+
+    raise typer.Exit(racks.run(name, ["testbed", *words]))
+
+
 def _under_slurm(engine: str, isolation: str, endpoints: str) -> UnderSlurm | None:
     from testbed.rack.slurm.config import UnderSlurm  # noqa: PLC0415 - start-up time
 
@@ -90,10 +129,21 @@ def _under_slurm(engine: str, isolation: str, endpoints: str) -> UnderSlurm | No
 
 
 @app.command()
-def down(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
+def down(
+    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+) -> None:
     """Take the rack down, and all its processes, namespaces, links and containers."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
+    if name:
+        from testbed import lanes  # noqa: PLC0415 - start-up time
+
+        lanes.end(name)
+        if output.structured:
+            out.document({"name": name, "state": "down"}, output)
+        else:
+            out.line(f"rack {name} is down")
+        return
     from testbed import rack  # noqa: PLC0415 - start-up time
 
     rack.down(run_dir, progress=out.say)
@@ -105,12 +155,14 @@ def slurm_command(
     words: Annotated[
         list[str], typer.Argument(metavar="PROGRAM [ARGUMENT]...", help="squeue, sbatch, srun …")
     ],
+    name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
 ) -> None:
     """Run one of Slurm's programs on the head node of a rack under Slurm. Needs root.
 
     Its exit code is this command's: lightloom testbed slurm -- srun -N2 --gres=gpu:1 hostname
     """
+    _in_lane(name, run_dir, "slurm", "--", *words)
     from testbed.rack.slurm import engines  # noqa: PLC0415 - start-up time
 
     raise typer.Exit(engines.run_here(run_dir, words))
@@ -124,26 +176,34 @@ ObjectArgument = Annotated[
 
 @app.command()
 def lose(
-    name: ObjectArgument, run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+    lost: ObjectArgument,
+    name: NameOption = "",
+    run_dir: RunDirOption = _RUN_DIR,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Make gpu3, srv2, as1 or ocs0 fail at once, as its power or its bus would. Needs root."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
+    _in_lane(name, run_dir, "lose", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.lose(name, run_dir).to_dict(), output)
+    _print_change(rack.lose(lost, run_dir).to_dict(), output)
 
 
 @app.command()
 def repair(
-    name: ObjectArgument, run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+    lost: ObjectArgument,
+    name: NameOption = "",
+    run_dir: RunDirOption = _RUN_DIR,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Bring a lost object back, empty as a device is when its power returns. Needs root."""
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
+    _in_lane(name, run_dir, "repair", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.repair(name, run_dir).to_dict(), output)
+    _print_change(rack.repair(lost, run_dir).to_dict(), output)
 
 
 def _print_change(change: Document, output: Output) -> None:
@@ -159,13 +219,35 @@ def _print_change(change: Document, output: Output) -> None:
 
 
 @app.command("status")
-def show(run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE) -> None:
+def show(
+    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+) -> None:
     """Show which processes run and which parts are emulated."""
     one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
+    _in_lane(name, run_dir, "status", "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
     _print(rack.status(run_dir).to_dict(), output, run_dir)
+
+
+@app.command("list")
+def list_racks(output: OutputOption = Output.TABLE) -> None:
+    """List the racks that have a name; as root also remove what killed ones left."""
+    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
+    out.logs_to_stderr()
+    from testbed.lanes import racks  # noqa: PLC0415 - start-up time
+
+    found = racks.everyone()
+    if output is Output.NAME:
+        for rack in found:
+            out.line(rack.name)
+    elif output.structured:
+        out.document({"items": [dataclasses.asdict(rack) for rack in found]}, output)
+    else:
+        now = time.time()
+        rows = [(r.name, r.state, r.site, r.url, age(now - r.started_at)) for r in found]
+        out.show_table(("NAME", "STATE", "SITE", "CONTROLLER", "AGE"), rows)
 
 
 def _print(status: Document, output: Output, run_dir: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from console.cli.ask.settings import DEFAULT_URL, Flags, resolve
 from console.cli.errors import CliError
-from testbed.token import local_token, running_racks
+from testbed.token import lane_url, local_token, running_racks
 from tests.unit.console.cli.conftest import Run
 
 FROM = {"file": "ll_file", "env": "ll_env", "flag": "ll_flag"}
@@ -28,11 +29,12 @@ def test_the_token_of_the_rack_that_serves_the_url(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "rack.json").write_text("{")
     installed = tmp_path / "installed"
-    assert local_token("http://127.0.0.1:2", tmp_path, installed) == "ll_two"
-    assert local_token("http://127.0.0.1:3", tmp_path, installed) is None
+    known = partial(local_token, racks=tmp_path, installed=installed, lanes=tmp_path / "lanes")
+    assert known("http://127.0.0.1:2") == "ll_two"
+    assert known("http://127.0.0.1:3") is None
     installed.mkdir()
     (installed / "admin.token").write_text("ll_real")
-    assert local_token("http://127.0.0.1:3", tmp_path, installed) == "ll_real"
+    assert known("http://127.0.0.1:3") == "ll_real"
 
 
 def record(directory: Path, url: str, pid: int) -> None:
@@ -43,20 +45,58 @@ def record(directory: Path, url: str, pid: int) -> None:
 
 
 def test_a_rack_runs_while_its_controller_does(tmp_path: Path) -> None:
-    assert running_racks(tmp_path) == []
+    assert running_racks(tmp_path, tmp_path / "lanes") == []
     record(tmp_path / "up", "http://127.0.0.1:1", os.getpid())
     record(tmp_path / "crashed", "http://127.0.0.1:2", 2**22 + 1)  # above the largest pid
     rack(tmp_path / "starting", "http://127.0.0.1:3", "ll_starting")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "rack.json").write_text("[]")
-    assert running_racks(tmp_path) == ["http://127.0.0.1:1"]
+    assert running_racks(tmp_path, tmp_path / "lanes") == ["http://127.0.0.1:1"]
+
+
+def lane(lanes: Path, name: str, ports: dict[str, int]) -> None:
+    """Write the record of a lane whose first process is this one."""
+    (lanes / name).mkdir(parents=True)
+    content = {"name": name, "first": os.getpid(), "ports": ports}
+    (lanes / name / "lane.json").write_text(json.dumps(content))
+
+
+def test_a_rack_in_a_lane_is_known_by_the_port_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, lanes = tmp_path / "inside", tmp_path / "lanes"
+    record(inside / "rack", "http://127.0.0.1:8470", os.getpid())
+    lane(lanes, "red", {"8470": 41234})
+    lane(lanes, "silent", {})
+    (lanes / "starting").mkdir()
+    monkeypatch.setattr("testbed.token.RACKS", inside)
+    nowhere = tmp_path / "none"
+    assert running_racks(nowhere, lanes) == ["http://127.0.0.1:41234"]
+    assert lane_url("red", lanes) == "http://127.0.0.1:41234"
+    assert lane_url("silent", lanes) is None
+    assert local_token("http://127.0.0.1:41234", nowhere, nowhere, lanes) == "ll_rack"
+    assert local_token("http://127.0.0.1:8470", nowhere, nowhere, lanes) is None
+
+
+def test_the_environment_names_a_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = {"red": "http://127.0.0.1:41234"}
+    monkeypatch.setattr("testbed.token.lane_url", urls.get)
+    monkeypatch.setattr("testbed.token.local_token", lambda url: None)
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "LIGHTLOOM_LANE": "red"}
+    assert resolve(environment=env).url == urls["red"]
+    assert resolve(environment={**env, "LIGHTLOOM_URL": "http://there"}).url == "http://there"
+    with pytest.raises(CliError) as caught:
+        resolve(environment={**env, "LIGHTLOOM_LANE": "blue"})
+    assert "blue" in caught.value.message
 
 
 def test_the_running_rack_before_the_default_and_after_all_that_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(tmp_path / "one", "http://127.0.0.1:1", os.getpid())
-    monkeypatch.setattr("testbed.token.running_racks", lambda: running_racks(tmp_path))
+    monkeypatch.setattr(
+        "testbed.token.running_racks", lambda: running_racks(tmp_path, tmp_path / "lanes")
+    )
     monkeypatch.setattr("testbed.token.local_token", lambda url: local_token(url, tmp_path))
     env = {"XDG_CONFIG_HOME": str(tmp_path)}
     found = resolve(environment=env)

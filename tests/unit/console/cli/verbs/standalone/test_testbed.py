@@ -11,8 +11,10 @@ import pytest
 import structlog
 from rich.text import Text
 
-from testbed import demo, rack
+from testbed import demo, lanes, rack
 from testbed.demo import Base, DemoError, spare
+from testbed.lanes import LaneError, racks
+from testbed.lanes.racks import NamedRack
 from testbed.rack import Change, EmulatedPart, PartStatus, RackError, RackStatus
 from testbed.rack.losses import Kind
 from tests.unit.console.cli.conftest import Run
@@ -203,3 +205,79 @@ def test_a_rack_without_slurm_says_so(offline: Run, tmp_path: Path) -> None:
     ran = offline("testbed", "slurm", "--run-dir", str(tmp_path), "--", "squeue")
     assert ran.code != 0
     assert "this rack has no Slurm" in ran.err
+
+
+RED = NamedRack(
+    "red", "up", "paper", "http://127.0.0.1:41234", "/proc/8/root/t", 1_700_000_000.0, 7
+)
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Replace racks with names; every call is noted."""
+    noted: list[tuple[Any, ...]] = []
+
+    def up(name: str, site: Path, words: list[str], *, slurm: bool, progress: Progress) -> int:
+        noted.append(("up", name, site.name, *words, slurm))
+        progress("lane red")
+        return 0
+
+    def run_inside(name: str, words: list[str]) -> int:
+        if name != "red":
+            raise LaneError("not_found", f"there is no lane {name}", object=name)
+        noted.append(("run", name, *words))
+        return 3
+
+    monkeypatch.setattr(racks, "up", up)
+    monkeypatch.setattr(racks, "run", run_inside)
+    monkeypatch.setattr(racks, "everyone", lambda: (RED,))
+    monkeypatch.setattr(lanes, "end", lambda name: noted.append(("end", name)))
+    return noted
+
+
+def test_a_rack_with_a_name_comes_up_in_a_lane(run: Run, named: list[tuple[Any, ...]]) -> None:
+    done = run("testbed", "up", "--name", "red", "--engine", "slurm", "--engine-endpoints", "gpu4")
+    assert done.code == 0
+    words = ("-o", "table", "--isolation", "open", "--engine", "slurm")
+    assert named == [("up", "red", "paper.yaml", *words, "--engine-endpoints", "gpu4", True)]
+    assert RED.url in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "inside"),
+    [
+        (("status",), ("status", "-o", "table")),
+        (("lose", "gpu3", "-o", "json"), ("lose", "gpu3", "-o", "json")),
+        (("repair", "gpu3"), ("repair", "gpu3", "-o", "table")),
+    ],
+)
+def test_other_verbs_run_in_the_lane(
+    run: Run, named: list[tuple[Any, ...]], words: tuple[str, ...], inside: tuple[str, ...]
+) -> None:
+    assert run("testbed", *words, "--name", "red").code == 3
+    assert named == [("run", "red", "testbed", *inside)]
+
+
+def test_a_lane_that_does_not_exist_is_said(run: Run, named: list[tuple[Any, ...]]) -> None:
+    done = run("testbed", "status", "--name", "blue", "-o", "json")
+    assert (done.code, done.error["code"]) == (5, "not_found")
+
+
+def test_a_rack_with_a_name_has_no_folder_of_its_own(
+    run: Run, named: list[tuple[Any, ...]]
+) -> None:
+    assert run("testbed", "status", "--name", "red", "--run-dir", "/run/x").code == 2
+    assert named == []
+
+
+def test_down_with_a_name_ends_the_lane(run: Run, named: list[tuple[Any, ...]]) -> None:
+    done = run("testbed", "down", "--name", "red", "-o", "json")
+    assert done.document == {"name": "red", "state": "down"}
+    assert named == [("end", "red")]
+
+
+def test_racks_with_names_are_listed(run: Run, named: list[tuple[Any, ...]]) -> None:
+    (item,) = run("testbed", "list", "-o", "json").document["items"]
+    assert item == dataclasses.asdict(RED)
+    assert run("testbed", "list", "-o", "name").out == "red\n"
+    assert RED.url in run("testbed", "list").out

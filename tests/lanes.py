@@ -1,0 +1,208 @@
+"""``python -m tests.lanes [-n N] [PATH]... [PYTEST OPTION]...``: tests of racks, in parallel lanes.
+
+A unit is a folder of tests that share a rack, or a single module; each gets a fresh lane, the
+longest first by the times of the last run. Modules that need the machine itself run after them,
+one at a time, outside. Without a path everything in ``tests/integration`` runs but what is marked
+``training`` or ``roce``.
+
+Each unit's output is in a file, which is kept if it failed. The last lines say for every unit what
+ran, for how long, and how to run it alone. Ends with 1 if a unit failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed import lanes
+from testbed.lanes import racks
+from testbed.token import VARIABLE
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path("tests/integration")
+TOGETHER = ("paper", "slurm")
+"""Folders whose tests share a rack."""
+OUTSIDE = ("test_install.py", "test_lanes.py")
+"""Modules that look at the machine, or make lanes themselves."""
+MARKS = "not training and not roce"
+LOGS = Path("/var/lib/lightloom/test-lanes")
+TIMES = LOGS / "times.json"
+NONE_COLLECTED = 5
+_SUMMARY = re.compile(r"^(?:=+ )?(\d+ \w+.*) in [\d.]+s")
+
+
+@dataclass(slots=True, frozen=True)
+class Unit:
+    """What runs in one lane: ``paths`` below the repository."""
+
+    name: str
+    paths: tuple[str, ...]
+    inside: bool = True
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What became of a unit."""
+
+    unit: Unit
+    status: int
+    took_s: float
+    said: str
+    log: Path
+
+    @property
+    def failed(self) -> bool:
+        return self.status not in (0, NONE_COLLECTED)
+
+    def line(self) -> str:
+        words = f"{self.unit.name:24} {self.took_s:6.1f} s  {self.said}"
+        if not self.failed:
+            return words
+        again = f"python -m tests.lanes {' '.join(self.unit.paths)}"
+        return f"{words}\n    log {self.log}\n    alone: {again}"
+
+
+def units(folder: Path, wanted: Sequence[str]) -> list[Unit]:
+    """Group the tests of ``folder``; with ``wanted`` only those paths, as they were given."""
+    modules = sorted(path.name for path in folder.glob("test_*.py"))
+    found = [Unit(name, (f"{FOLDER}/{name}",)) for name in TOGETHER if (folder / name).is_dir()]
+    found += [
+        Unit(Path(name).stem.removeprefix("test_"), (f"{FOLDER}/{name}",), name not in OUTSIDE)
+        for name in modules
+    ]
+    if not wanted:
+        return found
+    chosen = []
+    for unit in found:
+        within = tuple(path for path in wanted if _covers(unit.paths[0], path))
+        whole = any(_covers(path, unit.paths[0]) for path in wanted)
+        if whole or within:
+            chosen.append(Unit(unit.name, unit.paths if whole else within, unit.inside))
+    return chosen
+
+
+def _covers(path: str, other: str) -> bool:
+    """Whether ``other``, which may name a test of a module, lies in ``path``."""
+    return Path(other.partition("::")[0]).is_relative_to(path)
+
+
+def longest_first(found: Iterable[Unit], times: Mapping[str, float]) -> list[Unit]:
+    """Order units by the last run's seconds; those never run are first."""
+    return sorted(found, key=lambda unit: times.get(unit.name, float("inf")), reverse=True)
+
+
+def summary(log: str) -> str:
+    """Return pytest's last line: ``3 passed, 1 failed``."""
+    for line in reversed(log.splitlines()):
+        if found := _SUMMARY.match(line):
+            return found[1]
+    return "ended without a summary"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests and print what became of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lanes", description=__doc__)
+    parser.add_argument("-n", type=int, default=2, metavar="N", help="lanes at a time (2)")
+    given, rest = parser.parse_known_args(arguments)
+    wanted = [word for word in rest if (ROOT / word.partition("::")[0]).exists()]
+    options = [word for word in rest if word not in wanted]
+    found = units(ROOT / FOLDER, [word.rstrip("/") for word in wanted])
+    if not found:
+        parser.error(f"no tests below {FOLDER} are named {' '.join(wanted)}")
+    _prepare()
+    ordered = longest_first(found, _times())
+    runner = _Runner(options)
+    with ThreadPoolExecutor(max_workers=max(1, given.n)) as pool:
+        results = list(pool.map(runner.in_lane, (unit for unit in ordered if unit.inside)))
+    results += [runner.outside(unit) for unit in ordered if not unit.inside]
+    _keep_times(results)
+    print()
+    for result in sorted(results, key=lambda one: (one.failed, one.unit.name)):
+        print(result.line())
+    failed = sum(result.failed for result in results)
+    print(f"{len(results)} units in {time.monotonic() - runner.began:.0f} s, {failed} failed")
+    return 1 if failed else 0
+
+
+def _prepare() -> None:
+    """Make what lanes cannot fetch, and remove what killed runs left."""
+    lanes.sweep()
+    racks.prepare(slurm=True)
+    LOGS.mkdir(parents=True, exist_ok=True)
+
+
+def _times() -> dict[str, float]:
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(TIMES.read_text(encoding="utf-8")))
+    return {}
+
+
+def _keep_times(results: Iterable[Result]) -> None:
+    known = _times() | {result.unit.name: result.took_s for result in results}
+    TIMES.write_text(json.dumps(known, indent=1, sort_keys=True), encoding="utf-8")
+
+
+class _Runner:
+    """Runs units; every method may run in several threads."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        self._options = list(options)
+        self._lock = threading.Lock()
+        self.began = time.monotonic()
+
+    def in_lane(self, unit: Unit) -> Result:
+        """Run a unit in a lane of its own, which ends with this program at the latest."""
+        name = f"test-{os.getpid()}-{unit.name.replace('_', '-')}"[:24].strip("-")
+        lanes.create(name, owner=os.getpid())
+        try:
+            return self._run(unit, lanes.command(name, self._words(unit)))
+        finally:
+            lanes.end(name)
+
+    def outside(self, unit: Unit) -> Result:
+        """Run a unit on the machine."""
+        return self._run(unit, self._words(unit))
+
+    def _words(self, unit: Unit) -> list[str]:
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKS]
+        return [*words, *self._options, *unit.paths]
+
+    def _run(self, unit: Unit, words: Sequence[str]) -> Result:
+        log = LOGS / f"{unit.name}.log"
+        files = Path("/tmp") / f"ll-{os.getpid()}-{unit.name}"  # short: sockets lie below it
+        files.mkdir()
+        self._say(f"{unit.name} begins")
+        began = time.monotonic()
+        with log.open("wb") as out:
+            environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(files)}
+            environment.pop(VARIABLE, None)
+            status = subprocess.run(
+                words, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False
+            ).returncode
+        said = summary(log.read_text(encoding="utf-8", errors="replace"))
+        result = Result(unit, status, time.monotonic() - began, said, log)
+        self._say(result.line().splitlines()[0])
+        if not result.failed:
+            log.unlink()
+        shutil.rmtree(files, ignore_errors=True)
+        return result
+
+    def _say(self, line: str) -> None:
+        with self._lock:
+            print(f"[{time.monotonic() - self.began:5.0f} s] {line}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The runner of tests in lanes chooses what runs where, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.lanes import Unit, longest_first, summary, units
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("test_rack.py", "test_install.py", "test_agent.py", "paper/test_exec.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_a_folder_that_shares_a_rack_is_one_unit_and_some_run_outside(folder: Path) -> None:
+    found = {unit.name: unit for unit in units(folder, [])}
+    assert set(found) == {"paper", "rack", "install", "agent"}
+    assert found["paper"].paths == ("tests/integration/paper",)
+    assert [unit.name for unit in found.values() if not unit.inside] == ["install"]
+
+
+def test_paths_choose_units_and_tests_in_them(folder: Path) -> None:
+    wanted = ["tests/integration/paper/test_exec.py", "tests/integration/test_rack.py::test_x"]
+    assert [(unit.name, unit.paths) for unit in units(folder, wanted)] == [
+        ("paper", (wanted[0],)),
+        ("rack", (wanted[1],)),
+    ]
+    assert len(units(folder, ["tests/integration"])) == 4
+    assert units(folder, ["tests/unit"]) == []
+
+
+def test_the_longest_and_the_unknown_are_first() -> None:
+    found = [Unit(name, ()) for name in ("short", "long", "new")]
+    ordered = longest_first(found, {"short": 1.0, "long": 9.0})
+    assert [unit.name for unit in ordered] == ["new", "long", "short"]
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("..\n3 passed in 2.10s\n", "3 passed"),
+        ("== 1 failed, 3 passed in 72.10s (0:01:12) ==\n", "1 failed, 3 passed"),
+        ("Killed\n", "ended without a summary"),
+    ],
+)
+def test_pytests_last_line_is_the_summary(log: str, said: str) -> None:
+    assert summary(log) == said
