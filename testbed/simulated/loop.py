@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -190,6 +191,33 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         address = (host, port or next(self._ports))
         if address in self.listeners:
             raise OSError(98, f"error while attempting to bind on address {address}")
+        self.listeners[address] = protocol_factory
+        return Listener(self, address)
+
+    async def create_unix_connection(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
+    ) -> tuple[Stream, Any]:
+        """Connect in memory. FileNotFoundError where nothing listens."""
+        if options.get("ssl") or options.get("sock") or path is None:
+            raise RealTimeError("a connection of a real socket, or with TLS,")
+        await asyncio.sleep(0)
+        there = (str(path), 0)
+        accept = self.listeners.get(there)
+        if accept is None:
+            raise FileNotFoundError(2, "No such file or directory")
+        ours, theirs = protocol_factory(), accept()
+        near, _ = connect(self, ours, theirs, ("", 0), there)
+        return near, ours
+
+    async def create_unix_server(  # type: ignore[override]
+        self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
+    ) -> Listener:
+        """Listen in memory, at a socket that shows in the file system."""
+        if options.get("ssl") or options.get("sock") or path is None:
+            raise RealTimeError("a server on a real socket, or with TLS,")
+        with socket.socket(socket.AF_UNIX) as shown:
+            shown.bind(str(path))
+        address = (str(path), 0)
         self.listeners[address] = protocol_factory
         return Listener(self, address)
 

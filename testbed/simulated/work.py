@@ -28,19 +28,18 @@ class Workers:
         self._loop = loop
         self._pools: WeakKeyDictionary[Executor, _Pool] = WeakKeyDictionary()
         self._calls: set[_Call] = set()
+        self._closing = False
 
     def run(
         self, executor: Executor | None, function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> asyncio.Future[Any]:
         """Call ``function`` in a pool; None is the pool without a limit."""
-        call = _Call(self._loop, function, arguments)
-        self._calls.add(call)
-        call.result.add_done_callback(lambda _: self._calls.discard(call))
+        if executor is not None and executor._shutdown:  # type: ignore[attr-defined]
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        call = _Call(self._loop, function, arguments, self._calls)
         if executor is None:
             self._loop.after_delay(call.begin)
             return call.result
-        if executor._shutdown:  # type: ignore[attr-defined]
-            raise RuntimeError("cannot schedule new futures after shutdown")
         pool = self._pools.get(executor)
         if pool is None:
             threads = executor._max_workers  # type: ignore[attr-defined]
@@ -51,7 +50,7 @@ class Workers:
     def read(self) -> None:
         """Let a reading of the clock by a call take time, in which the loop goes on."""
         call = getcurrent()
-        if isinstance(call, _Call):
+        if isinstance(call, _Call) and not self._closing:
             loop = self._loop
             loop.clock.advance(READING_S)
             if loop.busy() and not call.holds:
@@ -68,19 +67,27 @@ class Workers:
         return True
 
     def close(self) -> None:
-        """End the calls that are suspended."""
+        """End the calls that are suspended, also those for which nobody waits any more."""
+        self._closing = True
         for call in list(self._calls):
             call.end()
+        self._calls.clear()
 
 
 class _Call(greenlet):  # type: ignore[misc]
     """One call, with the future of its result."""
 
     def __init__(
-        self, loop: VirtualLoop, function: Callable[..., Any], arguments: tuple[Any, ...]
+        self,
+        loop: VirtualLoop,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        calls: set[_Call],
     ) -> None:
         super().__init__(self._work)
         self._loop = loop
+        self._calls = calls
+        calls.add(self)
         self._function = function
         self._arguments = arguments
         self.result: asyncio.Future[Any] = loop.create_future()
@@ -95,6 +102,7 @@ class _Call(greenlet):  # type: ignore[misc]
     def begin(self) -> None:
         """Begin, unless nobody waits any more."""
         if self.result.cancelled():
+            self._calls.discard(self)
             self.over()
         else:
             self.go_on()
@@ -129,6 +137,8 @@ class _Call(greenlet):  # type: ignore[misc]
             self._tell(self.result.set_exception, error)
         else:
             self._tell(self.result.set_result, value)
+        finally:
+            self._calls.discard(self)
 
     def _tell(self, settle: Callable[[Any], None], outcome: Any) -> None:
         """Hand the result over, after which the thread is free."""

@@ -18,6 +18,7 @@ from controller.devices.openflow.rules.pipeline import PROBE_MAC
 from controller.devices.openflow.rules.rule import GroupRule
 from controller.devices.openflow.session.osken import ofproto as ofp
 from sitefile.model import CabledSite, EndpointCable
+from testbed.simulated.loop import settled
 from tests.unit.controller.devices.openflow.fakeoftable import (
     CONTROLLER,
     FakeFabric,
@@ -27,6 +28,7 @@ from tests.unit.controller.devices.openflow.fakeoftable import (
 )
 from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, arp_reply, foreign_rule
 from tests.unit.controller.devices.openflow.sites import UPLINK_BASE, make_site
+from tests.unit.controller.devices.openflow.virtual import sessions
 
 PATIENCE_S = 20.0
 PORTS = (1, 2, 3, 4)
@@ -89,8 +91,8 @@ class Rig(Protocol):
 async def until(condition: Callable[[], object]) -> None:
     """Wait until ``condition`` holds."""
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110  # conditions of any kind, on purpose
-            await asyncio.sleep(0.005)
+        while not condition():
+            await settled()
 
 
 class _Switch(FakeSwitch):
@@ -203,13 +205,14 @@ async def openflow() -> AsyncIterator[Rig]:
     aggregators = FlowKeeper(site, OpenFlowAggregators(site, events.append))
     rig = OpenFlowRig(site, aggregators, events)
     rig.add_switches()
-    rig.address = await aggregators.start()
-    try:
-        for name in rig.switches:
-            await rig.reconnect(name)
-        yield rig
-    finally:
-        await aggregators.stop()
+    with sessions():
+        rig.address = await aggregators.start()
+        try:
+            for name in rig.switches:
+                await rig.reconnect(name)
+            yield rig
+        finally:
+            await aggregators.stop()
 
 
 RIGS: tuple[Callable[[], AbstractAsyncContextManager[Rig]], ...] = (openflow,)

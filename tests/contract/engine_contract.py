@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import select
-import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -15,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from base import clock
 from controller.devices.engine import (
     EngineError,
     ExecEnd,
@@ -48,9 +48,9 @@ class Rig(Protocol):
 
 async def until(ask: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
     """Ask until the answer is good; fail after a minute."""
-    deadline = time.monotonic() + 60
+    deadline = clock.monotonic() + 60
     while not good(answer := await ask()):
-        assert time.monotonic() < deadline, f"still {answer!r}"
+        assert clock.monotonic() < deadline, f"still {answer!r}"
         await asyncio.sleep(0.05)
     return answer
 
@@ -196,6 +196,7 @@ class EngineContract:
         again = await rig.engine.start(ranks, 60)
         assert [s.container_id for s in first] == [s.container_id for s in again]
 
+    @pytest.mark.real_time
     async def test_a_rank_that_has_ended_is_not_run_twice(self, rig: Rig) -> None:
         ranks = [rig.spec(0, "sh", "-c", "exit 3"), rig.spec(1, *SLEEP)]
         first = await rig.engine.start(ranks, 60)
@@ -218,12 +219,14 @@ class EngineContract:
         assert "red" in str(refused.value)
         assert await states(rig) == {0: RankState.RUNNING}
 
+    @pytest.mark.real_time
     async def test_an_endpoint_is_free_once_its_rank_has_ended(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, "sh", "-c", "exit 1"), rig.spec(1, *SLEEP)], 60)
         await when_ended(rig, 0)
         again = await rig.engine.start([rig.spec(0, *SLEEP, epoch=2)], 60)
         assert again[0].state is RankState.RUNNING
 
+    @pytest.mark.real_time
     async def test_exit_code_and_times(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, "sh", "-c", "exit 7"), rig.spec(1, *SLEEP)], 60)
         status = await when_ended(rig, 0)
@@ -232,6 +235,7 @@ class EngineContract:
         assert status.finished_at is not None
         assert status.finished_at >= status.started_at
 
+    @pytest.mark.real_time
     async def test_a_frozen_job_does_nothing(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *TICKS), rig.spec(1, *TICKS)], 60)
         await until(lambda: output(rig, 0), lambda lines: len(lines) > 2)
@@ -277,6 +281,7 @@ class EngineContract:
         assert refused.value.code == "invalid"
         assert "LD_PRELOAD" in str(refused.value)
 
+    @pytest.mark.real_time
     async def test_logs_follow_to_the_end_and_outlive_the_rank(self, rig: Rig) -> None:
         counts = "for i in 1 2 3; do echo $i; sleep 0.2; done; echo done >&2"
         await rig.engine.start([rig.spec(0, "sh", "-c", counts), rig.spec(1, *SLEEP)], 60)
@@ -306,6 +311,7 @@ class EngineContract:
         (last,) = await rig.engine.recordings(10.0)  # kept: a controller may have been away
         assert (last.job, last.rank, last.epoch) == ("red", 0, 1)
 
+    @pytest.mark.real_time
     async def test_a_command_runs_in_a_rank(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         async with executing(rig, "sh", "-c", "echo out; echo err >&2; exit 3") as run:
@@ -320,6 +326,7 @@ class EngineContract:
             assert run.out == sent
         assert set((await states(rig)).values()) == {RankState.RUNNING}
 
+    @pytest.mark.real_time
     async def test_a_command_ends_when_its_caller_leaves(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         deaf = "trap '' HUP TERM; echo ready; while :; do sleep 0.1; done"
@@ -329,6 +336,7 @@ class EngineContract:
         await all_ended(word)
         assert set((await states(rig)).values()) == {RankState.RUNNING}
 
+    @pytest.mark.real_time
     async def test_a_command_without_a_reader_waits(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         storm = "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done"
@@ -341,6 +349,7 @@ class EngineContract:
             assert "no input and no output" in end.reason
             assert len(run.out) < 16 * 2**20
 
+    @pytest.mark.real_time
     async def test_a_command_has_time_limits(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         async with executing(rig, *SLEEP, idle_s=1.0) as run:
@@ -353,6 +362,7 @@ class EngineContract:
             assert "time limit" in end.reason
         await all_ended(word)
 
+    @pytest.mark.real_time
     async def test_commands_are_refused_where_none_can_run(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, "sh", "-c", "exit 0")], 60)
         await when_ended(rig, 1)
@@ -372,6 +382,7 @@ class EngineContract:
         async with executing(rig, "sh", "-c", ":") as run:
             assert await run.end() == ExecEnd(0)
 
+    @pytest.mark.real_time
     async def test_the_number_of_commands_in_a_rank_is_limited(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         async with AsyncExitStack() as stack:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from base import clock
 from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
     EngineFacts,
@@ -369,4 +369,4 @@ def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:
 
 
 def _now() -> str:
-    return datetime.fromtimestamp(time.time(), UTC).isoformat().replace("+00:00", "Z")
+    return datetime.fromtimestamp(clock.time(), UTC).isoformat().replace("+00:00", "Z")

@@ -25,6 +25,13 @@ URL = os.environ.get("LIGHTLOOM_TEST_OCS_URL", "")
 PORTS = tuple(filter(None, os.environ.get("LIGHTLOOM_TEST_OCS_PORTS", "").split(",")))
 DEADLINE_S = 30.0
 
+OVER_SOCKETS = [
+    pytest.param(vendor, marks=pytest.mark.real_time, id=f"{vendor}, over sockets")
+    for vendor in VENDORS
+    if vendor.personality == "polatis-24x24"
+]
+"""One of each protocol."""
+
 pytestmark = [pytest.mark.real_time] if URL else []
 
 
@@ -42,7 +49,12 @@ class Switch:
         return [CircuitRequest(self.ports[i], self.ports[4 + (i + 1) % 4]) for i in range(4)]
 
 
-@pytest.fixture(params=[None] if URL else VENDORS, ids=lambda v: URL.partition(":")[0] or str(v))
+def shown(vendor: Vendor | None) -> str:
+    """Return what a test is named by."""
+    return URL.partition(":")[0] or str(vendor)
+
+
+@pytest.fixture(params=[None] if URL else VENDORS, ids=shown)
 async def switch(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Switch]:
     vendor: Vendor | None = request.param
     if vendor is None:
@@ -73,7 +85,9 @@ async def test_the_switch_reports_its_identity_and_its_ports(switch: Switch) -> 
     assert set(switch.ports) <= listed
 
 
-@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "switch", [None] if URL else [*VENDORS, *OVER_SOCKETS], indirect=True, ids=shown
+)
 async def test_circuits_are_made_moved_and_removed(switch: Switch) -> None:
     made = await switch.driver.apply([], switch.straight(4), deadline_s=DEADLINE_S)
     assert made.ok, made.results

@@ -221,8 +221,6 @@ async def test_invalid_orders_get_an_error(bench: Rig) -> None:
     assert set(KINDS) >= {"slow", "stuck", "stray", "creep", "dark", "fail", "reboot", "clear"}
 
 
-@pytest.mark.real_time
-@pytest.mark.parametrize("bench", VENDORS[:1], ids=str, indirect=True)
 async def test_orders_through_the_socket(bench: Rig, tmp_path: Path) -> None:
     control = Control(bench.emulator)
     path = tmp_path / "control.sock"

@@ -59,6 +59,7 @@ async def admitted(control: TlsControl, tls: ssl.SSLContext | None) -> FakeSwitc
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.real_time
 async def test_a_switch_with_its_certificate_gets_its_program(
     trust: Trust, version: ssl.TLSVersion
 ) -> None:
@@ -68,6 +69,7 @@ async def test_a_switch_with_its_certificate_gets_its_program(
         await control.until(lambda: not control.aggregators.connected())
 
 
+@pytest.mark.real_time
 async def test_one_open_vswitch_with_several_bridges_has_one_certificate(trust: Trust) -> None:
     tls = shows(trust.switch("as0", "as1"))
     async with tls_control(tls_site(), trust.controller) as control:
@@ -77,6 +79,7 @@ async def test_one_open_vswitch_with_several_bridges_has_one_certificate(trust: 
         await control.until(lambda: control.aggregators.connected() == {"as0", "as1"})
 
 
+@pytest.mark.real_time
 async def test_a_claim_with_another_certificate_is_refused_and_told(trust: Trust) -> None:
     """While the switch is away a claimant of its id used to get its program."""
     async with tls_control(tls_site(), trust.controller) as control:
@@ -92,6 +95,7 @@ async def test_a_claim_with_another_certificate_is_refused_and_told(trust: Trust
 
 
 @pytest.mark.parametrize("who", ["agent", "no certificate", "other authority", "plain", "expired"])
+@pytest.mark.real_time
 async def test_who_shows_no_aggregators_certificate_is_refused(trust: Trust, who: str) -> None:
     tls: ssl.SSLContext | None = None
     if who == "agent":
@@ -111,6 +115,7 @@ async def test_who_shows_no_aggregators_certificate_is_refused(trust: Trust, who
         await admitted(control, shows(trust.switch("as0")))
 
 
+@pytest.mark.real_time
 async def test_a_fingerprint_pins_one_certificate(trust: Trust) -> None:
     mine = trust.switch("as1")  # its name does not matter
     der = ssl.PEM_cert_to_DER_cert((mine / "cert.pem").read_text())
@@ -121,6 +126,7 @@ async def test_a_fingerprint_pins_one_certificate(trust: Trust) -> None:
 
 
 @pytest.mark.parametrize("tls", [True, False])
+@pytest.mark.real_time
 async def test_an_address_pins_where_a_switch_calls_from(trust: Trust, tls: bool) -> None:
     mine = shows(trust.switch("as0")) if tls else None
     for address, is_right in (("127.0.0.2", False), ("127.0.0.1", True)):
@@ -137,6 +143,7 @@ async def test_an_address_pins_where_a_switch_calls_from(trust: Trust, tls: bool
             assert "address 127.0.0.2" in event.reason
 
 
+@pytest.mark.real_time
 async def test_a_site_may_have_both_kinds_on_one_port(trust: Trust) -> None:
     async with tls_control(tls_site(as1={"tls": False}), trust.controller) as control:
         plain, thief = FakeSwitch(0xA1), FakeSwitch(0xA0)
@@ -150,6 +157,7 @@ async def test_a_site_may_have_both_kinds_on_one_port(trust: Trust) -> None:
         assert ["without TLS" in e.claimant for e in refusals] == [True]
 
 
+@pytest.mark.real_time
 async def test_messages_greater_than_a_tls_record_arrive_whole(trust: Trust) -> None:
     async with tls_control(tls_site(), trust.controller) as control:
         switch = await admitted(control, shows(trust.switch("as0")))
@@ -160,6 +168,7 @@ async def test_messages_greater_than_a_tls_record_arrive_whole(trust: Trust) -> 
         assert switch.seen[ofp.OFPT_BARRIER_REQUEST] > before
 
 
+@pytest.mark.real_time
 async def test_stalled_handshakes_keep_no_switch_out(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +186,7 @@ async def test_stalled_handshakes_keep_no_switch_out(
             sock.close()
 
 
+@pytest.mark.real_time
 async def test_a_handshake_without_end_is_cut(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +201,7 @@ async def test_a_handshake_without_end_is_cut(
         await admitted(control, shows(trust.switch("as0")))
 
 
+@pytest.mark.real_time
 async def test_a_flood_instead_of_a_handshake_is_cut(trust: Trust) -> None:
     async with tls_control(tls_site(), trust.controller) as control:
         for flood in (b"\x16" + bytes(1 << 20), b"\x16\x03\x01\x40\x00" + b"\x0b" * (1 << 20)):

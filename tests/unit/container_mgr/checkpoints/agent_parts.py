@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, measure
 from container_mgr.checkpoints.holder import Begun, Checkpoints
 from container_mgr.checkpoints.values import Folder, Holding, Kind
 from container_mgr.users import User
 from container_mgr.values import Container, NicSpec, RankCheckpoint, RankKey, RankSpec, Where
+from testbed.simulated.loop import settled
 from tests.unit.container_mgr.ranks.test_policy import GOOD
 
 ME = User(os.geteuid(), os.getegid())
@@ -90,7 +92,7 @@ class Server:
                 for one in reversed(self.told):
                     if true(one):
                         return one
-                await asyncio.sleep(0.005)
+                await settled()
 
     async def whole(self, step: int, number: int = 0, epoch: int = 1) -> Holding:
         key = Key(step, epoch)
@@ -120,6 +122,15 @@ async def inventory(held: Checkpoints) -> list[Holding]:
         if news.caught_up:
             break
     return told
+
+
+def overwrite(live: Path, files: Mapping[str, bytes]) -> None:
+    """Write files in place, as a program with the rule ``keras`` does."""
+    for name, content in files.items():
+        path = live / name
+        path.write_bytes(content)
+        now = clock.time()
+        os.utime(path, (now, now))
 
 
 def write_step(live: Path, step: int, content: bytes = b"weights") -> None:

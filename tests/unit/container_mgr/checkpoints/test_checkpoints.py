@@ -21,6 +21,7 @@ from container_mgr.checkpoints.disk.files import ChangedError
 from container_mgr.checkpoints.values import Folder, Get, GetLocal, Kind, Part, Place
 from container_mgr.values import AgentError, Where
 from container_mgr.volumes import tree
+from testbed.simulated.loop import settled
 from tests.contract.engine_contract import until
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
@@ -31,6 +32,7 @@ from tests.unit.container_mgr.checkpoints.agent_parts import (
     container,
     inventory,
     manifest_of,
+    overwrite,
     rank,
     server,
     write_step,
@@ -302,25 +304,25 @@ async def test_a_part_that_came_once_to_the_server_is_shown_to_all_its_ranks(one
 
 async def test_a_step_that_is_overwritten_in_place_is_copied(one: Server) -> None:
     begun = await one.start(rank(rule="keras"))
-    (begun.live / "latest.weights.h5").write_bytes(b"weights")
-    (begun.live / "training_metadata.json").write_text('{"epoch": 1, "batch": 2}')
+    overwrite(begun.live, {"latest.weights.h5": b"weights"})
+    overwrite(begun.live, {"training_metadata.json": b'{"epoch": 1, "batch": 2}'})
     step = 10**9 + 2
     told = await one.whole(step)
-    (begun.live / "latest.weights.h5").write_bytes(b"WEIGHTS")
+    overwrite(begun.live, {"latest.weights.h5": b"WEIGHTS"})
     part = one.held.find(own(step))
     assert part is not None
     assert (part.root / "latest.weights.h5").read_bytes() == b"weights"
     one.held.ended(rank().key.container)
     begun = await one.start(rank(epoch=2, rule="keras", resumed=told.key))
-    (begun.live / "latest.weights.h5").write_bytes(b"WEIGHTS")
+    overwrite(begun.live, {"latest.weights.h5": b"WEIGHTS"})
     assert (part.root / "latest.weights.h5").read_bytes() == b"weights"
 
 
 async def test_a_store_belongs_to_who_writes_the_folder(one: Server) -> None:
     """What is copied out of a folder is the agent's own file."""
     begun = await one.start(rank(rule="keras"))
-    (begun.live / "latest.weights.h5").write_bytes(b"weights")
-    (begun.live / "training_metadata.json").write_text('{"epoch": 0, "batch": 2}')
+    overwrite(begun.live, {"latest.weights.h5": b"weights"})
+    overwrite(begun.live, {"training_metadata.json": b'{"epoch": 0, "batch": 2}'})
     await one.whole(2)
     assert one.held.owner(FOLDER, "gpu0") == ME
     with pytest.raises(AgentError):
@@ -454,7 +456,7 @@ async def test_a_second_reader_ends_the_first(one: Server) -> None:
     write_step(begun.live, 20)
     again = await inventory(one.held)
     while Key(20, 1) not in {h.key for h in again}:
-        await asyncio.sleep(0.01)
+        await settled()
         again = await inventory(one.held)
     assert Key(20, 1) not in {h.key for h in one.told}
 

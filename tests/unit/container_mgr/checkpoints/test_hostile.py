@@ -250,6 +250,7 @@ def test_names_that_change_while_they_are_scanned(tmp_path: Path) -> None:
     assert b"of the server" not in found
 
 
+@pytest.mark.real_time
 async def test_a_step_that_is_written_into_while_it_is_summed_is_never_torn(one: Server) -> None:
     """Whatever is held was, at one moment, the whole of the file; or it is found to differ."""
     begun = await one.start(rank())

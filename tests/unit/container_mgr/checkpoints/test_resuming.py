@@ -15,6 +15,7 @@ from checkpoints.manifest import Manifest, Sum
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.values import Get, GetLocal, Kind, Place
 from container_mgr.values import AgentError
+from testbed.simulated.loop import settled
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
     LIMIT_S,
@@ -80,8 +81,8 @@ def staged(root: Path) -> list[str]:
 
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(LIMIT_S):
-        while not true():  # noqa: ASYNC110 - files tell nobody
-            await asyncio.sleep(0.01)
+        while not true():
+            await settled()
 
 
 async def run_ahead(one: Server) -> None:

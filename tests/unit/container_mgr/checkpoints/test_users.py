@@ -18,6 +18,7 @@ from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
     PlainSpace,
     container,
+    overwrite,
     rank,
 )
 
@@ -49,8 +50,8 @@ async def test_a_rank_owns_what_it_writes_and_resumes_from(tmp_path: Path, remap
         assert owner(begun.live) == outside
         assert held.owner(FOLDER, "gpu0") == outside
         held.watch(container(rank()))
-        (begun.live / "latest.weights.h5").write_bytes(b"weights")
-        (begun.live / "training_metadata.json").write_text('{"epoch": 0, "batch": 2}')
+        overwrite(begun.live, {"latest.weights.h5": b"weights"})
+        overwrite(begun.live, {"training_metadata.json": b'{"epoch": 0, "batch": 2}'})
         async for news in held.news():
             if any(told.kind is Kind.OWN for told in news.holdings):
                 break

@@ -68,15 +68,18 @@ async def failure(path: Path, answer: Callable[[str], Answer], timeout_s: int = 
             host.close()
 
 
+@pytest.mark.real_time
 async def test_a_hung_daemon_is_a_time_out_with_unknown_outcome(tmp_path: Path) -> None:
     silent = await failure(tmp_path / "s", lambda path: VERSION if "version" in path else None)
     assert isinstance(silent, EngineTimeoutError)
 
 
+@pytest.mark.real_time
 async def test_a_daemon_that_hangs_at_the_first_call(tmp_path: Path) -> None:
     assert isinstance(await failure(tmp_path / "s", lambda path: None), EngineTimeoutError)
 
 
+@pytest.mark.real_time
 async def test_a_refusal_has_the_daemons_message(tmp_path: Path) -> None:
     refused = await failure(
         tmp_path / "s",
@@ -94,6 +97,7 @@ async def test_no_daemon(tmp_path: Path) -> None:
     host.close()
 
 
+@pytest.mark.real_time
 async def test_an_absent_object_is_none_and_not_an_error(tmp_path: Path) -> None:
     def answer(path: str) -> Answer:
         return VERSION if "version" in path else (404, {"message": "No such object"})
@@ -106,6 +110,7 @@ async def test_an_absent_object_is_none_and_not_an_error(tmp_path: Path) -> None
         host.close()
 
 
+@pytest.mark.real_time
 async def test_a_pull_that_fails_after_its_status_is_an_error(tmp_path: Path) -> None:
     """The engine has already sent its 200."""
 
@@ -119,6 +124,7 @@ async def test_a_pull_that_fails_after_its_status_is_an_error(tmp_path: Path) ->
         host.close()
 
 
+@pytest.mark.real_time
 async def test_registries_that_hang_delay_no_other_call(tmp_path: Path) -> None:
     def answer(path: str) -> Answer:
         if "images/create" in path:
@@ -139,6 +145,7 @@ async def test_registries_that_hang_delay_no_other_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limit", ["PULL_DEADLINE_S", "PULL_SILENCE_S"])
+@pytest.mark.real_time
 async def test_a_pull_has_a_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
     assert "none.so" in one.why_unfit(A)
 
 
+@pytest.mark.real_time
 async def test_the_word_on_a_ranks_end_comes_with_a_newer_one_on_its_gpu(behaviour: Path) -> None:
     one = Gpus([A, B], library=mock.library(), interval_s=3600.0)
     served = {"gpu0": ServedEndpoint("gpu0", "nic0", A), "gpu1": ServedEndpoint("gpu1", "nic1", B)}
@@ -165,9 +166,8 @@ async def test_the_word_on_a_ranks_end_comes_with_a_newer_one_on_its_gpu(behavio
 
 
 async def test_a_gpu_that_hangs_does_not_hold_up_the_word_on_its_ranks_end(
-    behaviour: Path, monkeypatch: pytest.MonkeyPatch
+    behaviour: Path,
 ) -> None:
-    monkeypatch.setattr("container_mgr.hardware.inventory.LOOK_S", 0.05)
     one = Gpus([A], library=mock.library(), interval_s=3600.0)
     inventory = Inventory(
         {"gpu0": ServedEndpoint("gpu0", "nic0", A)}, ServerFacts(4, 8 << 30), gpus=one

@@ -82,6 +82,7 @@ def test_what_cannot_run_is_invalid(wrong: Start) -> None:
     assert not fits(Window(24, 0))
 
 
+@pytest.mark.real_time
 async def test_a_command_that_an_earlier_agent_left_is_ended(rig: AgentRig) -> None:
     word = uuid.uuid4().hex
     async with executing(rig, *TICKS, word) as run:
@@ -91,6 +92,7 @@ async def test_a_command_that_an_earlier_agent_left_is_ended(rig: AgentRig) -> N
         assert (await run.end()).exit_code == 137
 
 
+@pytest.mark.real_time
 async def test_a_start_without_an_answer_is_ended_when_it_happens(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ async def test_a_start_without_an_answer_is_ended_when_it_happens(
     late.close()
 
 
+@pytest.mark.real_time
 async def test_a_place_is_taken_until_the_engine_says_that_the_command_ended(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +144,7 @@ async def test_an_older_controller_runs_no_command(rig: AgentRig) -> None:
     assert rig.docker.calls["exec_create"] == 0
 
 
+@pytest.mark.real_time
 async def test_a_command_whose_container_ends_was_killed(rig: AgentRig) -> None:
     async with executing(rig, "sh", "-c", "echo $$; exec sleep 600") as run:
         await run.shows(b"\n")

@@ -21,7 +21,6 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import living
 from container_mgr.ranks.living import Sample
-from container_mgr.rpc import service
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.devices.engine import EngineError, RankState
 from tests.contract import engine_fakes
@@ -375,7 +374,6 @@ async def test_a_second_that_fails_does_not_end_the_sampling(
             return []
         raise ValueError("rubbish in sysfs")
 
-    monkeypatch.setattr(service, "SAMPLE_INTERVAL_S", 0.01)
     monkeypatch.setattr(rig.ranks, "sample", sample)
     agent = agent_service(
         rig.docker, rig.ranks, Inventory(None, ServerFacts(4, 8 << 30)), tmp_path / "images.json"
@@ -443,6 +441,7 @@ async def test_a_rank_that_takes_long_to_exit_has_ended(
     assert rig.nics.where["e-gpu0"] == ""
 
 
+@pytest.mark.real_time
 async def test_output_that_the_engine_copies_late_is_followed(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -460,6 +459,7 @@ async def test_output_that_the_engine_copies_late_is_followed(
     assert followed == ["last"]
 
 
+@pytest.mark.real_time
 async def test_the_kernel_reports_an_oom_that_the_engine_missed(
     rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

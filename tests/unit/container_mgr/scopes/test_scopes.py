@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from base import clock
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes import processes, scopes
 from container_mgr.scopes.scopes import Scopes, ScopeState, job_of
 from container_mgr.scopes.slurm import SlurmGroups, Steps
 from container_mgr.values import AgentError
+from testbed.simulated.loop import settled
 from tests.unit.container_mgr.scopes.trees import AGENT_NET, ROOT_NET, Tree, asked, obey
 
 SCOPE = "slurm:7"
@@ -36,11 +37,9 @@ def of(tree: Tree, limit_s: float = 30.0) -> Scopes:
 
 async def when_asked(one: Freezer) -> None:
     """Wait until the kernel was asked to freeze, half a minute at most."""
-    for _ in range(3000):
-        if asked(one):
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("not asked to freeze")
+    async with asyncio.timeout(30):
+        while not asked(one):
+            await settled()
 
 
 class Growing(SlurmGroups):
@@ -175,7 +174,7 @@ async def test_a_job_that_has_no_process_here_yet_is_frozen(tree: Tree) -> None:
     one = of(tree)
     assert (await one.freeze(SCOPE)).cgroups == 0
     late = tree.step(7)
-    await one.hold(SCOPE, time.monotonic())
+    await one.hold(SCOPE, clock.monotonic())
     assert asked(late)
 
 
@@ -201,7 +200,7 @@ async def test_a_step_that_begins_in_a_frozen_scope_is_frozen(tree: Tree) -> Non
     assert not asked(first)
     assert not asked(late)
     newest = tree.step(7, "2")
-    await one.hold(SCOPE, time.monotonic())
+    await one.hold(SCOPE, clock.monotonic())
     assert not asked(newest)
 
 
@@ -209,7 +208,7 @@ async def test_what_slurm_thaws_to_kill_it_stays_thawed(tree: Tree) -> None:
     step, one = tree.step(7), of(tree)
     await one.freeze(SCOPE)
     step.request(frozen=False)
-    await one.hold(SCOPE, time.monotonic())
+    await one.hold(SCOPE, clock.monotonic())
     assert not asked(step)
 
 
@@ -220,8 +219,8 @@ async def test_a_scope_is_held_for_a_limited_time_and_number(
     one = of(tree)
     await one.freeze(SCOPE)
     late = tree.step(7, "1")
-    await one.hold(SCOPE, time.monotonic() + scopes.HOLD_S + 1)
-    await one.hold(SCOPE, time.monotonic())
+    await one.hold(SCOPE, clock.monotonic() + scopes.HOLD_S + 1)
+    await one.hold(SCOPE, clock.monotonic())
     assert not asked(late)
     monkeypatch.setattr(scopes, "MAX_HELD", 2)
     for job in range(1, 5):
@@ -234,7 +233,7 @@ async def test_a_failed_freeze_holds_nothing(new: Tree) -> None:
     one = of(new, limit_s=0.01)
     assert (await one.freeze(SCOPE)).faults
     late = new.step(7, "1")
-    await one.hold(SCOPE, time.monotonic())
+    await one.hold(SCOPE, clock.monotonic())
     assert not asked(late)
 
 

@@ -82,7 +82,7 @@ class Rig:
 
 @contextmanager
 def rig(directory: Path, folder: str = FOLDER.name) -> Iterator[Rig]:
-    loop = asyncio.new_event_loop()
+    loop = asyncio.SelectorEventLoop()  # in a thread of its own, where no time passes
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     giver, taker = FakeHolder(directory / "giver"), FakeHolder(directory / "taker")

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +41,7 @@ from container_mgr.values import AgentError, Scope, VolumeMount
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Authority, Credentials, agent_name
+from testbed.simulated.loop import settled
 from tests.unit.container_mgr.transfers.fakes import (
     FOLDER,
     KEY,
@@ -50,6 +51,7 @@ from tests.unit.container_mgr.transfers.fakes import (
     flip,
     other,
 )
+from tests.unit.container_mgr.transfers.virtual import transfers
 
 STORE = VolumeMount("ckpt", "/ckpt", scope=Scope.PROJECT, owner="vision")
 
@@ -97,6 +99,14 @@ def credentials(directory: Path, *servers: str) -> list[Credentials]:
 
 @pytest_asyncio.fixture(name="pair")
 async def _pair(tmp_path: Path) -> AsyncIterator[Pair]:
+    with transfers():
+        async with paired(tmp_path) as pair:
+            yield pair
+        await settled()  # the threads end
+
+
+@asynccontextmanager
+async def paired(tmp_path: Path) -> AsyncIterator[Pair]:
     agents = []
     store = tmp_path / "ckpt"
     store.mkdir(mode=0o755)
@@ -115,6 +125,7 @@ async def _pair(tmp_path: Path) -> AsyncIterator[Pair]:
             agent.volumes.close()
 
 
+@pytest.mark.real_time
 async def test_a_part_comes_over_tls(pair: Pair) -> None:
     part = pair.there.holder.own("gpu1", 1, files_of(1, 3_000_000))
     last = await pair.fetch(get(part, GetFrom(pair.there.source(part))))
@@ -177,6 +188,7 @@ async def test_each_part_fails_by_itself(pair: Pair) -> None:
     assert [place.endpoint for place, _ in pair.there.holder.damages] == ["gpu2"]
 
 
+@pytest.mark.real_time
 async def test_an_agent_of_another_name_is_not_trusted(pair: Pair) -> None:
     part = pair.there.holder.own("gpu1", 1, files_of(1))
     source = replace(pair.there.source(part), server="srv7")
@@ -192,6 +204,7 @@ async def test_an_agent_that_does_not_know_the_job(pair: Pair) -> None:
     assert "port" not in fault.message
 
 
+@pytest.mark.real_time
 async def test_a_peer_without_a_certificate(pair: Pair) -> None:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -204,6 +217,7 @@ async def test_a_peer_without_a_certificate(pair: Pair) -> None:
         raise AssertionError("it answered")
 
 
+@pytest.mark.real_time
 async def test_a_certificate_that_is_not_an_agents(pair: Pair, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     Authority.load(tmp_path / "ca").issue_controller(tmp_path / "controller", now=now)
@@ -357,12 +371,13 @@ def test_the_job_of_a_namespace() -> None:
 
 
 async def test_a_mover_ends_while_ranks_change(pair: Pair) -> None:
-    await asyncio.sleep(0.05)  # it waits for a change
+    await asyncio.sleep(1)  # it waits for a change
     pair.here.mover.ranks_changed(list)
     async with asyncio.timeout(20):
         await pair.here.mover.close()
 
 
+@pytest.mark.real_time
 async def test_an_end_sends_nothing_in_the_network_of_a_frozen_job(pair: Pair) -> None:
     """Its light may be moving: what waits to be sent ends unsent."""
     mover = pair.here.mover
