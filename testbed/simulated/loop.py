@@ -194,7 +194,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.listeners[address] = protocol_factory
         return Listener(self, address)
 
-    async def create_unix_connection(  # type: ignore[override]
+    async def create_unix_connection(
         self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
     ) -> tuple[Stream, Any]:
         """Connect in memory. FileNotFoundError where nothing listens."""

@@ -131,7 +131,7 @@ def _group_ports(buckets: bytes) -> tuple[int, ...]:
 
 @dataclass
 class OpenFlowRig:
-    """The OpenFlow southbound over TCP, with switches that exist in memory only."""
+    """The OpenFlow southbound, with switches that exist in memory only."""
 
     site: CabledSite
     aggregators: Aggregators

@@ -18,6 +18,7 @@ from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.session.tls import Speech, read_speech
 from pki import Authority
 from sitefile.model import AggregatorCable, CabledSite
+from testbed.simulated.loop import settled
 from tests.unit.controller.devices.openflow.sites import make_site
 
 PATIENCE_S = 60.0
@@ -85,8 +86,8 @@ class TlsControl:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition`` holds."""
         async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - conditions of any kind, on purpose
-                await asyncio.sleep(0.005)
+            while not condition():
+                await settled()
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""Agents decide which controller may change light, over real gRPC and mutual TLS."""
+"""Agents decide which controller may change light."""
 
 from __future__ import annotations
 

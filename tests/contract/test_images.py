@@ -1,4 +1,4 @@
-"""What a server says about images, and how it pulls them, over real gRPC."""
+"""What a server says about images, and how it pulls them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests every driver with every fault of the emulator, over real sockets."""
+"""Tests every driver with every fault of the emulator."""
 
 from __future__ import annotations
 

@@ -12,12 +12,14 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from base import clock
 from container_mgr.fence import TERM_KEY
 from container_mgr.users import DEFAULT_ID
 from container_mgr.volumes.offers import Offer
 from controller.devices.agents.messages import rank_message
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
+from testbed.simulated.clock import VirtualClock
 from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import SLEEP
 
@@ -67,7 +69,17 @@ async def call(tmp_path: Path) -> AsyncIterator[Caller]:
         yield Caller(rig, agent_pb2_grpc.AgentStub(channel))
 
 
-async def test_volumes_are_listed_with_the_data_of_their_owners(call: Caller) -> None:
+def after(directory: Path) -> None:
+    """Make it a minute after a directory was changed, by the kernel's date."""
+    now = clock.current()
+    assert isinstance(now, VirtualClock)
+    now.step(directory.stat().st_ctime + 60 - now.time())
+
+
+async def test_volumes_are_listed_with_the_data_of_their_owners(
+    call: Caller, tmp_path: Path
+) -> None:
+    after(tmp_path)
     assert not (await call.start(JOB)).faults
     found = {v.name: v for v in (await call("Volumes", pb.VolumesRequest())).volumes}
     assert set(found) == {"imagenet", "scratch"}

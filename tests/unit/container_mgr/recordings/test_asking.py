@@ -87,6 +87,7 @@ def test_another_servers_port_has_no_profiler() -> None:
         assert profiler.ask(address, 0.1) == {"failure": "none"}
 
 
+@pytest.mark.real_time
 def test_a_worker_that_does_not_answer_costs_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
