@@ -18,7 +18,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 # uses at the same time may not answer for ten seconds, which is a fault to the controller.
 FILES ?= $(shell test "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4194304 \
   2>/dev/null && echo /dev/shm || echo /tmp)
-PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) TMPDIR=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
+PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
 # Runs targets one after the other, each line behind a name, whatever runs beside them.
 LANE = env MAKEFLAGS= $(MAKE) --no-print-directory $(1) 2>&1 | sed -u 's/^/$(2) | /'
 
@@ -60,7 +60,7 @@ unit: ## no root, no network, in virtual time
 	$(PYTEST_ALONE) tests/unit -n $(WORKERS) --durations 25
 
 stories: ## many things at once, in an order that a seed draws
-	$(PYTEST_ALONE) tests/stories -n $(WORKERS)
+	TMPDIR=$(FILES) $(PYTEST_ALONE) tests/stories -n $(WORKERS)
 
 explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
 	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST_ALONE) tests/unit tests/stories tests/contract -n $(WORKERS) --timeout 36000
