@@ -13,11 +13,11 @@ STORIES ?= 10000
 RACKS ?= $(shell nproc)
 # Tests without a rack wait more than they compute: two for each core.
 WORKERS ?= $(shell expr 2 \* $$(nproc))
-# Hashes are fixed: a story's order comes from its seed alone.
 # Where tests without a rack keep their files: in memory, if there are 4 GiB. A disk that the rack
 # uses at the same time may not answer for ten seconds, which is a fault to the controller.
 FILES ?= $(shell test "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4194304 \
   2>/dev/null && echo /dev/shm || echo /tmp)
+# Hashes are fixed: a story's order comes from its seed alone.
 PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
 # Runs targets one after the other, each line behind a name, whatever runs beside them.
 LANE = env MAKEFLAGS= $(MAKE) --no-print-directory $(1) 2>&1 | sed -u 's/^/$(2) | /'

@@ -17,13 +17,12 @@ from testbed.lanes import cgroups, clone, record, removal
 from testbed.lanes.errors import LaneError
 from testbed.lanes.first import READY
 from testbed.lanes.record import Lane
+from testbed.rack.procfs import MARKER
 
 READY_S = 60.0
 END_S = 120.0
 KILL_S = 10.0
 _ROOT = Path(testbed.__file__).resolve().parents[1]
-_MARKER = "LIGHTLOOM_RACK"
-"""Variable of a rack's processes; a keeper is no part of the rack that may have started it."""
 
 
 def create(name: str, *, ports: Iterable[int] = (), owner: int | None = None) -> Lane:
@@ -131,7 +130,7 @@ def _start_keeper(name: str, held: int, ports: Iterable[int], owner: int | None)
     """Start a keeper that inherits ``held``; return a pipe with what it says."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment.pop(_MARKER, None)
+    environment.pop(MARKER, None)
     news, said = os.pipe()
     words = [sys.executable, "-m", "testbed.lanes.keeper", name]
     words += ["--held", str(held), "--news", str(said)]

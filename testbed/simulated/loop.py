@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import selectors
 import socket
 from collections.abc import Callable, Iterator
@@ -166,13 +167,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         del options
         if ssl or sock or host is None or port is None:
             raise RealTimeError("a connection of a real socket, or with TLS,")
-        await asyncio.sleep(0)
-        accept = self.listeners.get((host, port))
-        if accept is None:
-            raise ConnectionRefusedError(111, f"Connect call failed {(host, port)}")
-        ours, theirs = protocol_factory(), accept()
-        near, _ = connect(self, ours, theirs, (host, next(self._ports)), (host, port))
-        return near, ours
+        here, there = (host, next(self._ports)), (host, port)
+        refusal = ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {there}")
+        return await self._connect(protocol_factory, here, there, refusal)
 
     async def create_server(  # type: ignore[override]
         self,
@@ -190,7 +187,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             raise RealTimeError("a server on a real socket, or with TLS,")
         address = (host, port or next(self._ports))
         if address in self.listeners:
-            raise OSError(98, f"error while attempting to bind on address {address}")
+            raise OSError(errno.EADDRINUSE, f"error while attempting to bind on address {address}")
         self.listeners[address] = protocol_factory
         return Listener(self, address)
 
@@ -200,14 +197,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Connect in memory. FileNotFoundError where nothing listens."""
         if options.get("ssl") or options.get("sock") or path is None:
             raise RealTimeError("a connection of a real socket, or with TLS,")
-        await asyncio.sleep(0)
-        there = (str(path), 0)
-        accept = self.listeners.get(there)
-        if accept is None:
-            raise FileNotFoundError(2, "No such file or directory")
-        ours, theirs = protocol_factory(), accept()
-        near, _ = connect(self, ours, theirs, ("", 0), there)
-        return near, ours
+        refusal = FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return await self._connect(protocol_factory, ("", 0), (str(path), 0), refusal)
 
     async def create_unix_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
@@ -220,6 +211,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         address = (str(path), 0)
         self.listeners[address] = protocol_factory
         return Listener(self, address)
+
+    async def _connect(
+        self, protocol_factory: Callable[[], Any], here: Address, there: Address, refusal: OSError
+    ) -> tuple[Stream, Any]:
+        await asyncio.sleep(0)
+        accept = self.listeners.get(there)
+        if accept is None:
+            raise refusal
+        ours = protocol_factory()
+        near, _ = connect(self, ours, accept(), here, there)
+        return near, ours
 
     def _add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
         if fd != self._ssock.fileno() and not _is_own(fd):  # type: ignore[attr-defined]

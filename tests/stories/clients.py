@@ -44,29 +44,21 @@ class Clients:
         self.cancelled: set[str] = set()
         """Jobs whose cancel was acknowledged."""
 
-    async def run(self, steps: Sequence[Step], dies_at_ms: int | None) -> None:
-        """Carry out the steps; let the controller die, None: at rest; and look at the disk."""
+    async def run(self, steps: Sequence[Step]) -> None:
+        """Carry out all steps, then let the controller die at rest and look at the disk."""
         rack = self.rack
         await rack.up()
-        acting = [asyncio.create_task(self._later(step)) for step in steps]
-        known: dict[str, str] = {}
-        if dies_at_ms is None:
-            await asyncio.gather(*acting)
-            await asyncio.sleep(AFTER_S)
-            await rack.rest()
-            known = {job.name: job.state for job in await rack.service.queries.jobs()}
-        else:
-            await asyncio.sleep(dies_at_ms / 1000)
-            for task in acting:
-                task.cancel()
-            await asyncio.gather(*acting, return_exceptions=True)
+        await asyncio.gather(*(self._later(step) for step in steps))
+        await asyncio.sleep(AFTER_S)
+        await rack.rest()
+        known = {job.name: job.state for job in await rack.service.queries.jobs()}
         found = await rack.die()
         self._log.note(f"in memory {known}, on the disk {found}")
-        durable = {name: found.states.get(name, "none") for name in known}
+        durable = {name: found.get(name, "none") for name in known}
         assert durable == known, f"at rest the disk has {durable} and memory {known}"
         for job in self.cancelled:
-            assert found.states[job] in ("cancelled", "failed", "completed"), (
-                f"the cancel of {job} was acknowledged, and the disk has {found.states[job]}"
+            assert found[job] in ("cancelled", "failed", "completed"), (
+                f"the cancel of {job} was acknowledged, and the disk has {found[job]}"
             )
         assert not rack.engine.breaches, "ranks start in an epoch that the disk does not know: " + (
             "; ".join(rack.engine.breaches)
@@ -127,12 +119,12 @@ class Clients:
                 raise ValueError(other)
 
 
-def story(steps: Sequence[Step], seed: int, dies_at_ms: int | None = None) -> Log:
+def story(steps: Sequence[Step], seed: int) -> Log:
     """Tell a story of clients; AssertionError when it breaks a promise."""
     folder = Path(tempfile.mkdtemp(prefix="ll-story-"))
 
     async def told(log: Log) -> None:
-        await Clients(folder, log).run(steps, dies_at_ms)
+        await Clients(folder, log).run(steps)
 
     try:
         return tell(told, seed)

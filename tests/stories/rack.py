@@ -79,18 +79,6 @@ class LateAggregators(FakeAggregators):
         await answered()
 
 
-@dataclass(frozen=True)
-class Durable:
-    """What a restart would find."""
-
-    states: Mapping[str, str]
-    """By job: its state."""
-    epochs: Mapping[str, int]
-    """By job: the epoch of its ranks."""
-    epoch: int
-    """The site's."""
-
-
 class StoryRack(Rack):
     """A controller over late fakes, which can die."""
 
@@ -112,8 +100,8 @@ class StoryRack(Rack):
         under_way = journal._owed or journal._late or journal._writer
         return not (under_way or state.transactions.running or state.jobs.handled)
 
-    async def die(self) -> Durable:
-        """Kill the controller; return what it leaves on the disk."""
+    async def die(self) -> dict[str, str]:
+        """Kill the controller; return the states of jobs that a restart would find."""
         for call in self.engine.calls:
             self._log.note(f"engine: {call[0]} {call[1]}")
         for event in self.service._state.events.since(0, 10_000):
@@ -122,8 +110,4 @@ class StoryRack(Rack):
         store = Store(self.state_dir / "controller.sqlite")
         loaded = await store.load()
         await store.close()
-        return Durable(
-            {job.name: job.state for job in loaded.jobs},
-            {job.name: job.epoch for job in loaded.jobs},
-            int(loaded.facts.get("epoch", "0")),
-        )
+        return {job.name: job.state for job in loaded.jobs}

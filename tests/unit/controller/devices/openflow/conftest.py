@@ -11,11 +11,11 @@ import pytest
 from controller.devices.aggregators import AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from sitefile.model import CabledSite
+from testbed.simulated.loop import settled
 from tests.unit.controller.devices.openflow import virtual
 from tests.unit.controller.devices.openflow.sites import make_site
 
 PATIENCE_S = 20.0
-LOOK_S = 0.005
 
 
 @dataclass
@@ -30,8 +30,8 @@ class Control:
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition`` holds."""
         async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110  # perhaps no timer but this limit is set
-                await asyncio.sleep(LOOK_S)
+            while not condition():
+                await settled()
 
 
 @pytest.fixture
