@@ -1,6 +1,7 @@
 # Two commands do everything on a new Debian 12 / Ubuntu 24.04 machine, as root:
 #   make demo   the paper's case a on the emulated rack: table, JSON, plots
-#   make test   lint, types, layering, unit, contract, integration and training tests
+#   make test   every gate; a line says what ran in each, how long, and what failed
+# Each gate is a target of its own; T chooses tests: make unit T=tests/unit/scheduler
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -18,11 +19,12 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 FILES ?= $(shell test "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4194304 \
   2>/dev/null && echo /dev/shm || echo /tmp)
 # Hashes are fixed: a story's order comes from its seed alone.
-PYTEST_ALONE = PYTHONHASHSEED=0 PYTEST_DEBUG_TEMPROOT=$(FILES) $(PY) -m pytest -q -o tmp_path_retention_policy=failed
-# Runs targets one after the other, each line behind a name, whatever runs beside them.
-LANE = env MAKEFLAGS= $(MAKE) --no-print-directory $(1) 2>&1 | sed -u 's/^/$(2) | /'
+PYTEST = PYTHONHASHSEED=0 TMPDIR=$(FILES) PYTEST_DEBUG_TEMPROOT=$(FILES) $(PY) -m pytest -q -rfE -o tmp_path_retention_policy=failed
 
-.PHONY: help setup demo test lanes rackless rack check lint types layers unit stories explore fuzz contract web integration racks training roce torch-image protos lock dist clean
+# The order: what fails soonest is first.
+CHECKS = lint types layers unit contract stories
+
+.PHONY: help setup demo check test soak lint types layers unit contract stories fuzz web rack explore rack-soak torch-image protos lock dist clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,18 +35,14 @@ setup: ## apt packages, virtual environment, container images (idempotent, root)
 demo: setup ## the paper's experiment: make demo CASE=a|b
 	@.venv/bin/lightloom demo $(CASE) --out $(OUT)
 
-test: setup ## everything CI runs; what needs no rack runs beside what does
-	@$(MAKE) --no-print-directory --jobs=2 lanes
+check: ## what a change must pass, without root or a rack: minutes
+	@$(PY) -m tests.gates $(CHECKS)
 
-lanes: rackless rack
+test: setup ## everything CI runs; the rack's tests run beside the others
+	@$(PY) -m tests.gates $(CHECKS) fuzz web rack
 
-rackless: # yields the processor to the rack, whose tests have hardware's patience
-	@nice -n 10 $(call LANE,check unit stories fuzz contract web,rackless)
-
-rack: # these use the machine's own rack, one after the other
-	@$(call LANE,integration training roce,rack)
-
-check: lint types layers ## ruff, mypy strict, import-linter
+soak: setup ## what proves by repetition: hours
+	@$(PY) -m tests.gates explore rack-soak
 
 lint:
 	.venv/bin/ruff check .
@@ -57,35 +55,28 @@ layers:
 	.venv/bin/lint-imports
 
 unit: ## no root, no network, in virtual time
-	$(PYTEST_ALONE) tests/unit -n $(WORKERS) --durations 25
-
-stories: ## many things at once, in an order that a seed draws
-	TMPDIR=$(FILES) $(PYTEST_ALONE) tests/stories -n $(WORKERS)
-
-explore: ## property tests with new random examples, and ten thousand random scenarios (hours)
-	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST_ALONE) tests/unit tests/stories tests/contract -n $(WORKERS) --timeout 36000
-
-fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
-	$(PYTEST_ALONE) tests/fuzz
+	$(PYTEST) $(or $(T),tests/unit) -n $(WORKERS) --durations 20
 
 contract: ## one suite per interface, every implementation
-	$(PYTEST_ALONE) tests/contract -n $(WORKERS)
+	$(PYTEST) $(or $(T),tests/contract) -n $(WORKERS) --durations 20
+
+stories: ## many things at once, in an order that a seed draws
+	$(PYTEST) $(or $(T),tests/stories) -n $(WORKERS)
+
+fuzz: ## coverage-guided fuzzing of the codecs, bounded to seconds
+	$(PYTEST) $(or $(T),tests/fuzz)
 
 web: ## the console in Chromium, over a controller with fakes
-	$(PYTEST_ALONE) tests/web
+	$(PYTEST) $(or $(T),tests/web) --durations 20
 
-integration: ## root: Open vSwitch, the emulated optical switch, Docker Engine
-	$(PY) -m pytest tests/integration -q -m "not training and not roce" --durations 40
+rack: ## root: Open vSwitch, the emulated optical switch, Docker Engine; RACKS racks side by side
+	$(PY) -m tests.lanes -n $(RACKS) $(T)
 
-racks: ## root: the same, RACKS racks side by side, each in a lane of its own
-	$(PY) -m tests.lanes -n $(RACKS)
+explore: ## property tests with new examples, ten thousand random stories, all of the long tests
+	LIGHTLOOM_EXPLORE=1 LIGHTLOOM_STORIES=$(STORIES) $(PYTEST) -m "soak or not soak" tests/unit tests/stories tests/contract -n $(WORKERS) --timeout 36000
 
-training: ## root: a real training with a live regroup
-	$(PY) -m pytest tests/integration -q -m training
-
-roce: setup ## root: RoCEv2 between QEMU guests over the rack, before and after a regroup
-	$(PY) -m testbed.roce.setup
-	$(PY) -m pytest tests/integration -q -m roce
+rack-soak: ## root: what is too long for every change: each failpoint, 200 regroups, trainings, RoCE
+	$(PY) -m tests.lanes -n $(RACKS) -m soak $(T)
 
 torch-image: setup ## the container image with PyTorch, for CPUs
 	$(PY) -m testbed.setup.image torch

@@ -14,11 +14,13 @@ background, so it is set again here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from testbed.simulated.loop import VirtualPolicy, simulation
@@ -38,8 +40,15 @@ asyncio.set_event_loop_policy(VirtualPolicy())
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Run the test with its fixtures in virtual time, unless it needs the real one."""
-    if item.get_closest_marker("real_time") or not _VIRTUAL & {p.name for p in item.path.parents}:
-        return (yield)
-    with simulation():
-        return (yield)
+    """Run the test with its fixtures in virtual time, unless it needs the real one.
+
+    A program that the test ran may have configured structlog: the next test finds it as new.
+    """
+    real = item.get_closest_marker("real_time") or not _VIRTUAL & {
+        p.name for p in item.path.parents
+    }
+    try:
+        with contextlib.nullcontext() if real else simulation():
+            return (yield)
+    finally:
+        structlog.reset_defaults()

@@ -1,12 +1,11 @@
 """``python -m tests.lanes [-n N] [PATH]... [PYTEST OPTION]...``: tests of racks, in parallel lanes.
 
 A unit is a folder of tests that share a rack, or a single module; each gets a fresh lane, the
-longest first by the times of the last run. Modules that need the machine itself run after them,
-one at a time, outside. Without a path everything in ``tests/integration`` runs but what is marked
-``training`` or ``roce``.
+longest first by the times of the last run. Modules that need the machine itself run outside, one
+at a time. Without a path everything in ``tests/integration`` runs but what is marked ``soak``.
 
-Each unit's output is in a file, which is kept if it failed. The last lines say for every unit what
-ran, for how long, and how to run it alone. Ends with 1 if a unit failed.
+Each unit's output is in a file of ``out/tests/rack``. The last lines say for every unit what ran,
+for how long, and how to run it alone. Ends with 1 if a unit failed.
 """
 
 from __future__ import annotations
@@ -21,26 +20,32 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import lanes
+from testbed.guests.parts import install
 from testbed.lanes import racks
+from testbed.roce import guest
+from testbed.setup import image
 from testbed.token import VARIABLE
+from tests import gates
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("tests/integration")
-TOGETHER = ("paper", "slurm")
+TOGETHER = ("paper", "slurm", "training")
 """Folders whose tests share a rack."""
 OUTSIDE = ("test_install.py", "test_lanes.py")
 """Modules that look at the machine, or make lanes themselves."""
-MARKS = "not training and not roce"
-LOGS = Path("/var/lib/lightloom/test-lanes")
-TIMES = LOGS / "times.json"
+MARKS = "not soak"
+LOGS = gates.LOGS / gates.RACK
+TIMES = Path("/var/lib/lightloom/test-times.json")
+"""Seconds of every unit's last run on this machine."""
 NONE_COLLECTED = 5
-_SUMMARY = re.compile(r"^(?:=+ )?(\d+ \w+.*) in [\d.]+s")
+_COUNT = re.compile(r"(\d+) (\w+)")
 
 
 @dataclass(slots=True, frozen=True)
@@ -59,6 +64,7 @@ class Result:
     unit: Unit
     status: int
     took_s: float
+    processor_s: float
     said: str
     log: Path
 
@@ -67,11 +73,12 @@ class Result:
         return self.status not in (0, NONE_COLLECTED)
 
     def line(self) -> str:
-        words = f"{self.unit.name:24} {self.took_s:6.1f} s  {self.said}"
+        used = f"{self.took_s:6.1f} s {self.processor_s:6.1f} s of processor"
+        words = f"{self.unit.name:24} {used}  {self.said}"
         if not self.failed:
             return words
-        again = f"python -m tests.lanes {' '.join(self.unit.paths)}"
-        return f"{words}\n    log {self.log}\n    alone: {again}"
+        alone = f"python -m tests.lanes {' '.join(self.unit.paths)}"
+        return f"{words}\n    log: {self.log}\n    alone: {alone}"
 
 
 def units(folder: Path, wanted: Sequence[str]) -> list[Unit]:
@@ -103,12 +110,12 @@ def longest_first(found: Iterable[Unit], times: Mapping[str, float]) -> list[Uni
     return sorted(found, key=lambda unit: times.get(unit.name, float("inf")), reverse=True)
 
 
-def summary(log: str) -> str:
-    """Return pytest's last line: ``3 passed, 1 failed``."""
-    for line in reversed(log.splitlines()):
-        if found := _SUMMARY.match(line):
-            return found[1]
-    return "ended without a summary"
+def total(said: Iterable[str]) -> str:
+    """Add up summaries: ``3 passed`` and ``1 failed, 2 passed`` are ``5 passed, 1 failed``."""
+    counts = Counter[str]()
+    for text in said:
+        counts.update({word: int(number) for number, word in _COUNT.findall(text)})
+    return ", ".join(f"{number} {word}" for word, number in counts.most_common()) or "0 passed"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,25 +129,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not found:
         parser.error(f"no tests below {FOLDER} are named {' '.join(wanted)}")
     _prepare()
-    ordered = longest_first(found, _times())
     runner = _Runner(options)
     with ThreadPoolExecutor(max_workers=max(1, given.n)) as pool:
-        results = list(pool.map(runner.in_lane, (unit for unit in ordered if unit.inside)))
-    results += [runner.outside(unit) for unit in ordered if not unit.inside]
-    _keep_times(results)
+        results = list(pool.map(runner.run, longest_first(found, _times())))
+    _keep(results)
+    failed = [result for result in results if result.failed]
+    for result in failed:
+        print(f"\nthe end of {result.log}:")
+        lines = result.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(gates.evidence(lines)))
     print()
     for result in sorted(results, key=lambda one: (one.failed, one.unit.name)):
         print(result.line())
-    failed = sum(result.failed for result in results)
-    print(f"{len(results)} units in {time.monotonic() - runner.began:.0f} s, {failed} failed")
+    said = total(result.said for result in results)
+    print(f"{len(results)} units, {len(failed)} failed")
+    print(f"{said} in {time.monotonic() - runner.began:.2f}s")
     return 1 if failed else 0
 
 
 def _prepare() -> None:
     """Make what lanes cannot fetch, and remove what killed runs left."""
     lanes.sweep()
-    racks.prepare(slurm=True)
-    LOGS.mkdir(parents=True, exist_ok=True)
+    racks.prepare(slurm=True, images=image.BUILDERS)
+    install(guest.RECIPE)
+    shutil.rmtree(LOGS, ignore_errors=True)
+    LOGS.mkdir(parents=True)
 
 
 def _times() -> dict[str, float]:
@@ -149,9 +162,20 @@ def _times() -> dict[str, float]:
     return {}
 
 
-def _keep_times(results: Iterable[Result]) -> None:
+def _keep(results: Sequence[Result]) -> None:
+    """Write what the next run, and the gate, want to know of this one."""
     known = _times() | {result.unit.name: result.took_s for result in results}
     TIMES.write_text(json.dumps(known, indent=1, sort_keys=True), encoding="utf-8")
+    figures = [
+        {
+            "unit": one.unit.name,
+            "took_s": one.took_s,
+            "processor_s": one.processor_s,
+            "said": one.said,
+        }
+        for one in results
+    ]
+    (LOGS / gates.FIGURES).write_text(json.dumps(figures, indent=1), encoding="utf-8")
 
 
 class _Runner:
@@ -160,42 +184,47 @@ class _Runner:
     def __init__(self, options: Sequence[str]) -> None:
         self._options = list(options)
         self._lock = threading.Lock()
+        self._machine = threading.Lock()
         self.began = time.monotonic()
 
-    def in_lane(self, unit: Unit) -> Result:
+    def run(self, unit: Unit) -> Result:
+        """Run a unit where it belongs."""
+        if unit.inside:
+            return self._in_lane(unit)
+        with self._machine:
+            return self._run(unit, self._words(unit))
+
+    def _in_lane(self, unit: Unit) -> Result:
         """Run a unit in a lane of its own, which ends with this program at the latest."""
         name = f"test-{os.getpid()}-{unit.name.replace('_', '-')}"[:24].strip("-")
         lanes.create(name, owner=os.getpid())
         try:
-            return self._run(unit, lanes.command(name, self._words(unit)))
+            return self._run(unit, lanes.command(name, self._words(unit)), name)
         finally:
             lanes.end(name)
-
-    def outside(self, unit: Unit) -> Result:
-        """Run a unit on the machine."""
-        return self._run(unit, self._words(unit))
 
     def _words(self, unit: Unit) -> list[str]:
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKS]
         return [*words, *self._options, *unit.paths]
 
-    def _run(self, unit: Unit, words: Sequence[str]) -> Result:
+    def _run(self, unit: Unit, words: Sequence[str], lane: str = "") -> Result:
         log = LOGS / f"{unit.name}.log"
         files = Path("/tmp") / f"ll-{os.getpid()}-{unit.name}"  # short: sockets lie below it
         files.mkdir()
         self._say(f"{unit.name} begins")
         began = time.monotonic()
+        environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(files)}
+        environment.pop(VARIABLE, None)
         with log.open("wb") as out:
-            environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(files)}
-            environment.pop(VARIABLE, None)
-            status = subprocess.run(
-                words, cwd=ROOT, env=environment, stdout=out, stderr=out, check=False
-            ).returncode
-        said = summary(log.read_text(encoding="utf-8", errors="replace"))
-        result = Result(unit, status, time.monotonic() - began, said, log)
+            child = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=out, stderr=out)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        took_s = time.monotonic() - began
+        processor_s = lanes.processor_s(lane) if lane else used.ru_utime + used.ru_stime
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = gates.summary(lines) or "ended without a summary"
+        result = Result(unit, child.returncode, took_s, processor_s, said, log)
         self._say(result.line().splitlines()[0])
-        if not result.failed:
-            log.unlink()
         shutil.rmtree(files, ignore_errors=True)
         return result
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+import functools
+
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from controller.api.executing import Sessions
 from controller.api.following import Followers
@@ -93,17 +96,10 @@ def create_app(
     app.state.followers = Followers(app.state.access.clock)
     app.state.sessions = Sessions()
     app.state.counters = counters or Counters()
-    routes: list[tuple[str, APIRoute]] = []
-    for part in (*PARTS, metrics):
-        prefix = "" if part is metrics else PREFIX
-        app.include_router(part.router, prefix=prefix)
-        routes += [(prefix, route) for route in part.router.routes if isinstance(route, APIRoute)]
     published = published_schema(app, PREFIX)
-    app.router.routes.append(published)
-    routes.append(("", published))
-    _build(app)
+    app.router.routes += [*_included(), published]
     install(app)
-    table = RouteTable(routes)
+    table = RouteTable([*_declared(), ("", published)])
     app.add_middleware(
         RequestGate,
         owner=app,
@@ -118,10 +114,32 @@ def create_app(
     return app
 
 
-def _build(app: FastAPI) -> None:
-    """Build all routes now: FastAPI would do it within the first request, and hold the loop."""
-    for route in app.router.routes:
+@functools.cache
+def _included() -> tuple[BaseRoute, ...]:
+    """Return the routes of all parts, built once a process: models of bodies and answers are slow.
+
+    They are built now: FastAPI would do it within the first request, and hold the loop.
+    """
+    holder = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
+    for prefix, router in _routers():
+        holder.include_router(router, prefix=prefix)
+    for route in holder.router.routes:
         route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
+    return tuple(holder.router.routes)
+
+
+def _declared() -> list[tuple[str, APIRoute]]:
+    """Return the prefix and the route of every operation."""
+    return [
+        (prefix, route)
+        for prefix, router in _routers()
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    ]
+
+
+def _routers() -> list[tuple[str, APIRouter]]:
+    return [*((PREFIX, part.router) for part in PARTS), ("", metrics.router)]
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -8,7 +8,17 @@ the keeper, or by the next command if the keeper was killed.
 """
 
 from testbed.lanes.errors import LaneError
-from testbed.lanes.manage import command, create, end, everyone, find, sweep
+from testbed.lanes.manage import command, create, end, everyone, find, processor_s, sweep
 from testbed.lanes.record import Lane
 
-__all__ = ["Lane", "LaneError", "command", "create", "end", "everyone", "find", "sweep"]
+__all__ = [
+    "Lane",
+    "LaneError",
+    "command",
+    "create",
+    "end",
+    "everyone",
+    "find",
+    "processor_s",
+    "sweep",
+]

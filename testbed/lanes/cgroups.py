@@ -112,6 +112,20 @@ def remove(name: str, within: Sequence[Hierarchy], limit_s: float) -> list[str]:
     return [str(group) for group in left]
 
 
+def processor_s(name: str, within: Iterable[Hierarchy]) -> float:
+    """Return the seconds of processor that everything in lane ``name`` has taken, 0 if unknown."""
+    for hierarchy in within:
+        path = _path(name, hierarchy)
+        with contextlib.suppress(OSError):
+            if "cpuacct" in hierarchy.controllers:
+                return int((path / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+        with contextlib.suppress(OSError):
+            if hierarchy.unified and (path / "cgroup.procs").exists():
+                words = (path / "cpu.stat").read_text(encoding="ascii").split()
+                return int(words[words.index("usage_usec") + 1]) / 1e6
+    return 0.0
+
+
 def names(within: Iterable[Hierarchy]) -> frozenset[str]:
     """Return the lanes that have groups."""
     found = (path.name for one in within for path in one.target.glob(f"{LANE}*"))

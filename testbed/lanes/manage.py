@@ -53,6 +53,11 @@ def command(name: str, argv: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "testbed.lanes.enter", name, *argv]
 
 
+def processor_s(name: str) -> float:
+    """Return the seconds of processor that everything in lane ``name`` has taken, 0 if unknown."""
+    return cgroups.processor_s(name, cgroups.mounted())
+
+
 def find(name: str) -> Lane:
     """Return a lane that is ready. Raises LaneError(not_found)."""
     record.check_name(name)

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +43,16 @@ class NamedRack:
     keeper: int
 
 
-def prepare(*, slurm: bool, progress: Callable[[str], None] = lambda _: None) -> None:
+def prepare(
+    *,
+    slurm: bool,
+    images: Iterable[str] = image.DEFAULT,
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
     """Make what a rack needs and a lane cannot fetch. Raises LaneError or RackError."""
     progress("container images (built if missing)")
     try:
-        image.ensure([image.BUILDERS[name] for name in image.DEFAULT], private=True)
+        image.ensure([image.BUILDERS[name] for name in images], private=True)
     except (EngineError, ImageError) as error:
         raise LaneError("unavailable", str(error), object="image", hint=error.hint) from error
     if slurm:

@@ -20,7 +20,7 @@ from testbed.image.torch import ensure_torch_image
 from tests.integration.racks import rack_of
 from tests.integration.waiting import until
 
-pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(900)]
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

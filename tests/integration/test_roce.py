@@ -1,6 +1,6 @@
 """RoCEv2 between QEMU guests on the rack: soft-RoCE over circuits, before and after a regroup.
 
-Slow (software emulation), therefore a target of its own: ``make roce``.
+Slow: QEMU translates the guests' instructions in software.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from testbed.rack.remains import find
 from testbed.roce import experiment, setup
 from tests.integration.test_rack import run, traces
 
-pytestmark = [pytest.mark.root, pytest.mark.roce, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 AGGREGATORS = {"as0", "as1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def parts() -> None:
-    """QEMU and what it boots, as ``make roce`` sets them up."""
+    """QEMU and what it boots, as ``make rack`` sets them up."""
     assert setup.main() == 0
 
 
@@ -66,6 +66,7 @@ def test_rdma_crosses_circuits_and_survives_a_regroup_and_jobs_stay_apart(
     assert traces(run_dir) == []
 
 
+@pytest.mark.soak
 def test_guests_without_an_owner_go_with_the_rack(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from measure.collectives.kind import COLLECTIVES
 from testbed.demo.api import Controller, Document
 from testbed.demo.jobs import ENDED
 
-pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(600)]
 
 LIMIT_S = 240.0
 SMALL, LARGE = 64 * 2**10, 2**20

@@ -15,7 +15,7 @@ from testbed.demo.jobs import ENDED, Jobs, Training
 from testbed.image.torch import LATEST
 from tests.integration import waiting
 
-pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(600)]
 
 STEPS = 60
 WEIGHTS, OTHERS = 100 * 100 * 4, 25_000

@@ -17,7 +17,7 @@ from sitefile import load_job
 from testbed.demo.api import Controller, Document
 from testbed.image.torch import LATEST
 
-pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(900)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 TORCH, TENSORFLOW = ("gpu0", "gpu2"), ("gpu1", "gpu3")

@@ -14,7 +14,7 @@ from testbed.demo.jobs import Jobs, Training
 from testbed.demo.report import LOSS_TOLERANCE
 from testbed.demo.trainer_log import StepLine
 
-pytestmark = [pytest.mark.root, pytest.mark.training, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 WORK = Work(count=2, batch=16)
 STEPS = 24

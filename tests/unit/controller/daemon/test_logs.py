@@ -21,7 +21,6 @@ def _as_it_was() -> Iterator[None]:
     yield
     root.handlers, root.level = handlers, level
     logging.getLogger("ocs_driver").setLevel(logging.NOTSET)
-    structlog.reset_defaults()
 
 
 class Terminal(io.StringIO):
