@@ -48,7 +48,7 @@ from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
 from controller.schema.jobs import JobRequest
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 Found = TypeVar("Found")
 

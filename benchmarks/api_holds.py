@@ -38,7 +38,9 @@ from controller.state.jobs import KEPT_JOBS
 from controller.state.records import JobRecord
 from controller.store.store import Store
 from controller.transaction.circuits import Cabling
-from tests.unit.controller.fakes import FakeAggregators, FakeEngine, FakeOcs
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.controller.switch import FakeOcs
 
 ENDPOINTS = 4096
 GOAL_S = 0.05

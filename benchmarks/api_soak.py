@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.api import followed, machine, serve_rack, served
 from controller.state.events import KEPT as KEPT_EVENTS
 from controller.state.jobs import KEPT_JOBS
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 ENDPOINTS = [f"gpu{n}" for n in range(6)]
 SAMPLE_S = 5.0

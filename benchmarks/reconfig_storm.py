@@ -22,8 +22,8 @@ import structlog
 
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.reconcile.links import LinkWatch
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.openflow.fake_switch import FakeSwitch
 
 FLAPS_PER_S = 100
 TICK_S = 0.01

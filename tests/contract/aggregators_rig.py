@@ -19,16 +19,16 @@ from controller.devices.openflow.rules.rule import GroupRule
 from controller.devices.openflow.session.osken import ofproto as ofp
 from sitefile.model import CabledSite, EndpointCable
 from testbed.simulated.loop import settled
-from tests.unit.controller.devices.openflow.fakeoftable import (
+from tests.parts.openflow.fake_switch import FakeSwitch, arp_reply, foreign_rule
+from tests.parts.openflow.fake_table import (
     CONTROLLER,
     FakeFabric,
     FakeTable,
     arp,
     udp,
 )
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, arp_reply, foreign_rule
-from tests.unit.controller.devices.openflow.sites import UPLINK_BASE, make_site
-from tests.unit.controller.devices.openflow.virtual import sessions
+from tests.parts.openflow.sites import UPLINK_BASE, make_site
+from tests.parts.openflow.virtual import sessions
 
 PATIENCE_S = 20.0
 PORTS = (1, 2, 3, 4)

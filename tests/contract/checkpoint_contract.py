@@ -42,8 +42,8 @@ from controller.devices.engine import (
     VolumeMount,
     Where,
 )
-from tests.contract.checkpoint_fakes import FakeHolder, FakeTransfers
-from tests.contract.engine_contract import SLEEP, until
+from tests.parts.agent.checkpoints import FakeHolder, FakeTransfers
+from tests.parts.agent.ranks import SLEEP, until
 
 SERVER = "srv0"
 RED = "red.0123abcd"

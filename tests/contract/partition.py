@@ -21,7 +21,7 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.values import NicSpec, RankKey, RankSpec, ServerFacts
 from container_mgr.volumes.volumes import Volumes
-from tests.contract.engine_fakes import IMAGE, FakeContainer, FakeDocker, FakeNics
+from tests.parts.agent.docker import IMAGE, FakeContainer, FakeDocker, FakeNics
 
 ENDPOINTS = 2
 STEPS = 12

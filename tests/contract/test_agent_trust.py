@@ -20,8 +20,8 @@ from controller.devices.engine import EngineError
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.agent_rig import AgentRig, agent_rig, now, raw
-from tests.contract.engine_contract import SLEEP, until
+from tests.parts.agent.ranks import SLEEP, until
+from tests.parts.agent.rig import AgentRig, agent_rig, now, raw
 
 METHODS = pb.DESCRIPTOR.services_by_name["Agent"].methods
 EVERY = [

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from controller.api.gate.pace import RateLimit
 from tests.integration.waiting import until
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.people_rig import PLENTY, Site, people_site
+from tests.parts.api.apps import app_of
+from tests.parts.api.people import PLENTY, Site, people_site
 
 EXAMPLES = 12
 """Requests an operation and phase; all together take about a minute."""

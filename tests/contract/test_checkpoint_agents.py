@@ -22,7 +22,6 @@ from controller.devices.checkpoints import GetFrom, HoldingsNews
 from controller.devices.engine import EngineError
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.checkpoint_contract import (
     COPY,
     FOLDER,
@@ -36,6 +35,7 @@ from tests.contract.checkpoint_contract import (
     calls,
     fetched,
 )
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 BOOT = "00000000-1111-2222-3333-444444444444"
 

@@ -17,8 +17,8 @@ from controller.devices.engine import EngineError, Fenced
 from pki import CONTROLLER
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.agent_rig import AgentRig, agent_rig, raw
-from tests.contract.engine_contract import SLEEP
+from tests.parts.agent.ranks import SLEEP
+from tests.parts.agent.rig import AgentRig, agent_rig, raw
 
 
 @pytest_asyncio.fixture

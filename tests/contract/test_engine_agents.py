@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from tests.contract.agent_rig import AgentRig, agent_rig
 from tests.contract.engine_contract import EngineContract
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 
 class TestAgents(EngineContract):

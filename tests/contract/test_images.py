@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.devices.engine import EngineError, PullProgress, RegistryLogin
-from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, until
-from tests.contract.engine_fakes import IMAGE, IMAGE_ID, REGISTRY_DIGEST
+from tests.parts.agent.docker import IMAGE, IMAGE_ID, REGISTRY_DIGEST
+from tests.parts.agent.ranks import SLEEP, until
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 LISTED = "registry.example:5000/team"
 THERE = f"{LISTED}/vision:2"

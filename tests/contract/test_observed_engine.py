@@ -15,8 +15,8 @@ from controller.devices.slurm.publisher import Publisher
 from sitefile import EnginePolicy
 from tests import recorded
 from tests.contract.observed_contract import ObservedContract
-from tests.contract.observed_fakes import FakeEngine
-from tests.contract.slurm_fake import FakeSlurm
+from tests.parts.controller.observed import FakeEngine
+from tests.parts.controller.slurm import FakeSlurm
 
 ENDPOINTS = [f"gpu{i}" for i in range(7)]
 STATES: dict[End, str] = {"completed": "COMPLETED", "failed": "TIMEOUT", "cancelled": "CANCELLED"}

@@ -8,7 +8,7 @@ import pytest
 
 from ocs_driver import CircuitRequest, Outcome
 from testbed.ocs_emulator.model import Fault, ModelError
-from tests.contract.ocs_rig import PATIENCE_S, VENDORS, Readings, Vendor, rig
+from tests.parts.ocs.rig import PATIENCE_S, VENDORS, Readings, Vendor, rig
 
 MANY = 24
 

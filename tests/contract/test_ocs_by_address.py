@@ -19,7 +19,7 @@ import pytest
 
 import ocs_driver
 from ocs_driver import CircuitRequest, CircuitState, Mode, OcsConflict, OcsDriver, Outcome
-from tests.contract.ocs_rig import CREDENTIAL, VENDORS, Vendor, rig
+from tests.parts.ocs.rig import CREDENTIAL, VENDORS, Vendor, rig
 
 URL = os.environ.get("LIGHTLOOM_TEST_OCS_URL", "")
 PORTS = tuple(filter(None, os.environ.get("LIGHTLOOM_TEST_OCS_PORTS", "").split(",")))

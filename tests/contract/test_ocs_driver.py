@@ -26,7 +26,7 @@ from ocs_driver import (
 )
 from testbed.ocs_emulator.faults import Rule, Trick
 from testbed.ocs_emulator.model import Fault, ModelError
-from tests.contract.ocs_rig import (
+from tests.parts.ocs.rig import (
     CREDENTIAL,
     FOREIGN,
     PATIENCE_S,

@@ -28,7 +28,7 @@ from testbed.ocs_emulator.control import KINDS, Control
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.netconf_server import NetconfServer
 from testbed.ocs_emulator.sessions import Sessions
-from tests.contract.ocs_rig import (
+from tests.parts.ocs.rig import (
     CREDENTIAL,
     PATIENCE_S,
     VENDORS,

@@ -17,7 +17,7 @@ from ocs_driver.tl1 import connection
 from testbed.ocs_emulator import Emulator, load_personality
 from testbed.ocs_emulator.netconf_xml import hello
 from testbed.simulated.work import Gate
-from tests.contract.ocs_rig import PATIENCE_S, until
+from tests.parts.ocs.rig import PATIENCE_S, until
 
 CREDENTIAL = "x"
 

@@ -12,7 +12,7 @@ import ocs_driver
 from ocs_driver import CircuitRequest, EventKind, OcsError
 from ocs_driver.polatis import xml
 from testbed.ocs_emulator import Emulator, load_personality
-from tests.contract.ocs_rig import PATIENCE_S
+from tests.parts.ocs.rig import PATIENCE_S
 
 CREDENTIAL = "x"
 LISTEN = [("127.0.0.1", 0)] * 3

@@ -11,7 +11,7 @@ import pytest
 from ocs_driver import OcsDenied, OcsLogin, OcsTimeout, OcsUnreachable
 from ocs_driver.tl1.messages import Command
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
-from tests.contract.ocs_rig import PATIENCE_S, reserved
+from tests.parts.ocs.rig import PATIENCE_S, reserved
 
 READ = Command("RTRV-HDR")
 WRITE = Command("ENT-CRS", aid="1.1.1,1.1.2", tail="::lightloom,2WAY")

@@ -10,7 +10,7 @@ import pytest
 
 from ocs_driver import CircuitRequest, OcsDriver
 from testbed.ocs_emulator.switch import Heard
-from tests.contract.ocs_rig import PATIENCE_S, VENDORS, Rig, Vendor, rig, until
+from tests.parts.ocs.rig import PATIENCE_S, VENDORS, Rig, Vendor, rig, until
 
 READERS = ("read", "inventory", "power", "alarms")
 READ_S = 0.001

@@ -20,9 +20,9 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.session.osken import ofproto as ofp
 from controller.devices.openflow.session.tls import read_speech
 from pki import Authority
-from tests.contract.openflow_tls import TlsControl, Trust, shows, tls_control, tls_site
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
-from tests.unit.controller.devices.openflow.sites import attach
+from tests.parts.openflow.fake_switch import FakeSwitch, message
+from tests.parts.openflow.sites import attach
+from tests.parts.openflow.tls import TlsControl, Trust, shows, tls_control, tls_site
 
 PLACES = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1))
 JOBS = {"red": ("gpu0", "gpu1", "gpu2")}

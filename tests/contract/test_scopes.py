@@ -24,10 +24,11 @@ from pki import CONTROLLER
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from sitefile import load_site
-from tests.contract.agent_rig import AgentRig, agent_rig, raw
 from tests.contract.scope_contract import BOTH, SCOPE, ScopeContract
-from tests.unit.container_mgr.scopes.trees import Tree, asked
-from tests.unit.controller.fakes import PAPER, FakeEngine
+from tests.parts.agent.rig import AgentRig, agent_rig, raw
+from tests.parts.agent.trees import Tree, asked
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.sites import PAPER
 
 
 @dataclass

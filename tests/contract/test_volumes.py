@@ -20,8 +20,8 @@ from controller.devices.agents.messages import rank_message
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from testbed.simulated.clock import VirtualClock
-from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP
+from tests.parts.agent.ranks import SLEEP
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="gives directories to other users")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.fuzzing import PATIENCE_S, fuzz
-from tests.unit.ocs_driver import transcripts
+from tests.parts.ocs import transcripts
 
 RUNS = 8_000
 """All of it takes ten seconds on a quiet machine."""

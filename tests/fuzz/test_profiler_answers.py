@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.fuzzing import PATIENCE_S, fuzz
-from tests.unit.container_mgr.recordings.profiles import made
+from tests.parts.agent.profiles import made
 
 RUNS = 20_000
 

@@ -22,8 +22,8 @@ from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import RankSpec, RegistryLogin, ServerImage
 from pki import CONTROLLER, Authority, Credentials
 from testbed.engine import Engine, EngineInfo
-from tests.contract.engine_contract import seen, until
 from tests.integration.tiny_image import tiny_image_tar
+from tests.parts.agent.ranks import seen, until
 
 IMAGE = "ll-tiny:test"
 NETNS = "ll-tsrv"

@@ -22,16 +22,7 @@ from controller.devices.engine import EngineError, RankSpec, RankState, RankStat
 from controller.fabric.executor import unwritten
 from testbed import processes
 from testbed.engine import Engine
-from tests.contract.engine_contract import (
-    SLEEP,
-    EngineContract,
-    has_ended,
-    output,
-    seen,
-    states,
-    until,
-    when_ended,
-)
+from tests.contract.engine_contract import EngineContract
 from tests.integration.agent_parts import (
     PrivateEngine,
     Rig,
@@ -41,6 +32,7 @@ from tests.integration.agent_parts import (
     two_nics,
 )
 from tests.integration.tiny_image import tiny_image_tar
+from tests.parts.agent.ranks import SLEEP, has_ended, output, seen, states, until, when_ended
 
 pytestmark = pytest.mark.root
 

@@ -16,10 +16,10 @@ from container_mgr.checkpoints.values import Holding, Kind, Place
 from container_mgr.docker.arguments import CHECKPOINT_DIR
 from container_mgr.users import DEFAULT_ID
 from container_mgr.values import AgentError, RankCheckpoint, Where
-from tests.contract.engine_contract import until
 from tests.integration.agent_parts import PrivateEngine, two_nics
 from tests.integration.checkpoint_agent import MEMORY, Agent, agent, spec
 from tests.integration.test_agent_volumes import loop_volume
+from tests.parts.agent.ranks import until
 
 pytestmark = pytest.mark.root
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.contract.engine_contract import SLEEP, output, seen, until, when_ended
 from tests.integration.agent_parts import PrivateEngine, Rig, agent_rig, two_nics
+from tests.parts.agent.ranks import SLEEP, output, seen, until, when_ended
 
 pytestmark = pytest.mark.root
 

@@ -12,13 +12,13 @@ import pytest
 
 from container_mgr.kernel.freezer import FreezerState, find
 from controller.devices.engine import RankState
-from tests.contract.engine_contract import SLEEP, TICKS, output, seen, states, until
 from tests.integration.agent_parts import (
     PrivateEngine,
     Rig,
     ip,
     nics_at_home,
 )
+from tests.parts.agent.ranks import SLEEP, TICKS, output, seen, states, until
 
 pytestmark = pytest.mark.root
 

@@ -19,15 +19,6 @@ from container_mgr.docker.entry import EXIT_GPUS
 from container_mgr.hardware.nic import Nics
 from container_mgr.values import NicReport, NicSpec, ServedEndpoint
 from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
-from tests.contract.engine_contract import (
-    SLEEP,
-    has_ended,
-    output,
-    seen,
-    states,
-    until,
-    when_ended,
-)
 from tests.integration.agent_parts import (
     NETNS,
     NICS,
@@ -40,6 +31,7 @@ from tests.integration.agent_parts import (
 )
 from tests.integration.tiny_image import tiny_image_tar
 from tests.nvml import mock
+from tests.parts.agent.ranks import SLEEP, has_ended, output, seen, states, until, when_ended
 
 pytestmark = pytest.mark.root
 

@@ -15,7 +15,6 @@ from pyroute2 import netns
 
 from container_mgr.values import Attach, ServedEndpoint
 from controller.devices.engine import EngineError, RankLimits, RankState
-from tests.contract.engine_contract import SLEEP, output, seen, states, until, when_ended
 from tests.integration.agent_parts import (
     IMAGE,
     NETNS,
@@ -27,6 +26,7 @@ from tests.integration.agent_parts import (
     pulled,
     two_nics,
 )
+from tests.parts.agent.ranks import SLEEP, output, seen, states, until, when_ended
 
 pytestmark = pytest.mark.root
 

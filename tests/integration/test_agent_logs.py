@@ -14,8 +14,8 @@ from container_mgr.docker.arguments import LOG_FILES
 from container_mgr.values import LogLimits
 from controller.devices.engine import EngineError, RankLimits
 from controller.ranks.first_cause import first_cause
-from tests.contract.engine_contract import SLEEP, output, seen, when_ended
 from tests.integration.agent_parts import PrivateEngine, Rig, agent_rig, two_nics
+from tests.parts.agent.ranks import SLEEP, output, seen, when_ended
 
 pytestmark = pytest.mark.root
 

@@ -11,8 +11,8 @@ import pytest
 import structlog
 
 from container_mgr.docker.entry import SECRETS_FILE
-from tests.contract.engine_contract import output, until
 from tests.integration.agent_parts import PrivateEngine, Rig
+from tests.parts.agent.ranks import output, until
 
 pytestmark = pytest.mark.root
 

@@ -23,9 +23,9 @@ from controller.devices.agents.trust import AgentTrust
 from pki import CONTROLLER, Credentials
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.engine_contract import SLEEP, output, until, when_ended
 from tests.integration.agent_parts import PrivateEngine, Rig, agent_rig, two_nics
 from tests.integration.tiny_image import tiny_image_tar
+from tests.parts.agent.ranks import SLEEP, output, until, when_ended
 
 pytestmark = pytest.mark.root
 

@@ -36,7 +36,6 @@ from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.devices.openflow.session.listen import listening_socket
 from controller.devices.openflow.session.tls import read_speech
-from tests.contract.openflow_tls import Trust, tls_site
 from tests.integration.openflow_rack import (
     FABRIC,
     OpenFlowRack,
@@ -46,7 +45,7 @@ from tests.integration.openflow_rack import (
     netns_of,
     run,
 )
-from tests.unit.controller.devices.openflow.fakeoftable import (
+from tests.parts.openflow.fake_table import (
     CONTROLLER,
     FakeFabric,
     FakeTable,
@@ -54,7 +53,8 @@ from tests.unit.controller.devices.openflow.fakeoftable import (
     arp,
     udp,
 )
-from tests.unit.controller.devices.openflow.sites import attach, make_site
+from tests.parts.openflow.sites import attach, make_site
+from tests.parts.openflow.tls import Trust, tls_site
 
 pytestmark = pytest.mark.root
 

@@ -15,17 +15,18 @@ import pytest
 
 from container_mgr.recordings import profiler, xspace
 from container_mgr.recordings.asking import AskError, ask
-from tests.unit.container_mgr.recordings import profiles
-from tests.unit.container_mgr.recordings.profiles import environment
-from tests.unit.container_mgr.recordings.test_asking import worker
+from tests.parts.agent import profiles
+from tests.parts.agent.profiler import worker
+from tests.parts.agent.profiles import environment
 
 pytestmark = pytest.mark.root
 
 PORT = 12345
 SERVER = f"""
 import time
-from tests.unit.container_mgr.recordings import profiles
-from tests.unit.container_mgr.recordings.test_asking import grpc, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+from tests.parts.agent import profiles
 server = grpc.server(ThreadPoolExecutor(2))
 def answer(request, context):
     time.sleep(0.5)

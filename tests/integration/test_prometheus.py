@@ -21,8 +21,8 @@ import uvicorn
 import yaml
 
 from controller.people.authz import Role
-from tests.unit.controller.api.fake_plans import fake_plan, fake_transaction
-from tests.unit.controller.api.people_rig import Site, people_site
+from tests.parts.api.fake_plans import fake_plan, fake_transaction
+from tests.parts.api.people import Site, people_site
 
 DEPLOY = Path(__file__).parents[2] / "console" / "deploy"
 RULES = DEPLOY / "prometheus"

@@ -23,11 +23,11 @@ from controller.images.keeper import ImageKeeper
 from controller.state.state import State
 from sitefile import PasswordRef, load_site
 from sitefile import Registry as Listed
-from tests.contract.engine_contract import SLEEP, output, when_ended
 from tests.integration.agent_parts import IMAGE, PrivateEngine, Rig, agent_rig, pulled, two_nics
 from tests.integration.registry_parts import PASSWORD, USER, Registry, registry
 from tests.integration.tiny_image import tiny_image_tar
-from tests.unit.controller.fakes import PAPER
+from tests.parts.agent.ranks import SLEEP, output, when_ended
+from tests.parts.sites import PAPER
 
 pytestmark = pytest.mark.root
 

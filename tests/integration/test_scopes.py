@@ -24,7 +24,7 @@ from container_mgr.kernel.cgroup import freezer_hierarchies
 from container_mgr.scopes.scopes import Scopes
 from container_mgr.scopes.slurm import SlurmGroups
 from controller.devices.engine import EngineError, ScopeState
-from tests.contract.agent_rig import AgentRig, agent_rig
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 pytestmark = pytest.mark.root
 

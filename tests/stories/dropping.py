@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from checkpoints.schemes import Scheme
 from controller.checkpoints.desk import CheckpointDesk
+from tests.parts.controller.checkpoint_rig import Rig, site_of
 from tests.stories.telling import Log, tell
-from tests.unit.controller.checkpoints.rig import Rig, site_of
 
 SERVERS = 8
 RANKS = 64

@@ -12,9 +12,10 @@ from controller.devices.engine import RankSpec, RankStatus
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.store.store import Store
 from testbed.simulated.loop import answered
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.controller.rack import Rack, crash
 from tests.stories.telling import Log
-from tests.unit.controller.fakes import FakeAggregators, FakeEngine, Rack
-from tests.unit.controller.jobs.test_recovery import crash
 
 CONTAINER_S = 2.0
 """Longest time that containers take to start or to stop, once before and once after they do."""

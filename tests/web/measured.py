@@ -11,7 +11,7 @@ from playwright.async_api import Page, Route
 
 from controller.schema.base import View
 from controller.schema.insight.measurements import MeasurementView
-from tests.unit.console.studied import Json, document, running
+from tests.parts.api.studied import Json, document, running
 
 
 class Answers:

@@ -11,7 +11,7 @@ from controller.schema.insight.measurements import MeasurementRequest, Measureme
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line, Run
 from measure.links.settings import BANDWIDTH_FROM
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 Says = Callable[[MeasurementRecord, int, Run], Sequence[Line]]
 """What the ranks of a run print: of a record, the number of the run, and the run."""

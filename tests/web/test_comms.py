@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
-from tests.unit.console import studied
-from tests.unit.console.studied import MARKUP
+from tests.parts.api import studied
+from tests.parts.api.studied import MARKUP
 from tests.web.measured import Answers
 from tests.web.world import TalkingRack, people, scattered, served
 

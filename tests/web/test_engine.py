@@ -13,8 +13,8 @@ from playwright.async_api import Page, expect
 from controller.devices.observed import Seen, Turn, Wants
 from sitefile import load_site
 from sitefile.engine import EnginePolicy
-from tests.contract.observed_fakes import FakeEngine
-from tests.unit.controller.fakes import PAPER
+from tests.parts.controller.observed import FakeEngine
+from tests.parts.sites import PAPER
 from tests.web.world import TalkingRack, enter, people, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -21,13 +21,12 @@ from controller.service import service
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line, Run
 from scheduler.steptime.profile import StepProfile
-from tests.unit.controller.advice.test_predictions import Recorder, known
-from tests.unit.measure.collectives import test_kind as collectives
-from tests.unit.measure.comms.parts import training
-from tests.unit.measure.compare.test_compare import JOB, Site
-from tests.unit.measure.loading.test_kind import STARVED, turns
-from tests.unit.measure.scaling import test_kind as scaling
-from tests.unit.measure.storage.test_kind import SMALL, grid
+from tests.parts.controller.steps import Recorder, known
+from tests.parts.measure import collectives, scaling
+from tests.parts.measure.compare import JOB, Site
+from tests.parts.measure.loading import STARVED, turns
+from tests.parts.measure.recordings import training
+from tests.parts.measure.storage import SMALL, grid
 from tests.web.measuring import begun, finished, measured, pairs
 from tests.web.world import TalkingRack, people, scattered, served
 

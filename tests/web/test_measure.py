@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.unit.console import studied
-from tests.unit.console.studied import MARKUP
+from tests.parts.api import studied
+from tests.parts.api.studied import MARKUP
 from tests.web.measured import Answers
 from tests.web.world import TalkingRack, until
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from controller.schema.plans import PlanRequest
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
 from tests.web.world import HeldSwitch, TalkingRack, carry, drag, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -14,8 +14,8 @@ from controller.measurements import runner
 from controller.schema.insight.advice import WhatIfRequest
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line
-from tests.unit.measure.collectives import test_kind as collectives
-from tests.unit.measure.comms.parts import training
+from tests.parts.measure import collectives
+from tests.parts.measure.recordings import training
 from tests.web.measuring import measured, pairs
 from tests.web.world import TalkingRack, scattered
 

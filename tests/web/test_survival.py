@@ -16,8 +16,8 @@ from controller.schema.checkpoints import (
 )
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.fake_survival import RECOVERY
+from tests.parts.api.fake_service import FakeService
+from tests.parts.api.fake_survival import RECOVERY
 from tests.web.world import TalkingRack, enter, people, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

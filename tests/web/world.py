@@ -28,7 +28,9 @@ from controller.transaction.phases import PHASES
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo
 from scheduler.model import Locality, RankOrder
 from sitefile import CabledSite
-from tests.unit.controller.fakes import FakeAggregators, FakeOcs, Rack
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.rack import Rack
+from tests.parts.controller.switch import FakeOcs
 
 TOGETHER_BPS = 228e6
 """What a container receives while its job is under one aggregator."""

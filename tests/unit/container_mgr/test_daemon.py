@@ -22,9 +22,9 @@ from container_mgr.daemon import (
 from container_mgr.users import User, Users
 from container_mgr.values import ServedEndpoint
 from pki import Authority
+from tests.unit.container_mgr.specs import TLS
 
 ENDPOINTS = (ServedEndpoint("gpu0", "ens1f0"),)
-TLS = Path("/etc/lightloom/tls")
 
 
 def test_an_agent_requires_certificates_also_on_loopback() -> None:

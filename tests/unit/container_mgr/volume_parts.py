@@ -13,7 +13,7 @@ from container_mgr.values import BoundVolume, Container, RankSpec, Scope, Volume
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.records import Record
 from container_mgr.volumes.volumes import DataKey, Volumes
-from tests.unit.container_mgr.ranks.test_policy import GOOD
+from tests.unit.container_mgr.specs import GOOD
 
 ME = User(os.geteuid(), os.getegid())
 JOB = VolumeMount("scratch", "/scratch", scope=Scope.JOB, owner="vision.red", quota_bytes=10_000)

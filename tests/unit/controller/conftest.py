@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 
 @pytest_asyncio.fixture

@@ -4,7 +4,7 @@ from ocs_driver import CircuitState, PortHealth
 from ocs_driver.calient import rows
 from ocs_driver.light import finite
 from ocs_driver.tl1.fields import parse_row
-from tests.unit.ocs_driver import transcripts as t
+from tests.parts.ocs import transcripts as t
 
 
 def test_circuits_as_recorded() -> None:

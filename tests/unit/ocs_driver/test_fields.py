@@ -3,7 +3,7 @@ import pytest
 from ocs_driver.errors import OcsError
 from ocs_driver.tl1.fields import parse_row
 from ocs_driver.tl1.messages import Command, parameter
-from tests.unit.ocs_driver import transcripts as t
+from tests.parts.ocs import transcripts as t
 
 
 def test_empty_values_and_added_fields() -> None:

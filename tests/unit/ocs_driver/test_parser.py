@@ -1,6 +1,6 @@
 from ocs_driver.tl1.messages import Ack, Overflow, Report, Response
 from ocs_driver.tl1.parser import Tl1Parser
-from tests.unit.ocs_driver import transcripts as t
+from tests.parts.ocs import transcripts as t
 
 
 def parse(*chunks: bytes) -> list[object]:

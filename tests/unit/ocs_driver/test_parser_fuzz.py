@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from ocs_driver.tl1.fields import parse_row
 from ocs_driver.tl1.messages import Message
 from ocs_driver.tl1.parser import Tl1Parser
-from tests.unit.ocs_driver import transcripts as t
+from tests.parts.ocs import transcripts as t
 
 PIECES = st.sampled_from(
     [

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sitefile import CabledSite, EnginePolicy, SiteFileError, load_site, site_schema
-from tests.unit.sitefile.test_site import PAPER
+from tests.parts.sites import PAPER
 
 NODES = {"n0": ["gpu0", "gpu1"], "n1": ["gpu2", "gpu3"]}
 CLI = {"kind": "slurm", "transport": "cli", "nodes": NODES}

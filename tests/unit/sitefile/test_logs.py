@@ -11,8 +11,7 @@ import yaml
 from console.cli.verbs.standalone.daemons import from_site
 from sitefile import SiteFileError, load_site
 from sitefile.logs import LogPolicy
-
-PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
+from tests.parts.sites import PAPER
 
 
 def written(tmp_path: Path, section: dict[str, Any]) -> Path:

@@ -10,8 +10,8 @@ import pytest
 from scheduler.model import TimeLimitAction
 from sitefile import SiteFileError, load_site
 from sitefile.notices import Receiver
-from tests.unit.controller.fakes import PAPER
-from tests.unit.sitefile.test_scheduling import written
+from tests.parts.sites import PAPER
+from tests.unit.sitefile.written import written
 
 ALL = frozenset({"completed", "failed", "cancelled"})
 

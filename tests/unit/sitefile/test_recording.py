@@ -9,8 +9,8 @@ import pytest
 from scheduler.queue.model import Preemption
 from sitefile import SiteFileError, load_site
 from sitefile.jobfile import load_job
-from tests.unit.controller.fakes import PAPER
-from tests.unit.sitefile.test_scheduling import written
+from tests.parts.sites import PAPER
+from tests.unit.sitefile.written import written
 
 
 def test_by_default_calls_are_counted() -> None:

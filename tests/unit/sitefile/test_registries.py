@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sitefile import PasswordRef, Registry, SiteFileError, load_site
-from tests.unit.sitefile.test_site import PAPER
+from tests.parts.sites import PAPER
 
 HOST = "registry.example:5000"
 

@@ -6,19 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scheduler.policy.budgets import PauseBudget
 from scheduler.queue.model import Project
 from sitefile import Rates, SiteFileError, load_site
-from tests.unit.controller.fakes import PAPER
-
-
-def written(tmp_path: Path, **sections: Any) -> Path:
-    document = yaml.safe_load(PAPER.read_text(encoding="utf-8"))
-    file = tmp_path / "site.yaml"
-    file.write_text(yaml.safe_dump({**document, **sections}), encoding="utf-8")
-    return file
+from tests.parts.sites import PAPER
+from tests.unit.sitefile.written import written
 
 
 def test_the_default_is_one_project_without_triggers() -> None:

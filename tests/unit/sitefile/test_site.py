@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sitefile import EmulatedVolume, PasswordRef, Port, SiteFileError, load_site, site_schema
-
-PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
+from tests.parts.sites import PAPER
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import yaml
 
 from scheduler.model import Objective, Policy, Spread, SpreadBy
 from sitefile import SiteFileError, load_planner_site, load_state
+from tests.parts.sites import PAPER
 
 STATE: dict[str, Any] = {
     "site": {
@@ -57,12 +58,11 @@ def test_a_job_has_spread_and_spares(tmp_path: Path) -> None:
 
 
 def test_site_by_path(tmp_path: Path) -> None:
-    paper = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
-    (tmp_path / "rack.yaml").write_text(paper.read_text())
+    (tmp_path / "rack.yaml").write_text(PAPER.read_text())
     fabric, _ = load_state(write(tmp_path, {"site": "rack.yaml", "homes": {"gpu0": "as1"}}))
     assert fabric.homes["gpu0"] == "as1"
     assert fabric.homes["gpu1"] is None
-    assert load_planner_site(paper) == fabric.site
+    assert load_planner_site(PAPER) == fabric.site
     short = tmp_path / "short.yaml"
     short.write_text(yaml.safe_dump(STATE["site"]))
     assert len(load_planner_site(short).endpoints) == 3

@@ -11,8 +11,8 @@ import yaml
 
 from sitefile import CabledSite, SiteFileError, load_site, site_schema
 from sitefile.volumes import User, Volume
+from tests.parts.sites import PAPER
 
-PAPER = Path(__file__).parents[3] / "testbed" / "sites" / "paper.yaml"
 _PROJECTS = [{"name": "vision", "uid": 2001, "gid": 2000}, {"name": "speech"}]
 
 

@@ -16,8 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from console.cli.main import main
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.apps import app_of
+from tests.parts.api.fake_service import FakeService
 
 
 @dataclass(slots=True, frozen=True)

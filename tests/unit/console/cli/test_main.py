@@ -16,8 +16,8 @@ from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.main import main
 from console.cli.show.output import asks_for_json
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 VERBS = [
     *("submit", "get", "describe", "logs", "cancel", "pause", "resume", "wait", "plan", "apply"),

@@ -17,7 +17,7 @@ from container_mgr.checkpoints.values import Folder, Holding, Kind
 from container_mgr.users import User
 from container_mgr.values import Container, NicSpec, RankCheckpoint, RankKey, RankSpec, Where
 from testbed.simulated.loop import settled
-from tests.unit.container_mgr.ranks.test_policy import GOOD
+from tests.unit.container_mgr.specs import GOOD
 
 ME = User(os.geteuid(), os.getegid())
 FOLDER = "red.0123abcd"

@@ -22,7 +22,7 @@ from container_mgr.checkpoints.values import Folder, Get, GetLocal, Kind, Part, 
 from container_mgr.values import AgentError, Where
 from container_mgr.volumes import tree
 from testbed.simulated.loop import settled
-from tests.contract.engine_contract import until
+from tests.parts.agent.ranks import until
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
     ME,

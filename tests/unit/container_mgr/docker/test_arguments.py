@@ -28,7 +28,7 @@ from container_mgr.values import (
     Record,
     VolumeMount,
 )
-from tests.unit.container_mgr.ranks.test_policy import GOOD
+from tests.unit.container_mgr.specs import GOOD
 
 HOST = Host(
     server="srv0",

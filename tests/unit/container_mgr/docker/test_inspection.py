@@ -7,7 +7,7 @@ import pytest
 
 from container_mgr.docker.inspection import container_of, is_ours, parse_time
 from container_mgr.values import Scope, VolumeMount
-from tests.unit.container_mgr.ranks.test_policy import GOOD
+from tests.unit.container_mgr.specs import GOOD
 
 
 def inspected(**state: Any) -> dict[str, Any]:

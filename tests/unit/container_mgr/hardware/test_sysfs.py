@@ -11,7 +11,7 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.hardware.sysfs import Nic, RdmaDevice
 from container_mgr.values import AgentError, Attach, Health, ServedEndpoint, ServerFacts
-from tests.unit.container_mgr.sysfs import put, rdma_server
+from tests.parts.agent.sysfs import put, rdma_server
 
 FACTS = ServerFacts(8, 1 << 34)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container_mgr.images.kept import YOUNGEST_S, KeepPolicy, KeptImages, PulledImage, to_remove
-from tests.contract.engine_fakes import IMAGE_ID, FakeDocker
+from tests.parts.agent.docker import IMAGE_ID, FakeDocker
 
 DAY = 86400.0
 NOW = 100 * DAY

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from container_mgr.ranks import archive as module
 from container_mgr.ranks.archive import Archive, Kept, excess
 from container_mgr.values import LogLimits, RankKey
-from tests.unit.container_mgr.ranks.test_logs import everything, fill, record
+from tests.unit.container_mgr.ranks.written import everything, fill, record
 
 DAY = 86400.0
 

@@ -17,8 +17,8 @@ from container_mgr.ranks import execs
 from container_mgr.ranks.execs import Clock, Start, Window, check, fits
 from container_mgr.values import AgentError
 from controller.devices.engine import EngineError, ExecEnd, Fenced
-from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, TICKS, all_ended, executing
+from tests.parts.agent.ranks import SLEEP, TICKS, all_ended, executing
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 
 @pytest_asyncio.fixture

@@ -5,7 +5,7 @@ import pytest
 from container_mgr.daemon import AgentConfig, AgentStartError, check
 from container_mgr.ranks import images
 from container_mgr.values import AgentError, ServedEndpoint
-from tests.unit.container_mgr.test_daemon import TLS
+from tests.unit.container_mgr.specs import TLS
 
 ID = "sha256:" + "a" * 64
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,19 +9,7 @@ import pytest
 
 from container_mgr.ranks import logs
 from container_mgr.ranks.logs import Joiner, Line, Wanted, files, read
-
-
-def record(text: str, stream: str = "stdout", time: str = "2026-01-01T00:00:00Z") -> bytes:
-    return json.dumps({"log": text, "stream": stream, "time": time}).encode() + b"\n"
-
-
-async def ended() -> bool:
-    return False
-
-
-async def everything(log: Path, tail: int | None = None) -> list[str]:
-    batches = read(log, tail=tail, follow=False, alive=ended)
-    return [line.text async for batch in batches for line in batch]
+from tests.unit.container_mgr.ranks.written import ended, everything, fill, record
 
 
 def test_split_lines_are_joined_by_stream() -> None:
@@ -113,16 +100,6 @@ async def test_lines_written_during_a_rotation_are_not_missed(
     monkeypatch.setattr(logs, "_is_rotated", rotated)
     seen = [line.text async for b in read(log, tail=None, follow=True, alive=ended) for line in b]
     assert seen == ["1", "2", "3"]
-
-
-def fill(log: Path, *, records: int, rotated: int = 2) -> None:
-    """Fill a log and its rotated files with numbered lines, oldest first."""
-    number = 0
-    for index in range(rotated, -1, -1):
-        with Path(f"{log}.{index}" if index else log).open("wb") as out:
-            for _ in range(records):
-                out.write(record(f"{number}\n"))
-                number += 1
 
 
 class ParseCount:

@@ -17,16 +17,8 @@ from container_mgr.values import (
     ServerFacts,
     Where,
 )
+from tests.unit.container_mgr.specs import GOOD
 
-GOOD = RankSpec(
-    key=RankKey("red", 0, 7),
-    endpoint="gpu0",
-    image="ll-trainer:0123456789ab",
-    command=("python3", "-m", "testbed.trainer"),
-    nic=NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01"),
-    env={"TF_CONFIG": "{}"},
-    emulated_share=0.25,
-)
 FACTS = ServerFacts(cores=8, memory_bytes=16 << 30)
 SERVED = {"gpu0": ServedEndpoint("gpu0", "e-gpu0", emulated=True)}
 

@@ -23,9 +23,9 @@ from container_mgr.ranks import living
 from container_mgr.ranks.living import Sample
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
 from controller.devices.engine import EngineError, RankState
-from tests.contract import engine_fakes
-from tests.contract.agent_rig import AgentRig, agent_rig, agent_service
-from tests.contract.engine_contract import SLEEP, has_ended, states, until, when_ended
+from tests.parts.agent import docker as fake_docker
+from tests.parts.agent.ranks import SLEEP, has_ended, states, until, when_ended
+from tests.parts.agent.rig import AgentRig, agent_rig, agent_service
 
 
 @pytest_asyncio.fixture
@@ -446,14 +446,14 @@ async def test_output_that_the_engine_copies_late_is_followed(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent sees a program's end at once; its last output may not be in the log yet."""
-    copy = engine_fakes._copy
+    copy = fake_docker.copy_lines
 
     def late(source: Any, *where: Any) -> None:
         text = source.read()  # until its end
         time.sleep(1)
         copy(text.splitlines(keepends=True), *where)
 
-    monkeypatch.setattr(engine_fakes, "_copy", late)
+    monkeypatch.setattr(fake_docker, "copy_lines", late)
     await rig.engine.start([rig.spec(0, "echo", "last")], 60)
     followed = [line.text async for line in rig.engine.logs("red", 0, None, True)]
     assert followed == ["last"]

@@ -18,9 +18,9 @@ from container_mgr.ranks import policy, secrets
 from container_mgr.ranks.policy import MAX_SECRETS_BYTES
 from container_mgr.values import AgentError, NicSpec, RankKey, RankSpec
 from controller.devices.engine import EngineError
-from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP, until
-from tests.contract.engine_fakes import IMAGE
+from tests.parts.agent.docker import IMAGE
+from tests.parts.agent.ranks import SLEEP, until
+from tests.parts.agent.rig import AgentRig, agent_rig
 
 NIC = NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01")
 SPEC = RankSpec(RankKey("red", 0, 1), "gpu0", IMAGE, ("true",), NIC)

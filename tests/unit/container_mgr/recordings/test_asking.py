@@ -5,9 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -18,30 +16,11 @@ from hypothesis import strategies as st
 from container_mgr.recordings import asking, profiler, xspace
 from container_mgr.recordings.asking import AskError, profile_of
 from protos import profiler_pb2 as pb
-from tests.unit.container_mgr.recordings import profiles
-from tests.unit.container_mgr.recordings.profiles import made
+from tests.parts.agent import profiles
+from tests.parts.agent.profiler import worker
+from tests.parts.agent.profiles import made
 
 GOOD = dataclasses.asdict(xspace.read(made(("a:CollectiveReduceV2", 5, 7))))
-
-
-@contextmanager
-def worker(
-    answer: Callable[[bytes, grpc.ServicerContext], bytes], method: str = "Profile"
-) -> Iterator[str]:
-    """Serve the profiler's method on a port of this machine; yield its address."""
-    server = grpc.server(
-        ThreadPoolExecutor(2), options=[("grpc.max_send_message_length", 64 * 2**20)]
-    )
-    handler = grpc.unary_unary_rpc_method_handler(answer)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("tensorflow.ProfilerService", {method: handler}),)
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield f"127.0.0.1:{port}"
-    finally:
-        server.stop(0).wait(10)
 
 
 def failing(code: grpc.StatusCode, text: str) -> Callable[[bytes, grpc.ServicerContext], bytes]:

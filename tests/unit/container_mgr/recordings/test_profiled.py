@@ -10,8 +10,8 @@ from container_mgr.recordings.profiled import Profiled
 from container_mgr.recordings.recording import Read
 from container_mgr.recordings.shown import profiler_port
 from container_mgr.recordings.xspace import Profile
-from tests.unit.container_mgr.recordings import profiles
-from tests.unit.container_mgr.recordings.profiles import BEGAN_AT, made
+from tests.parts.agent import profiles
+from tests.parts.agent.profiles import BEGAN_AT, made
 
 NOW = BEGAN_AT / 1e9 + 2
 NEW = Profiled(since_s=100.0)

@@ -15,8 +15,8 @@ from container_mgr.recordings.recordings import MARK, Recordings
 from container_mgr.recordings.xspace import Profile
 from container_mgr.rpc import messages
 from container_mgr.values import RankKey, Record
+from tests.parts.agent.profiles import BEGAN_AT, made
 from tests.unit.container_mgr.recordings.parts import FakeRank
-from tests.unit.container_mgr.recordings.profiles import BEGAN_AT, made
 
 PORT = 12345
 STEPS = Bursts(window_s=5.0, bursts=10, period_s=0.5)

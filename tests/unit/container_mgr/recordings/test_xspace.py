@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from container_mgr.recordings import xspace
 from container_mgr.recordings.xspace import InvalidError, Profile
 from protos import profiler_pb2 as pb
-from tests.unit.container_mgr.recordings import profiles
-from tests.unit.container_mgr.recordings.profiles import MS, made
+from tests.parts.agent import profiles
+from tests.parts.agent.profiles import MS, made
 
 REDUCE = "CollectiveReduceV2_3:CollectiveReduceV2"
 MULTIPLY = "gradient_tape/MatMul:_MklMatMul"

@@ -16,7 +16,7 @@ from container_mgr.scopes.scopes import Scopes, ScopeState, job_of
 from container_mgr.scopes.slurm import SlurmGroups, Steps
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
-from tests.unit.container_mgr.scopes.trees import AGENT_NET, ROOT_NET, Tree, asked, obey
+from tests.parts.agent.trees import AGENT_NET, ROOT_NET, Tree, asked, obey
 
 SCOPE = "slurm:7"
 

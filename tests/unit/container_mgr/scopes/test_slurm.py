@@ -11,7 +11,7 @@ from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes import slurm
 from container_mgr.scopes.slurm import SlurmGroups
 from container_mgr.values import AgentError
-from tests.unit.container_mgr.scopes.trees import Tree, freezable
+from tests.parts.agent.trees import Tree, freezable
 
 
 @pytest.fixture(params=[1, 2])

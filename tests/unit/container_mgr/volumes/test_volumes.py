@@ -21,8 +21,8 @@ from container_mgr.volumes import records
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.records import Record
 from container_mgr.volumes.volumes import DataKey, Volumes, in_use
-from tests.contract.engine_contract import until
-from tests.unit.container_mgr.ranks.test_policy import GOOD
+from tests.parts.agent.ranks import until
+from tests.unit.container_mgr.specs import GOOD
 from tests.unit.container_mgr.volume_parts import (
     JOB,
     KEY,

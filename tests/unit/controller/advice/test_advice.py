@@ -14,8 +14,8 @@ from controller.people.authz import Principal, Role
 from controller.schema.insight.advice import WhatIfRequest
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.records import JobVolume
-from tests.unit.controller.advice.test_predictions import TOGETHER, started
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.steps import TOGETHER, started
 
 ANN = Principal("ann", Role.USER, frozenset({"alpha"}))
 BOB = Principal("bob", Role.USER, frozenset({"default"}))

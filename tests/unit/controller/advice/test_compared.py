@@ -17,7 +17,7 @@ from controller.schema.plans import PlanRequest, PlanView
 from measure.compare.kind import COMPARE
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.road import LinkModel
-from tests.unit.controller.measurements.echo import MeasuringRack
+from tests.parts.controller.echo import MeasuringRack
 
 COMMAND = ["train", "--fast"]
 COMPUTE_S = 0.1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from console.cli.show.text import plain
 from controller.api.gate.rules import BODIES
-from tests.unit.controller.api.people_rig import Site, people_site
+from tests.parts.api.people import Site, people_site
 
 NAMES = [
     "../../etc/passwd",

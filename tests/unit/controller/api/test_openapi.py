@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.unit.controller.api.apps import app_of
+from tests.parts.api.apps import app_of
 
 ROUTES = {
     ("get", "/api/v1/health"),

@@ -26,8 +26,9 @@ from controller.state.writes import PutJob
 from sitefile import CabledSite, load_site
 from sitefile.jobfile import JobName
 from sitefile.scheduling import MAX_WAITING
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.api.apps import app_of
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 SURROGATE = "\ud800"
 ABSURD = 10**400

@@ -14,7 +14,7 @@ from controller.devices.engine import RankSpec, RankState
 from controller.schema.jobs import JobRequest
 from controller.schema.stream import ChangedView
 from controller.state.kept.checkpoints import CheckpointRecord
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 GIB = 2**30
 FOUR = ["gpu0", "gpu2", "gpu4", "gpu5"]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
 from controller.devices.checkpoints import HoldingKind
-from tests.unit.controller.checkpoint_fakes import Place
-from tests.unit.controller.checkpoints.rig import Rig
+from tests.parts.controller.checkpoint_rig import Rig
+from tests.parts.controller.checkpoints import Place
 
 RANKS = 4
 SERVERS = [f"srv{n}" for n in range(4)]

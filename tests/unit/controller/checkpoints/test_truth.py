@@ -23,8 +23,8 @@ from controller.ranks import specs
 from controller.state.records import JobVolume
 from sitefile.recovery import RecoveryPolicy
 from sitefile.volumes import Per, Volume
-from tests.unit.controller.checkpoint_fakes import Held, Place, digest_of
-from tests.unit.controller.checkpoints.rig import EVER, Rig
+from tests.parts.controller.checkpoint_rig import EVER, Rig
+from tests.parts.controller.checkpoints import Held, Place, digest_of
 
 FOUR = ["gpu0", "gpu2", "gpu4", "gpu6"]
 """One endpoint of each server."""

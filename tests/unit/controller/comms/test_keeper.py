@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,9 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.comms import keeper
-from controller.devices.engine import Record, Recording
-from controller.schema.insight.comms import CommsView
-from controller.schema.jobs import JobRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.measure.comms.parts import recording
-
-MB = 10**6
+from controller.devices.engine import Record
+from tests.parts.controller.comms import calls, recorded, running, view
+from tests.parts.controller.rack import Rack
 
 
 @pytest_asyncio.fixture
@@ -26,31 +21,6 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
     await one.up()
     yield one
     await one.down()
-
-
-async def running(rack: Rack, name: str = "red", **fields: object) -> None:
-    request = JobRequest.model_validate({"name": name, "count": 2, "command": ["x"], **fields})
-    await rack.service.commands.submit(request)
-    await rack.state(name, "running")
-
-
-def recorded(rack: Rack, calls: int, *, job: str = "red", **fields: object) -> list[Recording]:
-    """Return what the servers of a job's ranks say of them."""
-    found = []
-    for spec in rack.engine.specs[job]:
-        one = recording([(MB, k, k + 0.1) for k in range(calls)], rank=spec.rank)
-        own = replace(one, job=job, epoch=spec.epoch, server=spec.server)
-        found.append(replace(own, **fields))  # type: ignore[arg-type]
-    return found
-
-
-async def view(rack: Rack, job: str = "red", rank: int | None = None) -> CommsView:
-    await rack.service._comms.read()
-    return await rack.service.queries.comms(job, rank=rank, since_s=None)
-
-
-def calls(shown: CommsView) -> int:
-    return sum(row.calls for row in shown.rows)
 
 
 async def test_a_job_is_recorded_unless_it_asks_not_to_be(rack: Rack) -> None:

@@ -18,10 +18,10 @@ from controller.devices.engine import Recording
 from controller.people.authz import Principal, Role
 from controller.state.kept import comms
 from controller.state.writes import PutRecords
-from tests.unit.controller.comms.test_keeper import MB, calls, running, view
-from tests.unit.controller.comms.test_ledger import JOB, counted
-from tests.unit.controller.fakes import Rack
-from tests.unit.measure.comms.parts import operation, training
+from tests.parts.controller.comms import MB, calls, running, view
+from tests.parts.controller.rack import Rack
+from tests.parts.measure.recordings import operation, training
+from tests.unit.controller.comms.recordings import JOB, counted
 
 ANN = Principal("ann", Role.USER, frozenset({"alpha"}))
 BOB = Principal("bob", Role.USER, frozenset({"default"}))

@@ -9,24 +9,8 @@ from hypothesis import strategies as st
 from controller.comms.ledger import MOST_PAST, JobComms, advance, bucket
 from controller.comms.views import view_of
 from controller.devices.engine import Record, RecordedCall, Recording, WireBursts
-from controller.state.records import JobRecord, JobSpec
-from tests.unit.measure.comms.parts import operation, recording, training
-
-MB = 10**6
-JOB = JobRecord(
-    "red",
-    JobSpec(count=2, record=Record.COUNTS),
-    "image:1",
-    1.0,
-    "running",
-    endpoints=("gpu0", "gpu1"),
-    epoch=1,
-)
-
-
-def counted(calls: int, rank: int = 0, **fields: object) -> Recording:
-    made = recording([(MB, k, k + 0.1) for k in range(calls)], rank=rank)
-    return replace(made, **fields)  # type: ignore[arg-type]
+from tests.parts.measure.recordings import operation, recording, training
+from tests.unit.controller.comms.recordings import JOB, MB, counted
 
 
 def total(known: JobComms) -> int:

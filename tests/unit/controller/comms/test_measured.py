@@ -16,9 +16,9 @@ from controller.state.kept.measurements import MeasurementRecord
 from controller.state.writes import PutMeasurement
 from measure.kinds import Fabric
 from scheduler.steptime.identify import GOODPUT
-from tests.unit.controller.comms.test_keeper import running, view
-from tests.unit.controller.fakes import Rack
-from tests.unit.measure.comms.parts import training
+from tests.parts.controller.comms import running, view
+from tests.parts.controller.rack import Rack
+from tests.parts.measure.recordings import training
 
 MIB = 2**20
 BUSBW = 4 * MIB / 0.1

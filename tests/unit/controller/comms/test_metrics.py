@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from controller.api.routes.metrics import comms
 from controller.comms.ledger import advance
 from measure.comms.recorded import INPUT_WAIT, STEP
-from tests.unit.measure.comms.parts import operation, recording
+from tests.parts.measure.recordings import operation, recording
 
 
 class Shown(Collector):

@@ -20,8 +20,8 @@ from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import Record, Recording
 from controller.schema.insight.comms import CommsView
 from protos import agent_pb2 as pb
-from tests.unit.container_mgr.recordings.profiles import BEGAN_AT, made
-from tests.unit.controller.comms.test_ledger import JOB
+from tests.parts.agent.profiles import BEGAN_AT, made
+from tests.unit.controller.comms.recordings import JOB
 
 NOW = BEGAN_AT / 1e9 + 2
 FULL = replace(JOB, request=replace(JOB.request, record=Record.FULL))

@@ -3,48 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.unit.controller.fakes import PAPER
+from tests.unit.controller.daemon.started import site_file, start
 
 PATIENCE_S = 60
-ARGUMENTS = ("--api-listen", "127.0.0.1:0", "--openflow-listen", "127.0.0.1:0")
-
-
-def site_file(directory: Path) -> Path:
-    """The paper's rack, without devices and without a namespace."""
-    text = PAPER.read_text()
-    for old, new in [
-        (", netns: ll-fab", ", tls: false"),
-        ("127.0.0.1:3082", "127.0.0.1:1"),
-        ("127.0.0.1:770", "127.0.0.1:"),
-    ]:
-        assert old in text
-        text = text.replace(old, new)
-    path = directory / "site.yaml"
-    path.write_text(text)
-    return path
-
-
-def start(site: Path, state: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "controller", "--site", str(site)),
-            *("--state-dir", str(state), *ARGUMENTS, *more),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[4],
-        env={**os.environ, "LIGHTLOOM_OCS_PASSWORD": "secret"},
-    )
 
 
 def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:

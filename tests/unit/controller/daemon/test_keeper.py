@@ -18,9 +18,9 @@ import pytest
 from controller.daemon import keeper
 from controller.daemon.pulse import BEAT, CLOSED, OPEN, READY
 from testbed.rack import procfs
-from tests.contract.openflow_tls import Trust, shows
-from tests.unit.controller.daemon.test_compose import site_file, start
-from tests.unit.controller.devices.openflow.fakeswitch import message
+from tests.parts.openflow.fake_switch import message
+from tests.parts.openflow.tls import Trust, shows
+from tests.unit.controller.daemon.started import site_file, start
 
 PATIENCE_S = 30.0
 HELLO, FEATURES_REQUEST, ECHO_REQUEST, ECHO_REPLY, PORT_STATUS = 0, 5, 2, 3, 12

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controller.schema.plans import AttachRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
+from tests.parts.controller.rack import Rack, crash
 
 
 async def test_a_transaction_is_open_from_its_begin_to_its_end(rack: Rack) -> None:

@@ -18,8 +18,8 @@ from controller.daemon.handover import HandoverListener
 from controller.daemon.relay import Relay
 from controller.devices.aggregators import AggregatorConnected, AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
-from tests.unit.controller.devices.openflow.sites import make_site
+from tests.parts.openflow.fake_switch import FakeSwitch, message
+from tests.parts.openflow.sites import make_site
 
 HELLO, ECHO_REQUEST, ECHO_REPLY, FEATURES, FLOW_MOD, PORT_STATUS = 0, 2, 3, 5, 14, 12
 PATIENCE_S = 20.0

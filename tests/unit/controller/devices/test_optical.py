@@ -9,8 +9,8 @@ from controller.devices import optical as module
 from controller.devices.optical import SwitchBank
 from ocs_driver.base import ApplyResult, CircuitMap, CircuitRequest, Mode
 from ocs_driver.errors import OcsUnreachable
-from tests.contract.ocs_rig import until
-from tests.unit.controller.fakes import FakeOcs
+from tests.parts.controller.switch import FakeOcs
+from tests.parts.ocs.rig import until
 
 
 async def test_bank_reconnects_and_tells() -> None:

@@ -12,12 +12,10 @@ from controller.devices.engine import EngineError, EngineFault, Fenced
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.schema.plans import AttachRequest, PlanRequest
 from pki import CONTROLLER
-from tests.contract.agent_rig import agent_rig, raw
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.reconcile.test_ownership import KINDS, password, rack_on, switch_of, told
-from tests.unit.controller.service.test_service import scattered, submit
-
-__all__ = ["password"]
+from tests.parts.agent.rig import agent_rig, raw
+from tests.parts.controller.emulated import KINDS, rack_on, switch_of, told
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 LIMIT_S = 60.0
 

@@ -8,8 +8,8 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.schema.plans import AttachRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 TO_AS1, DARK = AttachRequest(aggregator="as1"), AttachRequest(aggregator=None)
 

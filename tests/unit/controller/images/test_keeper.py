@@ -16,7 +16,9 @@ from controller.images.keeper import how_far, pulling
 from controller.schema.images import PreparationView, PrepareRequest
 from controller.schema.jobs import JobRequest, JobView
 from sitefile import PasswordRef, Registry, load_site
-from tests.unit.controller.fakes import IMAGE_ID, PAPER, Rack
+from tests.parts.controller.engine import IMAGE_ID
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 DIGEST = f"sha256:{'d' * 64}"
 TAG = "registry.example:5000/net:1"

@@ -11,7 +11,7 @@ from controller.devices.engine import Pull, ServerImage
 from controller.images.pins import decide, hosts, pinned
 from controller.schema.jobs import JobRequest
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER
+from tests.parts.sites import PAPER
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 TAG = "registry.example:5000/team/net:1"

@@ -13,8 +13,8 @@ from controller.devices.openflow.rules.program import FlowProgram
 from controller.schema.jobs import JobView
 from controller.schema.plans import AttachRequest, PlanRequest, TransactionView
 from controller.state.writes import PutJob, Write
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 class Held:

@@ -10,7 +10,7 @@ from controller.base.errors import ServiceError
 from controller.jobs.checkpoints import check_checkpoints
 from controller.schema.jobs import JobRequest
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER
+from tests.parts.sites import PAPER
 
 SITE = load_site(PAPER)
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
 from controller.schema.fabric import EventView
 from controller.schema.plans import AttachRequest, PlanRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash, plan_and_begin
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import plan_and_begin, submit
+from tests.parts.controller.rack import Rack, crash
 
 
 class Late:

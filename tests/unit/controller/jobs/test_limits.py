@@ -15,10 +15,9 @@ from controller.state.records import LIMIT_GRACE_S
 from scheduler.model import TimeLimitAction
 from sitefile import load_site
 from testbed.simulated.clock import VirtualClock
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_ranks_die import events, until
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import events, submit, until
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.sites import PAPER
 
 HOUR = 3600.0
 END = {"time_limit_s": HOUR, "time_limit_action": "end"}

@@ -14,8 +14,9 @@ from controller.devices.engine import RankStatus
 from controller.schema.jobs import JobView
 from scheduler.queue.model import Preemption, QueuePolicy
 from sitefile import Scheduling, load_site
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_queue import submit, waiting
+from tests.parts.controller.jobs import submit, waiting
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 
 @pytest_asyncio.fixture

@@ -18,7 +18,9 @@ from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
 from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.controller.jobs import waiting
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 PROJECTS = Scheduling(
     projects=(Project("default"), Project("vision", 1.0, 2), Project("speech", 3.0)), named=True
@@ -42,16 +44,6 @@ async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView
     return await rack.service.commands.submit(
         JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
     )
-
-
-async def waiting(rack: Rack, *names: str) -> list[JobView]:
-    """Return the jobs once the queue has recorded why each of them waits."""
-
-    async def told() -> bool:
-        return all([(await rack.service.queries.job(name)).wait for name in names])
-
-    await rack.until(told)
-    return [await rack.service.queries.job(name) for name in names]
 
 
 async def test_priority_comes_before_age(rack: Rack) -> None:

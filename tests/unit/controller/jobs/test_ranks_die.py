@@ -11,24 +11,9 @@ from pydantic import ValidationError
 from base import clock
 from controller.devices.engine import RankState, RankStatus
 from controller.schema.fabric import EndpointView
-from controller.schema.jobs import JobRequest, JobView
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
-
-
-async def until(rack: Rack, name: str, **wanted: object) -> JobView:
-    """Wait until the job's view has these values."""
-
-    async def reached() -> bool:
-        job = await rack.service.queries.job(name)
-        return all(getattr(job, key) == value for key, value in wanted.items())
-
-    await rack.until(reached)
-    return await rack.service.queries.job(name)
-
-
-async def events(rack: Rack, reason: str) -> list[str]:
-    return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]
+from controller.schema.jobs import JobRequest
+from tests.parts.controller.jobs import events, submit, until
+from tests.parts.controller.rack import Rack
 
 
 async def test_a_job_restarts_until_its_policy_is_exhausted(rack: Rack) -> None:

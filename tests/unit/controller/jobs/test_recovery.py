@@ -11,27 +11,12 @@ from controller.schema.plans import (
     CircuitChangesView,
     MoveView,
     PlanRequest,
-    PlanView,
 )
 from controller.store.store import Store
 from ocs_driver.base import ApplyResult, CircuitRequest, Mode
-from tests.unit.controller.fakes import FakeOcs, Rack
-from tests.unit.controller.service.test_service import scattered, submit
-
-
-async def crash(rack: Rack) -> None:
-    """Stop the controller without any cleanup, as SIGKILL does."""
-    await rack.service._tasks.stop()
-    await rack.service._switches.stop()
-    rack.disk.release()  # pending writes complete, and the next controller has a healthy disk
-    await rack.store.close()
-
-
-async def plan_and_begin(rack: Rack) -> PlanView:
-    await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, wait_s=0)
-    return plan
+from tests.parts.controller.jobs import plan_and_begin, submit
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.controller.switch import FakeOcs
 
 
 class Stuck(FakeOcs):

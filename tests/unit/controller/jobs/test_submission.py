@@ -16,7 +16,8 @@ from controller.state.jobs import Jobs
 from controller.state.records import JobRecord, JobSpec
 from scheduler.queue.model import Project
 from sitefile import Scheduling, load_site
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 
 def jobs(*names: str | None, count: int = 6) -> list[JobRequest]:

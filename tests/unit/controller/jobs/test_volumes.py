@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.devices.engine import OfferedVolume, Scope, VolumeMount
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.volumes.rig import ALL, IMAGENET, SCRATCH, offer, read, site_of, submit
+from tests.parts.controller.rack import Rack
+from tests.parts.controller.volumes import ALL, IMAGENET, SCRATCH, offer, read, site_of, submit
 
 SERVERS = ("srv0", "srv1", "srv2", "srv3")
 

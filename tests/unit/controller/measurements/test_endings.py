@@ -13,8 +13,8 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import Recording
 from measure.envelope import Body, Json, Row
 from measure.kinds import Fabric, Line, Run, RunEnd
-from tests.unit.controller.comms.test_keeper import recorded
-from tests.unit.controller.measurements.echo import Echo, MeasuringRack
+from tests.parts.controller.comms import recorded
+from tests.parts.controller.echo import Echo, MeasuringRack
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from controller.measurements.runner import QUEUE_S
 from controller.schema.insight.measurements import MeasurementImport
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from tests.unit.controller.measurements.echo import Echo, MeasuringRack, environment
+from tests.parts.controller.echo import Echo, MeasuringRack, environment
 
 
 @pytest_asyncio.fixture

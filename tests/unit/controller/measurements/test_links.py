@@ -13,8 +13,8 @@ from controller.state.records import JobRecord
 from measure.envelope import Body, Row
 from measure.kinds import Fabric, Line, RunEnd
 from scheduler.steptime.road import LinkModel
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.measurements.echo import Echo, MeasuringRack
+from tests.parts.controller.echo import Echo, MeasuringRack
+from tests.parts.controller.rack import crash
 
 FITS = ({"class": "same aggregator", "alpha_s": 1e-4, "beta": 3e7},)
 

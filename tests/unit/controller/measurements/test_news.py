@@ -10,8 +10,8 @@ import pytest
 from controller.api.scope.scoped import ScopedQueries
 from controller.people.authz import Principal, Role
 from controller.schema.stream import ChangedView
-from tests.unit.controller.measurements.echo import MeasuringRack
-from tests.unit.controller.stream.mirror import Mirror
+from tests.parts.controller.echo import MeasuringRack
+from tests.parts.controller.mirror import Mirror
 
 
 async def test_who_follows_the_stream_knows_how_far_a_measurement_is(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from controller.measurements.places import pick
 from sitefile import load_site
 from sitefile.scheduling import Rates
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 
 async def test_rates_that_a_real_site_states_are_known(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.measurements.echo import Echo, MeasuringRack
+from tests.parts.controller.echo import Echo, MeasuringRack
+from tests.parts.controller.rack import crash
 
 
 async def began(tmp_path: Path) -> MeasuringRack:

@@ -10,7 +10,7 @@ import pytest
 from controller.notices import command
 from controller.notices.command import Command
 from controller.state.records import Notice
-from tests.contract.engine_contract import until
+from tests.parts.agent.ranks import until
 
 pytestmark = pytest.mark.real_time  # each starts a child process
 

@@ -19,11 +19,10 @@ from controller.state.records import JobRecord, JobSpec
 from sitefile import CabledSite, load_site
 from sitefile.notices import Receiver
 from testbed.simulated.clock import VirtualClock
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_ranks_die import events
-from tests.unit.controller.jobs.test_recovery import crash
+from tests.parts.controller.jobs import events, submit
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.sites import PAPER
 from tests.unit.controller.notices.receivers import HttpReceiver, Post
-from tests.unit.controller.service.test_service import submit
 
 ALL = frozenset({"completed", "failed", "cancelled"})
 

@@ -19,9 +19,10 @@ from controller.observed.publisher import CALM_S, RESTLESS_S
 from controller.schema.plans import AttachRequest, PlanRequest
 from sitefile import CabledSite, load_site
 from sitefile.engine import EnginePolicy
-from tests.contract.observed_fakes import FakeEngine
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_queue import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.observed import FakeEngine
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 THEIRS = ("gpu0", "gpu1", "gpu2", "gpu3")
 

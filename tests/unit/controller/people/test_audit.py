@@ -17,7 +17,7 @@ from controller.people.audit import AuditLog
 from controller.people.audit_files import FILE, HEAD, Trail, TrailCheck, verify
 from controller.people.audit_record import Record, body_of, record_hash
 from testbed.simulated.work import Gate
-from tests.unit.controller.api.people_rig import people_site
+from tests.parts.api.people import people_site
 
 RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
 

@@ -10,7 +10,7 @@ from controller.people.accounts import Project as Account
 from controller.people.projects import SharedProjects
 from scheduler.queue.model import Project
 from sitefile import Scheduling, load_site
-from tests.unit.controller.fakes import PAPER
+from tests.parts.sites import PAPER
 
 
 async def test_the_site_file_sets_what_it_lists_and_leaves_the_rest(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from controller.base.errors import ServiceError
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AllocatedJob, Allocation, AttachRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 PLACES = st.permutations(["as0", "as0", "as0", "as1", "as1", "as1"])
 

@@ -22,8 +22,9 @@ from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
 from testbed.simulated.work import Gate
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 AT_ONCE = TriggerPolicy(excess_span=1, excess_for_s=0.0, min_interval_s=0.05)
 

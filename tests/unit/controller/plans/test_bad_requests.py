@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 
 from controller.schema.plans import PlanRequest
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered
+from tests.parts.api.apps import app_of
+from tests.parts.controller.jobs import scattered
+from tests.parts.controller.rack import Rack
 
 LONE = "\ud800"
 """Half a surrogate pair: a Python string that cannot be encoded in a document."""

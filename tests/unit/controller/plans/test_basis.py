@@ -12,8 +12,8 @@ from controller.devices.aggregators import AttachPoint
 from controller.schema.plans import AttachRequest, PlanRequest, PlanView
 from controller.state.records import Quarantine
 from scheduler.model import Policy
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 Change = Callable[[Rack, PlanView], Awaitable[object]]
 

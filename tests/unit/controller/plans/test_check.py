@@ -21,9 +21,9 @@ import uvicorn
 from console.cli.main import main
 from controller.schema.plans import PlanRequest
 from testbed.simulated.work import Gate
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered
+from tests.parts.api.apps import app_of
+from tests.parts.controller.jobs import scattered
+from tests.parts.controller.rack import Rack
 
 Document = dict[str, Any]
 

@@ -11,8 +11,9 @@ from controller.schema.plans import PlanRequest, PlanView
 from controller.transaction.circuits import rewire
 from ocs_driver.base import BusyPort, Capabilities
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.service.test_service import scattered
+from tests.parts.controller.jobs import scattered
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 SITE = load_site(PAPER)
 KEYS = {

@@ -16,9 +16,9 @@ from controller.schema.plans import PlanRequest, PlanView
 from scheduler.model import Fabric, Limits, Plan
 from scheduler.regroup import plan as regroup
 from testbed.simulated.work import Gate
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.api.apps import app_of
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 Clock = Callable[[], float]
 

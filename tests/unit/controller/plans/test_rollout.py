@@ -20,10 +20,10 @@ from controller.state.transactions import Running
 from controller.transaction.model import Transaction
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import RegroupPolicy, Scheduling, load_site
-from tests.unit.controller.base.test_failpoints import Reaper
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.failpoints import Reaper
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.sites import PAPER
 
 RED, BLUE = ["gpu0", "gpu1", "gpu2"], ["gpu3", "gpu5", "gpu4"]
 TOGETHER = {"gpu2": "as0", "gpu4": "as1"}

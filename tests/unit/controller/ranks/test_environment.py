@@ -20,7 +20,8 @@ from controller.ranks.tolerance import IB_MARGIN, awake_tolerance, ib_budget_s
 from controller.schema.jobs import JobRequest
 from controller.state.records import JobRecord
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 ADDRESSES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 

@@ -10,8 +10,8 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, RankState, Typed, WindowSize
 from controller.schema.execs import ExecRequest, WindowRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 async def nothing() -> AsyncIterator[Typed | WindowSize]:

@@ -13,10 +13,10 @@ import pytest
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.engine import RankSample, RankState, RankStatus
 from controller.telemetry.throughput import Telemetry
-from tests.contract.agent_rig import agent_rig
-from tests.contract.engine_contract import SLEEP, until
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.agent.ranks import SLEEP, until
+from tests.parts.agent.rig import agent_rig
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 
 @pytest.mark.real_time  # gRPC over sockets, of which one is never read

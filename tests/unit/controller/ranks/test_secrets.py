@@ -16,10 +16,9 @@ from controller.base.errors import ServiceError
 from controller.ranks.secrets import SecretFolder
 from controller.schema.jobs import JobRequest
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER, Rack
-from tests.unit.controller.jobs.test_ranks_die import until
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit, until
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.sites import PAPER
 
 CANARY = "canary-9f31'$(id)\"`\\ü"
 ENV = {"APP_TOKEN": {"secret": "wandb"}}

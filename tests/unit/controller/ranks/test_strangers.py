@@ -14,8 +14,10 @@ from controller.devices.openflow.rules.rule import FlowRule, RuleKey, ToControll
 from controller.ranks.strangers import still_spared, strangers
 from controller.schema.jobs import JobRequest
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER, FakeAggregators, Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 TABLES: dict[str, dict[RuleKey, FlowRule]] = {}
 

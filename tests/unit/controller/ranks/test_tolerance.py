@@ -17,8 +17,9 @@ from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
 from ocs_driver.base import Capabilities
 from scheduler.model import Policy
-from tests.unit.controller.fakes import FakeOcs, Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
+from tests.parts.controller.switch import FakeOcs
 
 
 def job(**request: object) -> JobRecord:

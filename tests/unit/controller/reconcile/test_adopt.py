@@ -20,9 +20,8 @@ from controller.state.state import Connections, State
 from controller.state.writes import Loaded
 from controller.store.store import Store
 from ocs_driver.base import ApplyResult, CircuitRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack, crash
 
 
 class Cut:

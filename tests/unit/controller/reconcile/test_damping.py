@@ -8,8 +8,8 @@ from controller.devices.aggregators import AggregatorConnected, AggregatorLost, 
 from controller.reconcile.damping import MAX_HOLD_S, SUPPRESS, Damper
 from controller.state import events
 from controller.state.events import EventLog
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 
 def test_occasional_losses_are_not_a_flap() -> None:

@@ -13,8 +13,8 @@ from controller.reconcile.drift import LossDetector, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.fabric import EventView
 from controller.schema.plans import AttachRequest, PlanRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 async def events(rack: Rack, reason: str) -> list[EventView]:

@@ -22,8 +22,8 @@ from ocs_driver.base import ApplyResult
 from ocs_driver.errors import OcsTimeout
 from scheduler.model import Policy
 from testbed.simulated.clock import VirtualClock
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 async def test_plan_of_an_older_epoch_is_refused_before_any_device_call(rack: Rack) -> None:

@@ -9,26 +9,10 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
 from controller.jobs import queue
-from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
 from scheduler.model import Locality, Policy
-from tests.unit.controller.fakes import Rack
-
-
-async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
-    return await rack.service.commands.submit(
-        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
-    )
-
-
-async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
-    """Start two jobs as in the paper's first case: red's four GPUs are under both aggregators."""
-    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
-    await submit(rack, "red", 4, endpoints=ends, policy=policy, rank_order="placed")
-    await submit(rack, "blue", 2, policy=policy)
-    await rack.state("red", "running")
-    await rack.state("blue", "running")
-    return await rack.service.queries.job("red")
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 async def test_the_first_start_connects_the_site_files_homes(rack: Rack) -> None:

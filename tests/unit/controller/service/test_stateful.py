@@ -39,11 +39,10 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import diff
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest, PlanView
-from tests.unit.controller.base.test_failpoints import Reaper
-from tests.unit.controller.devices.openflow.fakeoftable import FakeFabric, FakeTable, arp, udp
-from tests.unit.controller.disk import FAULTS, Fault
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
+from tests.parts.controller.disk import FAULTS, Fault
+from tests.parts.controller.failpoints import Reaper
+from tests.parts.controller.rack import Rack, crash
+from tests.parts.openflow.fake_table import FakeFabric, FakeTable, arp, udp
 from tests.unit.controller.state.owing import owes
 
 STORIES = int(os.environ.get("LIGHTLOOM_STORIES", "10"))

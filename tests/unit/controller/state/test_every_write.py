@@ -14,10 +14,9 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.state import journal
-from tests.unit.controller.base.test_failpoints import Homes, check, settle, story
-from tests.unit.controller.disk import FAULTS, Fault
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
+from tests.parts.controller.disk import FAULTS, Fault
+from tests.parts.controller.failpoints import Homes, check, settle, story
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.state.owing import owes
 
 MOST = 60

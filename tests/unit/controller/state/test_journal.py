@@ -17,7 +17,7 @@ from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
-from tests.unit.controller.disk import FAULTS, Disk, Fault
+from tests.parts.controller.disk import FAULTS, Disk, Fault
 from tests.unit.controller.state.owing import owes
 
 RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)

@@ -10,8 +10,8 @@ import pytest
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
 from controller.state import jobs, transactions
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.stream.mirror import Mirror
+from tests.parts.controller.mirror import Mirror
+from tests.parts.controller.rack import Rack
 
 
 async def test_the_latest_ended_jobs_and_all_others_are_kept(

@@ -17,10 +17,9 @@ from controller.base.errors import ServiceError
 from controller.reconcile.interrupted import Interrupted
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.state import journal
-from tests.unit.controller.disk import FAULTS, Fault
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.disk import FAULTS, Fault
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]

@@ -12,8 +12,10 @@ import yaml
 from controller.schema.jobs import JobRequest
 from controller.state.records import Quarantine
 from sitefile import CabledSite, load_site
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import PAPER, FakeEngine, Rack
+from tests.parts.api.apps import app_of
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 LISTS = (
     *("/jobs", "/jobs/red", "/projects", "/endpoints", "/aggregators", "/switches", "/circuits"),

@@ -10,7 +10,7 @@ from controller.schema.jobs import JobRequest
 from controller.state.records import CheckpointSpec, JobSpec
 from controller.state.scheduling import spread_of
 from scheduler.model import Spread, SpreadBy
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 
 @pytest.mark.parametrize(

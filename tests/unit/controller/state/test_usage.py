@@ -20,9 +20,8 @@ from controller.service import service
 from controller.state import jobs, usage
 from controller.state.writes import TrimUsage
 from controller.store.usage import INTERVALS
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack, crash
 
 
 class Hand:

@@ -13,8 +13,8 @@ from controller.base.errors import ServiceError
 from controller.schema.plans import PlanRequest
 from controller.state.writes import PutFacts
 from controller.store.store import Store
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 COMMITS = 20
 

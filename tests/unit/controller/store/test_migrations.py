@@ -20,9 +20,7 @@ from controller.state.records import JobSpec, MoveRecord, TransactionRecord
 from controller.state.writes import PutTransaction
 from controller.store.store import SCHEMA_VERSION, Store
 from scheduler.model import Locality, Policy, RankOrder
-
-SCHEMA_1 = Path(__file__).with_name("schema-1.sqlite")
-"""Written by the last version of schema 1: four jobs, three transactions, one of them under way."""
+from tests.unit.controller.store.schemas import SCHEMA_1
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from controller.store import usage as tables
 from controller.store.store import Store
 from controller.usage.interval import Account, Interval, Level, Sums
 from controller.usage.window import By, Kept, Window
-from tests.unit.controller.store.test_migrations import SCHEMA_1
+from tests.unit.controller.store.schemas import SCHEMA_1
 
 DAY_S = tables.DAY_S
 NOW = 1000 * DAY_S

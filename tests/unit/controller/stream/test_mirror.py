@@ -21,8 +21,8 @@ from controller.schema.plans import AttachRequest, PlanRequest
 from controller.schema.stream import ChangedView, TransactionFrameView
 from controller.stream.publisher import MANY
 from ocs_driver.base import PortPower
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.stream.mirror import Mirror
+from tests.parts.controller.mirror import Mirror
+from tests.parts.controller.rack import Rack
 
 ENDPOINTS = [f"gpu{n}" for n in range(6)]
 STEPS = 14

@@ -8,8 +8,8 @@ from controller.devices.engine import RankState
 from controller.state.kept.recoveries import RecoveryRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 LOST = "the GPU is lost"
 LIMIT_S = 600.0

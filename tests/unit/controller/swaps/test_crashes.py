@@ -9,10 +9,9 @@ import pytest
 
 from controller.base import failpoints
 from controller.state.records import JobRecord
-from tests.unit.controller.base.test_failpoints import Reaper
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.swaps.conftest import rack_with
+from tests.parts.controller.failpoints import Reaper
+from tests.parts.controller.losses import rack_with
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.swaps.stories import (
     again,
     check,

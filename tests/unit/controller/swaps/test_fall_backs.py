@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controller.state.records import JobRecord
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.swaps.conftest import rack_with
-from tests.unit.controller.swaps.kept import FakeCheckpoints, with_checkpoints
+from tests.parts.controller.losses import KEEPS, FakeCheckpoints, rack_with, with_checkpoints
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.swaps.stories import (
     again,
     check,
@@ -24,14 +22,6 @@ from tests.unit.controller.swaps.stories import (
     running,
     state_of,
 )
-
-KEEPS: dict[str, Any] = {
-    "checkpoint": {
-        "complete": "dcp",
-        "local": {"size_bytes": 2**20},
-        "copies": {"scheme": "single"},
-    }
-}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from controller.devices.aggregators import AttachPoint
 from controller.swaps.losses import Seen, judge, surely_lost
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER
+from tests.parts.sites import PAPER
 
 SITE = load_site(PAPER)
 AT = {

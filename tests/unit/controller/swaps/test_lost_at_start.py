@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
-from tests.unit.controller.fakes import FakeEngine, Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.service.test_service import submit
-from tests.unit.controller.swaps.conftest import rack_with
-from tests.unit.controller.swaps.kept import FakeCheckpoints, with_checkpoints
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.swaps.stories import (
     again,
     check,
@@ -23,8 +22,6 @@ from tests.unit.controller.swaps.stories import (
     running,
     state_of,
 )
-from tests.unit.controller.swaps.test_fall_backs import KEEPS
-from tests.unit.controller.swaps.test_many import lose
 
 
 @pytest.fixture(autouse=True)

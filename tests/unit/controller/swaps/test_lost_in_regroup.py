@@ -9,12 +9,9 @@ import pytest
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
 from controller.schema.plans import AttachRequest
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.swaps.conftest import rack_with
-from tests.unit.controller.swaps.kept import FakeCheckpoints, with_checkpoints
+from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.swaps.stories import again, check, rows, running, state_of
-from tests.unit.controller.swaps.test_fall_backs import KEEPS
-from tests.unit.controller.swaps.test_many import lose
 
 
 @pytest.fixture(autouse=True)

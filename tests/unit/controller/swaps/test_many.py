@@ -13,10 +13,9 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
 from controller.swaps import relight, watch
-from tests.unit.controller.fakes import FakeAggregators, Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.swaps.conftest import rack_with
-from tests.unit.controller.swaps.kept import FakeCheckpoints, with_checkpoints
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.swaps.stories import (
     again,
     check,
@@ -26,7 +25,6 @@ from tests.unit.controller.swaps.stories import (
     running,
     state_of,
 )
-from tests.unit.controller.swaps.test_fall_backs import KEEPS
 
 
 @pytest.fixture
@@ -42,23 +40,6 @@ async def spared(tmp_path: Path, kept: FakeCheckpoints) -> AsyncIterator[Rack]:
     await rack.up()
     yield rack
     await rack.down()
-
-
-def lose(rack: Rack, server: str) -> None:
-    """Cut a server's power as the controller sees it: no agent and no carriers."""
-    rack.engine.lost.add(server)
-    gone = {e.name for e in rack.site.endpoints if e.server == server}
-    was = FakeAggregators.carrier
-
-    def carrier(as_name: str) -> dict[int, bool]:
-        light = rack.aggregators.light().items()
-        dark = {at.port for e, at in light if e in gone and at.aggregator == as_name}
-        return {
-            port: up and not (port in dark and server in rack.engine.lost)
-            for port, up in was(rack.aggregators, as_name).items()
-        }
-
-    rack.aggregators.carrier = carrier  # type: ignore[method-assign]
 
 
 async def test_two_spares_take_the_places_of_a_lost_servers_endpoints(spared: Rack) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from checkpoints.ledger import Key
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.swaps.conftest import rack_with
-from tests.unit.controller.swaps.kept import FakeCheckpoints, with_checkpoints
+from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.swaps.stories import (
     check,
     job_of,
@@ -23,8 +21,6 @@ from tests.unit.controller.swaps.stories import (
     settled,
     state_of,
 )
-from tests.unit.controller.swaps.test_fall_backs import KEEPS
-from tests.unit.controller.swaps.test_many import lose
 
 KILLS = 25
 """In each of eight lives."""

@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from controller.swaps import first
 from controller.views.recoveries import view_of
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.swaps.conftest import rack_with
+from tests.parts.controller.losses import rack_with
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.swaps.stories import (
     again,
     check,

@@ -11,10 +11,9 @@ import pytest
 from checkpoints.ledger import Key
 from controller.devices.checkpoints import HoldingKind
 from controller.state.kept.checkpoints import CheckpointRecord
-from tests.unit.controller.checkpoint_fakes import digest_of
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.jobs.test_recovery import crash
-from tests.unit.controller.swaps.conftest import rack_with
+from tests.parts.controller.checkpoints import digest_of
+from tests.parts.controller.losses import lose, rack_with
+from tests.parts.controller.rack import Rack, crash
 from tests.unit.controller.swaps.stories import (
     again,
     check,
@@ -27,7 +26,6 @@ from tests.unit.controller.swaps.stories import (
     settled,
     state_of,
 )
-from tests.unit.controller.swaps.test_many import lose
 
 APART = ["gpu0", "gpu2", "gpu4", "gpu5"]
 """One endpoint of each server; the others are spares of the site."""

@@ -24,9 +24,9 @@ from controller.telemetry.history import GPU_COLUMNS, RingBuffer
 from controller.telemetry.throughput import Telemetry
 from controller.views.series import series_of
 from tests.nvml import mock
-from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.api.fake_service import FakeService
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 START = 1_800_000_000.0
 A = "GPU-aaaa"

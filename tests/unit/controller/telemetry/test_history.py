@@ -21,8 +21,8 @@ from controller.telemetry.history import LEVELS, RingBuffer
 from controller.telemetry.rates import RateTable
 from testbed.simulated.loop import settled
 from testbed.simulated.work import Gate
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import submit
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 START = 1_800_000_000.0
 

@@ -13,7 +13,7 @@ from controller.telemetry.light import OpticalPower
 from controller.views.light import power_series
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsUnreachable
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 START = 1_800_000_000.0
 

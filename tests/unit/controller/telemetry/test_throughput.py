@@ -12,8 +12,8 @@ from controller.devices.counters import PortBlock, PortCounters
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import SampleView
 from controller.telemetry.throughput import AT_ONCE, Rates, Telemetry
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.service.test_service import scattered, submit
+from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.rack import Rack
 
 
 @pytest.fixture(autouse=True)

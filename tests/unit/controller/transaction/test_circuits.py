@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from controller.devices.aggregators import AttachPoint
 from controller.transaction.circuits import Cabling, RewiringError, homes, recognise, rewire
 from sitefile import load_site
-from tests.unit.controller.fakes import PAPER
+from tests.parts.sites import PAPER
 
 SITE = load_site(PAPER)
 ENDPOINTS = [e.name for e in SITE.endpoints]

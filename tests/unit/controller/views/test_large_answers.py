@@ -21,8 +21,8 @@ from controller.state.records import JobRecord, JobSpec
 from controller.telemetry.history import RingBuffer
 from controller.views.jobs import JobViews
 from controller.views.series import MOST_SAMPLES
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import Rack
+from tests.parts.api.apps import app_of
+from tests.parts.controller.rack import Rack
 
 LARGE = ("/jobs", "/endpoints", "/aggregators", "/containers", "/top", "/site", "/series")
 

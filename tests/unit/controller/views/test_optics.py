@@ -8,7 +8,8 @@ import pytest
 
 from controller.base.errors import ServiceError
 from ocs_driver.base import Alarm, PortHealth, PortInfo
-from tests.unit.controller.fakes import FakeOcs, Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.controller.switch import FakeOcs
 
 
 class Measuring(FakeOcs):

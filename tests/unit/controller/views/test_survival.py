@@ -8,7 +8,7 @@ from typing import Any
 from checkpoints.ledger import Key
 from controller.schema.jobs import JobRequest, JobView
 from controller.state.kept.recoveries import RecoveryRecord
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 KEPT: dict[str, Any] = {
     "complete": "dcp",

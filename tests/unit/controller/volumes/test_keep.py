@@ -13,7 +13,7 @@ from controller.state.offers import Directory, offer_of
 from controller.state.records import JobRecord, JobSpec, JobVolume
 from controller.volumes import keep
 from sitefile.volumes import Volume
-from tests.unit.controller.volumes.rig import DAY_S, SCRATCH, VOLUMES, data, site_of
+from tests.parts.controller.volumes import DAY_S, SCRATCH, VOLUMES, data, site_of
 
 NOW = 100 * DAY_S
 RED = Directory("scratch", Scope.JOB, "vision.red")

@@ -15,8 +15,8 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, EngineFault, Scope, VolumeData
 from controller.schema.volumes import DataRemovalView
 from controller.volumes.removal import MAX_PER_ROUND
-from tests.unit.controller.fakes import Rack
-from tests.unit.controller.volumes.rig import (
+from tests.parts.controller.rack import Rack
+from tests.parts.controller.volumes import (
     ALL,
     DAY_S,
     IMAGENET,

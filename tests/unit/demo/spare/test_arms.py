@@ -16,7 +16,7 @@ from testbed.demo.spare.arms import LOCAL_BYTES, Arm, Plan, parse_arms, request
 from testbed.demo.spare.measure import Measured
 from testbed.demo.spare.trace import figures, read
 from testbed.trainer import Ring, parse_arguments
-from tests.unit.demo.spare.test_trace import AFTER, BEFORE, LOST_AT, line
+from tests.unit.demo.spare.traces import AFTER, BEFORE, LOST_AT, line
 
 PLAN = Plan()
 RECOVERY = {

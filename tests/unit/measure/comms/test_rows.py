@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from measure.comms.rows import Sums, factor, job_rows, key_of, rank_rows, table
 from measure.comms.skew import skews
-from tests.unit.measure.comms.parts import operation, recording
+from tests.parts.measure.recordings import operation, recording
 
 DURATIONS = st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=50)
 

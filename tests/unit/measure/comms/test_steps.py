@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.devices.engine import WireBursts
 from measure.comms.facts import PAYLOAD, facts, input_wait_s, overlaps, slowest
 from measure.comms.steps import steps_of, weight
-from tests.unit.measure.comms.parts import operation, recording, training
+from tests.parts.measure.recordings import operation, recording, training
 
 MB = 10**6
 

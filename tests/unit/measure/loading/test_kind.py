@@ -11,39 +11,9 @@ from measure.envelope import Body
 from measure.kinds import Fabric, Kind, Line, Place, RunEnd, SettingsError, Tabled
 from measure.loading.kind import INPUT
 from scheduler.steptime.facts import StepFacts
+from tests.parts.measure.loading import STARVED, turn, turns
 
 FABRIC = Fabric([Place("gpu0", "s0", "as0"), Place("gpu1", "s1", "as0")])
-
-
-def turn(phase: str, block: int, rate: float, **more: Any) -> dict[str, Any]:
-    return {
-        "probe": "phase",
-        "phase": phase,
-        "block": block,
-        "samples": round(rate * 10),
-        "seconds": 10.0,
-        "wait_s": 2.0,
-        "compute_s": 8.0,
-        "read_s": 30.0,
-        "decode_s": 10.0,
-        "read_bytes": 10**9,
-        "block_bytes": 10**9,
-        "cores": {"container": 0.1, "server": 0.2},
-        **more,
-    }
-
-
-def turns(
-    rates: dict[str, float], *, run: int = 0, rank: int = 0, blocks: int = 2, **more: Any
-) -> list[Line]:
-    return [
-        Line(run, rank, turn(phase, block, rate, **more))
-        for block in range(blocks)
-        for phase, rate in rates.items()
-    ]
-
-
-STARVED = {"loader": 40.0, "model": 200.0, "both": 39.0}
 FED = {"loader": 400.0, "model": 200.0, "both": 199.0}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,54 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body, Row
-from measure.kinds import Fabric, Kind, Line, Place, Run, RunEnd, SettingsError, Tabled
+from measure.kinds import Fabric, Kind, Line, RunEnd, SettingsError, Tabled
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
 from testbed.trainer import Ring, parse_arguments
-
-HOMES = ("as0", "as1", "as0", "as1", "as0", "as1")
-StepOf = Callable[[int, int, int], tuple[float, float]]
-"""Compute and communication of x, batch, ranks: seconds."""
-
-
-def fabric(homes: Sequence[str] = HOMES) -> Fabric:
-    return Fabric([Place(f"gpu{n}", f"srv{n}", home) for n, home in enumerate(homes)])
-
-
-def usual(x: int, batch: int, ranks: int) -> tuple[float, float]:
-    """A machine with 1 ms a step, 10 GFLOP/s and a ring of 20 MB/s."""
-    counts = count(resnet(x))
-    compute = 1e-3 + 3 * counts.flops * batch / ranks / 10e9
-    return compute, 2 * (ranks - 1) / ranks * 4 * counts.parameters / 20e6
-
-
-def options(run: Run) -> dict[str, str]:
-    words = list(run.command[3:])
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def lines_of(site: Fabric, chosen: Row, machine: StepOf = usual) -> list[Line]:
-    lines = []
-    for number, run in enumerate(SCALING.runs(chosen, site, 1)):
-        given_ = options(run)
-        x, batch = int(given_["--model"].removeprefix("resnet")), int(given_["--global-batch"])
-        ranks = len(run.endpoints)
-        compute, comm = machine(x, batch, ranks)
-        for rank in range(ranks):
-            for step in range(int(given_["--samples"]) // batch):
-                slow = 10.0 if step < SKIPPED else 1.0
-                record = {
-                    "event": "step",
-                    "step": step,
-                    "step_s": slow * (compute + comm),
-                    "compute_s": slow * compute,
-                    "comm_s": slow * comm,
-                    "loss": 2.3,
-                }
-                lines.append(Line(number, rank, record))
-            lines.append(Line(number, rank, {"event": "end", "rank": rank}))
-    return lines
+from tests.parts.measure.scaling import fabric, lines_of, options, usual
 
 
 def body(site: Fabric, chosen: Row, lines: Sequence[Line]) -> Body:

@@ -73,3 +73,11 @@ class NoSlowdown:
         """Return no change."""
         del job
         return {}
+
+
+FIGURES = [
+    *("trace", "policy", "endpoints", "jobs", "makespan_s", "jct_mean_s", "jct_p50_s"),
+    *("jct_p99_s", "jct_gpu_time_weighted_s", "queue_mean_s", "utilisation"),
+    *("effective_utilisation", "locality_time", "excess_span_mean", "regroups"),
+    *("running_moves", "pauses_per_job_hour", "replay_s", "jobs_per_s"),
+]

@@ -12,7 +12,7 @@ import typer
 
 from console.cli.errors import CliError
 from console.cli.verbs.standalone.simulate import simulate
-from tests.unit.scheduler.sim.test_replay import FIGURES
+from tests.unit.scheduler.sim.small import FIGURES
 
 SITE = {
     "name": "tiny",

@@ -12,14 +12,8 @@ from scheduler.sim.engine import Replay, replay
 from scheduler.sim.policies import POLICIES, BestFit, make_policy
 from scheduler.sim.slowdown import GavelSlowdown, ModelSlowdown, Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
-from tests.unit.scheduler.sim.small import NoSlowdown, consistent, site, table, trace
+from tests.unit.scheduler.sim.small import FIGURES, NoSlowdown, consistent, site, table, trace
 
-FIGURES = [
-    *("trace", "policy", "endpoints", "jobs", "makespan_s", "jct_mean_s", "jct_p50_s"),
-    *("jct_p99_s", "jct_gpu_time_weighted_s", "queue_mean_s", "utilisation"),
-    *("effective_utilisation", "locality_time", "excess_span_mean", "regroups"),
-    *("running_moves", "pauses_per_job_hour", "replay_s", "jobs_per_s"),
-]
 QUICK = Settings(pause_s=1.0, restart_s=5.0, checkpoint_s=7.0, cooldown_s=20.0, retry_s=2.0)
 
 workloads = st.lists(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 TEXT = """
 name: green

@@ -9,7 +9,7 @@ import pytest
 from console.cli.doctor.finding import Finding
 from console.cli.doctor.server import examine_server
 from console.cli.main import main
-from tests.unit.container_mgr.sysfs import put, rdma_server
+from tests.parts.agent.sysfs import put, rdma_server
 
 PFC = '{"prio_pfc": {"0": false, "3": true}}'
 APP = '{"dscp_prio": [[26, 3], [46, 6]]}'

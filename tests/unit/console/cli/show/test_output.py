@@ -18,8 +18,8 @@ from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from controller.schema.fabric import EventView
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 EVIL = "a\x9b31mb\u202egnp\u2066\x7f\x85\u2028\ufeff\x1b[2J\tc\U000e0041 ü→日😀"
 SHOWN = ("ü→日😀", "ü", "日")

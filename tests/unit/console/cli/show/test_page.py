@@ -16,8 +16,8 @@ from console.cli.show.page.communication import advised, communication, predicte
 from console.cli.show.page.curves import Axis, Curve, Point, curves
 from console.cli.show.page.measured import measured
 from console.cli.show.page.values import change, interval, mid, num, per_second, seconds
-from tests.unit.console import studied
-from tests.unit.console.studied import MARKUP
+from tests.parts.api import studied
+from tests.parts.api.studied import MARKUP
 
 X = Axis("x", str)
 LOG = Axis("x", str, log=True)

@@ -6,8 +6,8 @@ import re
 import xml.etree.ElementTree as ET
 
 from console.cli.show.page.survival import checkpointed, recovered, timeline
-from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.fake_survival import RECOVERY
+from tests.parts.api.fake_service import FakeService
+from tests.parts.api.fake_survival import RECOVERY
 
 MARKUP = "<img src=x onerror=alert(1)>"
 

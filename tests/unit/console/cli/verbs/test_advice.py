@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from console.cli.show.advice import gain, step, step_change
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 
 def test_whatif_shows_now_and_then_and_what_is_open(run: Run, service: FakeService) -> None:

@@ -14,8 +14,8 @@ from console.cli.ask.client import Client
 from console.cli.verbs.execs import _Feeder
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 CLI = [sys.executable, "-c", "import sys; from console.cli.main import main; sys.exit(main())"]
 
@@ -70,7 +70,7 @@ def test_refusals_have_their_exit_codes(
 
 def test_a_limit_has_the_exit_code_of_time_outs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     end = ExecEnd(None, "it ran for 5 s, its time limit")
-    monkeypatch.setattr("tests.unit.controller.api.fake_service.ExecEnd", lambda _: end)
+    monkeypatch.setattr("tests.parts.api.fake_service.ExecEnd", lambda _: end)
     ended = run("exec", "red", "--", "sleep", "9")
     assert ended.code == 124
     assert "it ran for 5 s" in ended.err

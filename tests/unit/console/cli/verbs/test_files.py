@@ -18,8 +18,8 @@ from console.cli.verbs.report import page
 from controller.base.errors import ServiceError
 from controller.schema.fabric import EventView
 from controller.schema.live import LogLineView
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 
 def test_export_diff_import_round_trip(run: Run, service: FakeService, tmp_path: Path) -> None:

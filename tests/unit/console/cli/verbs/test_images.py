@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 
 def test_prepare_shows_progress_on_stderr_and_a_table(run: Run) -> None:

@@ -11,8 +11,8 @@ import pytest
 from console.cli.show.describe import print_object
 from controller.base.errors import ServiceError
 from controller.schema.live import LogLineView
+from tests.parts.api.fake_service import STARTED_AT, FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import STARTED_AT, FakeService
 
 
 def test_submit_defaults_to_the_image_and_its_command(run: Run, service: FakeService) -> None:

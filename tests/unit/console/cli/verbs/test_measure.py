@@ -10,9 +10,9 @@ import pytest
 from console.cli.ask import complete
 from controller.base.errors import ServiceError
 from controller.schema.insight.measurements import MeasurementView, ProgressView
-from tests.unit.console import studied
+from tests.parts.api import studied
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 
 def keep(service: FakeService, *views: MeasurementView) -> None:

@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
+from tests.parts.api.fake_plans import fake_plan, fake_transaction
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_plans import fake_plan, fake_transaction
-from tests.unit.controller.api.fake_service import FakeService
 
 KINDS = [
     "jobs",

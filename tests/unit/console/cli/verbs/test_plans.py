@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from console.cli.show.plans import print_plan, proof
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 STATE = """
 site:

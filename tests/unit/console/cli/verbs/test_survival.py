@@ -10,9 +10,9 @@ from console.cli.show.recovery import lines, phases, steps
 from controller.base.errors import ServiceError
 from controller.schema.checkpoints import RecoveryView
 from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
+from tests.parts.api.fake_service import FakeService
+from tests.parts.api.fake_survival import RECOVERY
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
-from tests.unit.controller.api.fake_survival import RECOVERY
 
 KEPT = CheckpointRequest(local=LocalCheckpoints(size_bytes=3 * 2**30))
 HEADS = ["STEP", "RUN", "STATE", "PARTS", "BYTES", "WRITTEN", "PROTECTED", "PERSISTENT", "REASON"]

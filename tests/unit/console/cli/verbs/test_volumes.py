@@ -6,8 +6,8 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.schema.volumes import DataRemovalView, RemovedDataView
+from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
-from tests.unit.controller.api.fake_service import FakeService
 
 
 def test_submit_asks_for_volumes_by_name(run: Run, service: FakeService) -> None:

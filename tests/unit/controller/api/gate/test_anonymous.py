@@ -16,10 +16,10 @@ from controller.api.gate.pace import FAILURES, PUBLIC, RateLimit
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions, proxy_network
 from testbed.simulated.work import Gate
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.gate.test_origins import people
-from tests.unit.controller.api.people_rig import people_site
-from tests.unit.controller.api.served import serving
+from tests.parts.api.apps import app_of
+from tests.parts.api.people import people_site
+from tests.parts.api.served import serving
+from tests.unit.controller.api.gate.accounts import people
 
 BURST = int(FAILURES.burst)
 

@@ -14,7 +14,7 @@ from controller.api.gate.pace import BYTES, Limit, RateLimit
 from controller.base.errors import ServiceError
 from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.people.authz import Principal, Role
-from tests.unit.controller.api.people_rig import PLENTY, Clock, Site, people_site
+from tests.parts.api.people import PLENTY, Clock, Site, people_site
 
 
 @pytest_asyncio.fixture

@@ -15,7 +15,7 @@ from controller.api.deadlines import change, within
 from controller.api.gate.guard import RequestLimits
 from controller.api.gate.rules import BODIES, BODY_BYTES, RouteTable
 from controller.base.errors import ServiceError
-from tests.unit.controller.api.apps import app_of
+from tests.parts.api.apps import app_of
 
 
 @pytest.fixture

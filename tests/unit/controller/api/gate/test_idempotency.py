@@ -26,8 +26,8 @@ from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
 from testbed.simulated.loop import settled
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.apps import app_of
+from tests.parts.api.fake_service import FakeService
 
 BODY = {"count": 1, "name": "once"}
 KEYED = {"Idempotency-Key": "k-1"}

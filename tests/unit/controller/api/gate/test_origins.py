@@ -11,15 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controller.api.gate.access import Access
 from controller.api.gate.origins import Origins, origin_of
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions
-from controller.people.accounts import Accounts
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.people_rig import Clock
-from tests.unit.controller.api.served import serving
-from tests.unit.controller.api.server.test_tls import certificate
+from tests.parts.api.apps import app_of
+from tests.parts.api.served import serving
+from tests.unit.controller.api.certificates import certificate
+from tests.unit.controller.api.gate.accounts import people
 
 NAME = "ctl.example"
 OWN = Origins(
@@ -105,18 +103,6 @@ def test_a_public_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ServiceError) as caught:
         origin_of(url)
     assert (caught.value.code, caught.value.object) == ("invalid", "public-url")
-
-
-@contextlib.asynccontextmanager
-async def people(folder: Path) -> AsyncIterator[tuple[Access, str]]:
-    """Open accounts; return them and an admin's token."""
-    accounts = Accounts(folder / "accounts.sqlite", Clock())
-    await accounts.open()
-    token = (await accounts.bootstrap(folder)).read_text().strip()
-    try:
-        yield Access(accounts, clock=Clock()), token
-    finally:
-        await accounts.close()
 
 
 async def signed_in(client: httpx.AsyncClient, base: str, name: str, token: str) -> list[int]:

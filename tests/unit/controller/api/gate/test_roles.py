@@ -22,8 +22,8 @@ from controller.schema.images import PrepareRequest
 from controller.schema.insight.measurements import MeasurementRequest
 from controller.schema.plans import PlanRequest, RolloutRequest
 from controller.schema.stream import ChangedView, ResyncView
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.people_rig import Site, people_site
+from tests.parts.api.apps import app_of
+from tests.parts.api.people import Site, people_site
 
 SCHEMA: dict[str, Any] = app_of().openapi()
 OPERATIONS = [

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controller.api.routes import console
-from tests.unit.controller.api.apps import app_of
+from tests.parts.api.apps import app_of
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from controller.people.authz import ALL_PROJECTS, Role
-from tests.unit.controller.api.people_rig import Site, people_site
+from tests.parts.api.people import Site, people_site
 
 
 @pytest_asyncio.fixture

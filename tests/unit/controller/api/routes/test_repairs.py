@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from console.cli.verbs.light import repairs
 from controller.state.records import Quarantine
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.fakes import Rack
+from tests.parts.api.apps import app_of
+from tests.parts.controller.rack import Rack
 
 
 @pytest_asyncio.fixture

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from controller.base.errors import ServiceError
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.apps import app_of
+from tests.parts.api.fake_service import FakeService
 
 PROBLEM = "application/problem+json"
 

@@ -13,7 +13,7 @@ from controller.api.routes import checkpoints
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
 from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
-from tests.unit.controller.api.people_rig import Site, people_site
+from tests.parts.api.people import Site, people_site
 
 
 @pytest_asyncio.fixture

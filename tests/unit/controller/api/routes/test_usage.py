@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.controller.api.people_rig import people_site
+from tests.parts.api.people import people_site
 
 SUMS = ["held_s", "frozen_s", "dark_s", "weighted_s", "jobs"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.api.scope.redact import Redactor
 from controller.people.authz import Owned
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.fake_service import FakeService
 
 
 def test_a_failure_names_no_other_projects_job_and_no_address() -> None:

@@ -6,7 +6,7 @@ from controller.api.scope.scoped import ScopedQueries
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
 from controller.schema.insight.measurements import MeasurementRequest
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.fake_service import FakeService
 
 
 async def test_a_user_sees_measurements_of_own_projects_only() -> None:

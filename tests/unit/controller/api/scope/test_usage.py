@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.controller.api.scope.test_privacy import People, people, submitted
+from tests.unit.controller.api.scope.projects import People, people, submitted
 
 
 async def usage(site: People, who: str, by: str) -> Any:

@@ -28,7 +28,7 @@ from controller.api.server.connections import (
 )
 from controller.api.server.outflow import Outflow
 from controller.daemon.listen import PeopleOptions
-from tests.unit.controller.api.served import serving
+from tests.parts.api.served import serving
 
 CONNECTIONS = 10_000
 DRIPS = (
@@ -187,10 +187,7 @@ def test_ten_thousand_connections_take_bounded_files_and_memory(
 ) -> None:
     """A server with 1,024 files; each connection says nothing, or a part of something."""
     limited = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (1024, 1024)); "
-    code = (
-        limited
-        + "import runpy; runpy.run_module('tests.unit.controller.api.served', run_name='__main__')"
-    )
+    code = limited + "import runpy; runpy.run_module('tests.parts.api.served', run_name='__main__')"
     server = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
     held: deque[socket.socket] = deque()
     try:

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.server.heads import MAX_HEAD_BYTES, MAX_HEAD_LINES, StrictConnection
 from controller.daemon.listen import PeopleOptions
-from tests.unit.controller.api.served import serving
+from tests.parts.api.served import serving
 
 HEAD = b"GET /api/v1/alive HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"

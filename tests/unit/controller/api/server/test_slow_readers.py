@@ -19,8 +19,8 @@ from controller.api.server.connections import ConnectionLimit
 from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
 from controller.base.addresses import network_of
 from controller.daemon.listen import PeopleOptions
-from tests.unit.controller.api.served import serving
-from tests.unit.controller.api.server.test_tls import certificate, trusting
+from tests.parts.api.served import serving
+from tests.unit.controller.api.certificates import certificate, trusting
 
 LIMIT = 44
 PUBLIC_FILE = "/console/vendor/cytoscape.esm.min.mjs"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from protos import agent_pb2 as pb
 from sitefile import load_site
-from tests.unit.controller.devices.agents.test_compromised import Liar, believing, rank
-from tests.unit.controller.fakes import PAPER, FakeEngine
+from tests.parts.controller.engine import FakeEngine
+from tests.parts.sites import PAPER
+from tests.unit.controller.devices.agents.liars import Liar, believing, rank
 
 
 def says(*health: pb.Health) -> pb.RanksReply:

@@ -22,7 +22,7 @@ from controller.devices.agents import checkpoint_messages as messages
 from controller.devices.agents.messages import rank_message
 from controller.devices.engine import RankCheckpoint, Scope, VolumeMount, Where
 from protos import agent_pb2 as pb
-from tests.unit.controller.devices.agents.test_engine import SPEC
+from tests.unit.controller.devices.agents.specs import SPEC
 
 FACTS = ServerFacts(cores=4, memory_bytes=2**53)
 SECRET = b"\xaaK" * 16

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -12,54 +11,14 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.daemon.trust import read_trust
-from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.messages import lines_of
 from controller.devices.engine import EngineError, RankSample
 from pki import CONTROLLER, Authority
 from protos import agent_pb2 as pb
-from protos import agent_pb2_grpc
 from sitefile import load_site
-from tests.contract.agent_rig import now
-from tests.unit.controller.devices.agents.test_engine import SPEC
-
-OWN: Mapping[str, frozenset[str]] = {"srv0": frozenset({"gpu0", "gpu1"})}
-
-
-class Liar(agent_pb2_grpc.AgentServicer):
-    """Says what it is told to say."""
-
-    def __init__(self, *ranks: pb.RankStatus, health: str = "") -> None:
-        self.reply = pb.RanksReply(ranks=ranks)
-        if health:
-            self.reply.health.add(endpoint=health, ok=False, reason="lost")
-
-    async def Observe(  # noqa: N802
-        self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
-    ) -> pb.RanksReply:
-        return self.reply
-
-    Start = Stop = Observe
-
-    async def Telemetry(  # noqa: N802
-        self, request: pb.TelemetryRequest, context: grpc.aio.ServicerContext
-    ) -> AsyncIterator[pb.TelemetryBatch]:
-        for endpoint in ("gpu5", "gpu0"):
-            yield pb.TelemetryBatch(samples=[pb.Sample(endpoint=endpoint, source="nvml")])
-        await asyncio.sleep(60)
-
-
-@contextlib.asynccontextmanager
-async def believing(liar: Liar) -> AsyncIterator[AgentEngine]:
-    server = grpc.aio.server()
-    agent_pb2_grpc.add_AgentServicer_to_server(liar, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    engine = AgentEngine({"srv0": f"127.0.0.1:{port}"}, endpoints=OWN)
-    try:
-        yield engine
-    finally:
-        await engine.close()
-        await server.stop(0)
+from tests.parts.agent.rig import now
+from tests.unit.controller.devices.agents.liars import OWN, Liar, believing, rank
+from tests.unit.controller.devices.agents.specs import SPEC
 
 
 async def test_jobs_that_an_agent_makes_up_do_not_pile_up() -> None:
@@ -124,10 +83,6 @@ async def test_who_claims_a_rank_of_a_placed_job_gets_no_say_in_it() -> None:
         engine._places["red"] = {"srv9"}  # where its allocation has it
         await engine.observe()
         assert engine._servers_of("red") == {"srv9"}
-
-
-def rank(endpoint: str, job: str = "red", number: int = 0) -> pb.RankStatus:
-    return pb.RankStatus(job=job, rank=number, epoch=1, endpoint=endpoint, state=pb.STATE_RUNNING)
 
 
 @pytest.mark.parametrize(

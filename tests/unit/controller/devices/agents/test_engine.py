@@ -15,11 +15,12 @@ import pytest
 
 from controller.devices.agents import messages
 from controller.devices.agents.engine import AgentEngine
-from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
+from controller.devices.engine import EngineError, RankSample, RankState
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.agent_rig import AgentRig, agent_rig
-from tests.contract.engine_contract import SLEEP
+from tests.parts.agent.ranks import SLEEP
+from tests.parts.agent.rig import AgentRig, agent_rig
+from tests.unit.controller.devices.agents.specs import SPEC
 
 
 @pytest.fixture
@@ -176,21 +177,6 @@ async def test_what_cannot_be_sent_is_told_and_starts_nothing(
             await rig.engine.start([replace(rig.spec(0, *SLEEP), **bad)], 30)  # type: ignore[arg-type]
         assert refused.value.code == "invalid"
         assert rig.docker.containers == {}
-
-
-SPEC = RankSpec(
-    job="red",
-    rank=0,
-    epoch=1,
-    endpoint="gpu0",
-    server="srv0",
-    image="x",
-    command=("true",),
-    ip="10.77.0.1",
-    prefix_len=24,
-    mac="02:77:00:00:00:01",
-    nic="e-gpu0",
-)
 
 
 def test_a_rank_has_a_gpu_or_a_stand_in() -> None:

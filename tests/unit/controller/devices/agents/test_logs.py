@@ -19,9 +19,9 @@ from controller.devices.agents.engine import AgentEngine
 from controller.devices.engine import EngineError, LogLine
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.contract.agent_rig import agent_rig
-from tests.contract.engine_contract import SLEEP, TICKS, output, until
-from tests.unit.controller.devices.agents.test_engine import SPEC
+from tests.parts.agent.ranks import SLEEP, TICKS, output, until
+from tests.parts.agent.rig import agent_rig
+from tests.unit.controller.devices.agents.specs import SPEC
 
 
 class Writer(agent_pb2_grpc.AgentServicer):

@@ -14,7 +14,7 @@ from controller.devices.agents.messages import rank_message, volumes_of
 from controller.devices.engine import EngineError, Fenced, Scope, VolumeMount
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
-from tests.unit.controller.devices.agents.test_engine import SPEC
+from tests.unit.controller.devices.agents.specs import SPEC
 
 NOW = 1_800_000_000.0
 

@@ -12,8 +12,8 @@ from controller.devices.aggregators import AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from sitefile.model import CabledSite
 from testbed.simulated.loop import settled
-from tests.unit.controller.devices.openflow import virtual
-from tests.unit.controller.devices.openflow.sites import make_site
+from tests.parts.openflow import virtual
+from tests.parts.openflow.sites import make_site
 
 PATIENCE_S = 20.0
 

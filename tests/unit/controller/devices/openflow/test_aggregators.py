@@ -19,9 +19,9 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import diff
 from controller.devices.openflow.session import messages
 from controller.devices.openflow.session.osken import ofproto as ofp
+from tests.parts.openflow.fake_switch import FakeSwitch, arp_reply, foreign_rule
+from tests.parts.openflow.sites import attach
 from tests.unit.controller.devices.openflow.conftest import Control
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, arp_reply, foreign_rule
-from tests.unit.controller.devices.openflow.sites import attach
 
 PLACES = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1))
 RED = {"red": ("gpu0", "gpu1", "gpu2")}

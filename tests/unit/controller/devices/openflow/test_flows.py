@@ -13,7 +13,7 @@ from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.schema.jobs import JobRequest
 from controller.state.state import State
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 
 async def moved(rack: Rack) -> tuple[State, FlowKeeper, dict[str, AttachPoint | None]]:

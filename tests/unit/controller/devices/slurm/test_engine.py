@@ -17,9 +17,9 @@ from controller.devices.slurm.publisher import Publisher
 from controller.devices.slurm.token import Token
 from sitefile import EnginePolicy, load_site
 from tests import recorded
-from tests.contract.slurm_fake import FakeSlurm
-from tests.unit.controller.devices.slurm.test_token import jwt
-from tests.unit.sitefile.test_site import PAPER
+from tests.parts.controller.slurm import FakeSlurm
+from tests.parts.sites import PAPER
+from tests.unit.controller.devices.slurm.tokens import jwt
 
 POLICY = EnginePolicy(kind="slurm", transport="cli", nodes=recorded.NODES)
 

@@ -11,7 +11,7 @@ from controller.devices.observed import ObservedError, Published
 from controller.devices.slurm.publisher import Publisher, version_of
 from controller.devices.slurm.transport import late
 from tests import recorded
-from tests.contract.slurm_fake import FakeSlurm
+from tests.parts.controller.slurm import FakeSlurm
 
 
 def near(epoch: int, *, swapped: bool = False) -> Published:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from pathlib import Path
 
 import pytest
 
 from controller.devices.observed import ObservedError
 from controller.devices.slurm.token import Token
-
-
-def jwt(claims: object) -> str:
-    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    return f"head.{payload}.signature"
+from tests.unit.controller.devices.slurm.tokens import jwt
 
 
 def written(folder: Path, text: str, mode: int = 0o640) -> Token:

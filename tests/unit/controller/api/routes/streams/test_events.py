@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from controller.api.routes.streams.events import HELLO, PING, Stream
 from controller.daemon.listen import PeopleOptions
 from controller.stream.feed import Feed
-from tests.unit.controller.api.served import serving
+from tests.parts.api.served import serving
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": None}
 

@@ -18,8 +18,8 @@ from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
 from controller.api.routes.streams import execs
 from controller.base.errors import ServiceError
 from testbed.simulated.loop import settled
-from tests.unit.controller.api.people_rig import Site, people_site
-from tests.unit.controller.api.test_following import following
+from tests.parts.api.people import Site, people_site
+from tests.unit.controller.api.follower import following
 
 JOB = "/jobs/alpha-red/exec"
 USER = "user-alpha"

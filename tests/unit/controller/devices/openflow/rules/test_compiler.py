@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, dif
 from controller.devices.openflow.rules.rule import unpack_cookie
 from controller.devices.openflow.session import messages
 from sitefile import load_site
-from tests.unit.controller.devices.openflow.fakeoftable import (
+from tests.parts.openflow.fake_table import (
     CONTROLLER,
     FakeFabric,
     FakeTable,
@@ -27,7 +26,8 @@ from tests.unit.controller.devices.openflow.fakeoftable import (
     steps_of,
     udp,
 )
-from tests.unit.controller.devices.openflow.sites import attach, make_site
+from tests.parts.openflow.sites import attach, make_site
+from tests.parts.sites import PAPER
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 SITE = make_site()
@@ -130,8 +130,7 @@ def test_roce_gets_its_class_in_front_of_everything_else():
 @pytest.mark.parametrize(("dscp", "written"), [(46, 46), (0, 0), (None, flows.ROCE_DSCP)])
 def test_roce_gets_the_class_that_the_site_file_names(tmp_path, dscp, written):
     """It is the class of the NICs and of the site's lossless queues: see ``network.dscp``."""
-    paper = Path(__file__).parents[6] / "testbed" / "sites" / "paper.yaml"
-    document = yaml.safe_load(paper.read_text())
+    document = yaml.safe_load(PAPER.read_text())
     document["network"] = {"dscp": dscp}
     file = tmp_path / "site.yaml"
     file.write_text(yaml.safe_dump(document))

@@ -20,7 +20,7 @@ from controller.devices.openflow.rules.rule import (
     pack_cookie,
     unpack_cookie,
 )
-from tests.unit.controller.devices.openflow.fakeoftable import FakeTable, steps_of
+from tests.parts.openflow.fake_table import FakeTable, steps_of
 
 groups = st.builds(
     GroupRule, st.integers(1, 3), st.lists(st.integers(1, 4), unique=True).map(tuple)

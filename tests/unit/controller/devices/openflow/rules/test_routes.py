@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.devices.openflow.rules.routes import Wiring
-from tests.unit.controller.devices.openflow.sites import UPLINK_BASE, make_site
+from tests.parts.openflow.sites import UPLINK_BASE, make_site
 
 SIZE = 7
 NODES = st.integers(0, SIZE - 1)

@@ -20,7 +20,7 @@ from os_ken.lib import hub
 from controller.devices.openflow import aggregators
 from controller.devices.openflow.session import osken
 from controller.devices.openflow.session.osken import ofproto as ofp
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch, message
+from tests.parts.openflow.fake_switch import FakeSwitch, message
 
 ROOT = Path(__file__).parents[6]
 PARTS = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
@@ -73,8 +73,8 @@ SERVE = """
 import asyncio, structlog, sys
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 from controller.devices.openflow.aggregators import OpenFlowAggregators
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch
-from tests.unit.controller.devices.openflow.sites import make_site
+from tests.parts.openflow.fake_switch import FakeSwitch
+from tests.parts.openflow.sites import make_site
 async def call(address):
     # Again and again, as switches do: on a machine that stands still the session may be lost.
     switch = FakeSwitch(0xA0)

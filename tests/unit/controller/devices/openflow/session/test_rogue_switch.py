@@ -15,7 +15,7 @@ from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import FlowRule, match
 from controller.devices.openflow.session import conversation, osken
 from controller.devices.openflow.session.osken import ofproto as ofp
-from tests.unit.controller.devices.openflow.fakeswitch import (
+from tests.parts.openflow.fake_switch import (
     FakeSwitch,
     arp_reply,
     flow_stats,

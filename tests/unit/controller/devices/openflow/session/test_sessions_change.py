@@ -21,9 +21,9 @@ from controller.devices.openflow.session.app import Reply, SessionDown, SessionU
 from controller.devices.openflow.session.osken import ofproto as ofp
 from controller.devices.openflow.session.osken import parser
 from controller.devices.openflow.wire.framing import take_frames
+from tests.parts.openflow.fake_switch import FakeSwitch
+from tests.parts.openflow.sites import attach, make_site
 from tests.unit.controller.devices.openflow.conftest import Control
-from tests.unit.controller.devices.openflow.fakeswitch import FakeSwitch
-from tests.unit.controller.devices.openflow.sites import attach, make_site
 
 DEADLINE_S = 30.0
 PLACES = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1))

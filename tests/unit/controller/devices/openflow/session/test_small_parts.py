@@ -31,7 +31,7 @@ from controller.devices.openflow.wire import arp
 from controller.reconcile.links import LinkWatch
 from controller.state.events import EventLog
 from sitefile.model import AggregatorCable
-from tests.unit.controller.devices.openflow.fakeswitch import arp_reply
+from tests.parts.openflow.fake_switch import arp_reply
 
 
 def silence(liveness: Liveness, intervals: int, start: float = 0.0) -> list[Alive]:

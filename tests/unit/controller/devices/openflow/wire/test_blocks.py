@@ -11,7 +11,7 @@ from controller.devices.openflow.rules.pipeline import Address, Member, Probed, 
 from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
 from controller.devices.openflow.rules.rule import Output, ToGroup
 from controller.devices.openflow.session import messages
-from tests.unit.controller.devices.openflow.sites import attach, make_site
+from tests.parts.openflow.sites import attach, make_site
 
 MACS = st.binary(min_size=6, max_size=6).map(lambda raw: raw.hex(":"))
 IPS = st.binary(min_size=4, max_size=4).map(lambda raw: ".".join(map(str, raw)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.devices.openflow.wire.framing import BadFrameError, take_frames
-from tests.unit.controller.devices.openflow.fakeswitch import message
+from tests.parts.openflow.fake_switch import message
 
 
 def test_whole_messages_are_taken_and_the_rest_waits() -> None:

@@ -23,7 +23,7 @@ from controller.devices.openflow.rules.rule import (
 )
 from controller.devices.openflow.session import messages
 from controller.devices.openflow.wire import packing
-from tests.unit.controller.devices.openflow.sites import attach, make_site
+from tests.parts.openflow.sites import attach, make_site
 
 SITE = make_site()
 PLACES = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1), ("gpu3", "as1", 2))

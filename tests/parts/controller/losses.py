@@ -1,9 +1,10 @@
-"""Checkpoints as the stories of lost hardware need them, without servers that hold any."""
+"""Racks that lose hardware, and checkpoints that jobs continue from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,17 @@ from checkpoints.ledger import Key, Ledger, Record
 from checkpoints.restore import Restore
 from controller.service import service
 from controller.state.kept.checkpoints import RunEnd
+from sitefile import load_site
+from sitefile.recovery import RecoveryPolicy
+from tests.parts.controller.aggregators import FakeAggregators
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
+
+
+def rack_with(folder: Path, *spares: str) -> Rack:
+    """Return the paper's rack with some endpoints kept as spares of the site."""
+    folder.mkdir(exist_ok=True)
+    return Rack(folder, replace(load_site(PAPER), recovery=RecoveryPolicy(frozenset(spares))))
 
 
 @dataclass
@@ -69,3 +81,29 @@ def with_checkpoints(monkeypatch: pytest.MonkeyPatch, kept: FakeCheckpoints) -> 
         return made(**given | {"checkpoints": kept})
 
     monkeypatch.setattr(service, "SwapParts", parts)
+
+
+KEEPS: dict[str, Any] = {
+    "checkpoint": {
+        "complete": "dcp",
+        "local": {"size_bytes": 2**20},
+        "copies": {"scheme": "single"},
+    }
+}
+
+
+def lose(rack: Rack, server: str) -> None:
+    """Cut a server's power as the controller sees it: no agent and no carriers."""
+    rack.engine.lost.add(server)
+    gone = {e.name for e in rack.site.endpoints if e.server == server}
+    was = FakeAggregators.carrier
+
+    def carrier(as_name: str) -> dict[int, bool]:
+        light = rack.aggregators.light().items()
+        dark = {at.port for e, at in light if e in gone and at.aggregator == as_name}
+        return {
+            port: up and not (port in dark and server in rack.engine.lost)
+            for port, up in was(rack.aggregators, as_name).items()
+        }
+
+    rack.aggregators.carrier = carrier  # type: ignore[method-assign]

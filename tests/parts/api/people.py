@@ -15,8 +15,8 @@ from controller.api.gate.pace import Limit, RateLimit
 from controller.people.accounts import Accounts, Project
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
-from tests.unit.controller.api.apps import app_of
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.apps import app_of
+from tests.parts.api.fake_service import FakeService
 
 PLENTY = Limit(rate=1e6, burst=1e6)
 NOW = 1_800_000_000.0

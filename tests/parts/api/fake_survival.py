@@ -23,7 +23,7 @@ from controller.schema.checkpoints import (
     VerificationView,
 )
 from controller.schema.jobs import JobView
-from tests.unit.controller.api.fake_plans import STARTED_AT
+from tests.parts.api.fake_plans import STARTED_AT
 
 STEPS = {400: State.WRITTEN, 300: State.PROTECTED, 200: State.PERSISTENT}
 DRAINABLE = {"node/s0", "aggregator/as0", "aggregator/as1", "switch/ocs0"}

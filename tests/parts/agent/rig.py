@@ -29,8 +29,8 @@ from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
-from tests.contract.checkpoint_fakes import FakeHolder, FakeTransfers
-from tests.contract.engine_fakes import IMAGE, FakeDocker, FakeNics
+from tests.parts.agent.checkpoints import FakeHolder, FakeTransfers
+from tests.parts.agent.docker import IMAGE, FakeDocker, FakeNics
 
 
 def now() -> datetime:

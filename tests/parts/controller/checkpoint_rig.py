@@ -41,7 +41,7 @@ from sitefile.model import (
 )
 from sitefile.recovery import RecoveryPolicy
 from sitefile.volumes import Volume
-from tests.unit.controller.checkpoint_fakes import FakeCheckpointEngine, Place, digest_of
+from tests.parts.controller.checkpoints import FakeCheckpointEngine, Place, digest_of
 
 SERVERS = 4
 PER_SERVER = 2

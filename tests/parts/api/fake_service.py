@@ -36,15 +36,15 @@ from controller.schema.plans import (
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
-from tests.unit.controller.api.fake_engine import EngineCommands
-from tests.unit.controller.api.fake_plans import (
+from tests.parts.api.fake_engine import EngineCommands
+from tests.parts.api.fake_plans import (
     STARTED_AT,
     fake_plan,
     fake_rollout,
     fake_transaction,
 )
-from tests.unit.controller.api.fake_queries import SIZE, VOLUMES, FakeQueries
-from tests.unit.controller.api.fake_survival import SurvivalCommands
+from tests.parts.api.fake_queries import SIZE, VOLUMES, FakeQueries
+from tests.parts.api.fake_survival import SurvivalCommands
 
 
 class FakeService:

@@ -11,7 +11,7 @@ from controller.schema.insight.measurements import MeasurementRequest, Measureme
 from controller.service.service import Service
 from measure.envelope import Body, Json, Row, Tool
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
-from tests.unit.controller.fakes import Rack
+from tests.parts.controller.rack import Rack
 
 OPERATOR = "alice"
 

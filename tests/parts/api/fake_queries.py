@@ -46,9 +46,9 @@ from controller.schema.plans import Allocation, QuarantineView, RolloutView, Tra
 from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
-from tests.unit.controller.api.fake_engine import EngineQueries
-from tests.unit.controller.api.fake_plans import STARTED_AT
-from tests.unit.controller.api.fake_survival import SurvivalQueries
+from tests.parts.api.fake_engine import EngineQueries
+from tests.parts.api.fake_plans import STARTED_AT
+from tests.parts.api.fake_survival import SurvivalQueries
 
 SIZE = 6
 
@@ -61,8 +61,6 @@ HOT = GpuFiguresView(
     ecc_uncorrected=1,
     throttle_reasons=["sw_thermal"],
 )
-
-
 VOLUMES = [
     VolumeView(
         name="scratch",

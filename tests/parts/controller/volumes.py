@@ -10,7 +10,8 @@ from controller.state.offers import offer_of
 from scheduler.queue.model import Project
 from sitefile import CabledSite, Scheduling, load_site
 from sitefile.volumes import User, Users, Volume
-from tests.unit.controller.fakes import PAPER, Rack
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 DAY_S = 86400.0
 VOLUMES = {

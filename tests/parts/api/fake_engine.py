@@ -10,7 +10,7 @@ from controller.schema.engine import (
     PublishedView,
     WaitingAnswerView,
 )
-from tests.unit.controller.api.fake_survival import FakeState
+from tests.parts.api.fake_survival import FakeState
 
 ANSWER = AllocationAnswerView(
     job="slurm-4711",

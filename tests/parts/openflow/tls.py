@@ -19,7 +19,7 @@ from controller.devices.openflow.session.tls import Speech, read_speech
 from pki import Authority
 from sitefile.model import AggregatorCable, CabledSite
 from testbed.simulated.loop import settled
-from tests.unit.controller.devices.openflow.sites import make_site
+from tests.parts.openflow.sites import make_site
 
 PATIENCE_S = 60.0
 

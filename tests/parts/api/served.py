@@ -21,7 +21,7 @@ from controller.daemon.listen import PeopleOptions
 from controller.daemon.serving import server_of
 from controller.stream.counters import Counters
 from testbed.simulated.loop import VirtualLoop
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.fake_service import FakeService
 
 LOOPBACK = "127.0.0.1"
 

@@ -62,7 +62,9 @@ class FakeContainer:
         lock = threading.Lock()
         for stream in ("stdout", "stderr"):
             source = getattr(self.process, stream)
-            copier = threading.Thread(target=_copy, args=(source, stream, log, lock), daemon=True)
+            copier = threading.Thread(
+                target=copy_lines, args=(source, stream, log, lock), daemon=True
+            )
             copier.start()
             self.copiers.append(copier)
 
@@ -361,7 +363,7 @@ class FakeNics:
         return {place: nic for nic, place in self.where.items() if place.startswith("ll-c-")}
 
 
-def _copy(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:
+def copy_lines(source: Any, stream: str, log: Path, lock: threading.Lock) -> None:
     for raw in source:
         record = {"log": raw.decode(), "stream": stream, "time": _now()}
         with lock, log.open("a", encoding="utf-8") as out:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from controller.api.app import create_app
 from controller.service.service import Service
-from tests.unit.controller.api.fake_service import FakeService
+from tests.parts.api.fake_service import FakeService
 
 
 def app_of(service: Service | FakeService | None = None, *parts: Any, **options: Any) -> FastAPI:

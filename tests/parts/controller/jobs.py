@@ -1,0 +1,59 @@
+"""Submits jobs to a rack in memory, and waits for them."""
+
+from __future__ import annotations
+
+from controller.schema.jobs import JobRequest, JobView
+from controller.schema.plans import (
+    PlanRequest,
+    PlanView,
+)
+from scheduler.model import Policy
+from tests.parts.controller.rack import Rack
+
+
+async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
+    return await rack.service.commands.submit(
+        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
+    )
+
+
+async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
+    """Start two jobs as in the paper's first case: red's four GPUs are under both aggregators."""
+    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
+    await submit(rack, "red", 4, endpoints=ends, policy=policy, rank_order="placed")
+    await submit(rack, "blue", 2, policy=policy)
+    await rack.state("red", "running")
+    await rack.state("blue", "running")
+    return await rack.service.queries.job("red")
+
+
+async def plan_and_begin(rack: Rack) -> PlanView:
+    await scattered(rack)
+    plan = await rack.service.commands.make_plan(PlanRequest())
+    await rack.service.commands.apply(plan, wait_s=0)
+    return plan
+
+
+async def waiting(rack: Rack, *names: str) -> list[JobView]:
+    """Return the jobs once the queue has recorded why each of them waits."""
+
+    async def told() -> bool:
+        return all([(await rack.service.queries.job(name)).wait for name in names])
+
+    await rack.until(told)
+    return [await rack.service.queries.job(name) for name in names]
+
+
+async def until(rack: Rack, name: str, **wanted: object) -> JobView:
+    """Wait until the job's view has these values."""
+
+    async def reached() -> bool:
+        job = await rack.service.queries.job(name)
+        return all(getattr(job, key) == value for key, value in wanted.items())
+
+    await rack.until(reached)
+    return await rack.service.queries.job(name)
+
+
+async def events(rack: Rack, reason: str) -> list[str]:
+    return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]

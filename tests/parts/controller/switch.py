@@ -1,0 +1,128 @@
+"""An optical switch in memory: it holds a map of circuits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Sequence,
+)
+
+from base import clock
+from ocs_driver.base import (
+    GROUP,
+    Action,
+    Alarm,
+    ApplyResult,
+    BusyPort,
+    Capabilities,
+    Circuit,
+    CircuitMap,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsDriver,
+    OcsEvent,
+    Outcome,
+    PairResult,
+    PortInfo,
+    PortPower,
+)
+from ocs_driver.diff import diff
+from ocs_driver.errors import OcsTimeout, OcsUnreachable
+
+MIRRORS_S = 0.025
+"""How long mirrors move."""
+
+
+class FakeOcs(OcsDriver):
+    """One optical switch. ``dull`` pairs of ports carry no light, even with a circuit."""
+
+    def __init__(self) -> None:
+        self.circuits: list[Circuit] = []
+        self.dull: set[tuple[str, str]] = set()
+        self.refused: set[str] = set()
+        self.away = False
+        self.late = False
+        """Carries out requests but does not answer them."""
+        self.applied: list[tuple[tuple[CircuitRequest, ...], tuple[CircuitRequest, ...]]] = []
+
+    def add(self, a: str, b: str, owner: str = "lightloom") -> None:
+        self.circuits.append(Circuit(a, b, True, CircuitState.TUNED, "", owner))
+
+    def lit(self) -> list[tuple[str, str]]:
+        return [(c.a, c.b) for c in self.circuits if (c.a, c.b) not in self.dull]
+
+    async def connect(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        pass
+
+    async def capabilities(self) -> Capabilities:
+        return Capabilities("Fake", "F1", "1", "0", True, True, False, BusyPort.REJECT, 0.025, 0.2)
+
+    async def inventory(self) -> tuple[PortInfo, ...]:
+        return ()
+
+    async def read(self) -> CircuitMap:
+        self._check()
+        return CircuitMap(tuple(self.circuits), clock.time())
+
+    async def apply(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+        deadline_s: float = 10.0,
+    ) -> ApplyResult:
+        self._check()
+        assert mode is Mode.SAFE
+        self.applied.append((tuple(delete), tuple(make)))
+        await asyncio.sleep(MIRRORS_S)
+        results = []
+        for request in delete:
+            found = [c for c in self.circuits if c.matches(request)]
+            self.circuits = [c for c in self.circuits if c not in found]
+            outcome = Outcome.DONE if found else Outcome.UNCHANGED
+            results.append(PairResult(Action.DELETE, request.a, request.b, True, outcome))
+        results += [self._make(request) for request in make]
+        if self.late:
+            raise OcsTimeout("timeout", "fake", "no answer")
+        return ApplyResult(tuple(results), CircuitMap(tuple(self.circuits), clock.time()))
+
+    def _make(self, request: CircuitRequest) -> PairResult:
+        asked = (Action.MAKE, request.a, request.b, True)
+        if any(c.matches(request) for c in self.circuits):
+            return PairResult(*asked, Outcome.UNCHANGED)
+        if request.b in self.refused:
+            return PairResult(*asked, Outcome.FAILED, "SROF", "the mirror does not move")
+        busy = {p for c in self.circuits for p in (c.a, c.b)}
+        assert not {request.a, request.b} & busy, "a make on a busy port"
+        self.add(request.a, request.b)
+        return PairResult(*asked, Outcome.DONE)
+
+    async def check(
+        self,
+        delete: Sequence[CircuitRequest],
+        make: Sequence[CircuitRequest],
+        *,
+        mode: Mode = Mode.SAFE,
+    ) -> None:
+        diff(await self.read(), delete, make, mode=mode, group=GROUP)
+
+    async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
+        self._check()
+        return tuple(PortPower(port, -3.0, -4.0) for port in ports)
+
+    async def alarms(self) -> tuple[Alarm, ...]:
+        return ()
+
+    async def subscribe(self) -> AsyncIterator[OcsEvent]:
+        return
+        yield
+
+    def _check(self) -> None:
+        if self.away:
+            raise OcsUnreachable("unreachable", "fake", "switched off")

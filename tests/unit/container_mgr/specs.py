@@ -1,0 +1,22 @@
+"""A rank that the agent's rules admit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from container_mgr.values import (
+    NicSpec,
+    RankKey,
+    RankSpec,
+)
+
+GOOD = RankSpec(
+    key=RankKey("red", 0, 7),
+    endpoint="gpu0",
+    image="ll-trainer:0123456789ab",
+    command=("python3", "-m", "testbed.trainer"),
+    nic=NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01"),
+    env={"TF_CONFIG": "{}"},
+    emulated_share=0.25,
+)
+TLS = Path("/etc/lightloom/tls")
