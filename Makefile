@@ -12,8 +12,8 @@ OUT ?= out
 STORIES ?= 10000
 # Racks at a time, in lanes: one for each core.
 RACKS ?= $(shell nproc)
-# Tests without a rack wait more than they compute: two for each core.
-WORKERS ?= $(shell expr 2 \* $$(nproc))
+# In virtual time tests do not wait: a worker for each core.
+WORKERS ?= $(shell nproc)
 # Where tests without a rack keep their files: in memory, if there are 4 GiB. A disk that the rack
 # uses at the same time may not answer for ten seconds, which is a fault to the controller.
 FILES ?= $(shell test "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -1)" -gt 4194304 \
