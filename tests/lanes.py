@@ -1,6 +1,6 @@
 """``python -m tests.lanes [-n N] [PATH]... [PYTEST OPTION]...``: tests of racks, in parallel lanes.
 
-A unit is a folder of tests that share a rack, or a single module; each gets a fresh lane, the
+A unit is a folder of tests that share a rack, a few small modules, or a single one; each gets a fresh lane, the
 longest first by the times of the last run. Modules that need the machine itself run outside, one
 at a time. Without a path everything in ``tests/integration`` runs but what is marked ``soak``.
 
@@ -38,7 +38,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("tests/integration")
 TOGETHER = ("paper", "slurm", "training")
 """Folders whose tests share a rack."""
-OUTSIDE = ("test_install.py", "test_lanes.py")
+SMALL = ("agent",)
+"""Modules whose names begin so are too short for a lane each: they share one."""
+OUTSIDE = ("install", "lanes")
 """Modules that look at the machine, or make lanes themselves."""
 MARKS = "not soak"
 LOGS = gates.LOGS / gates.RACK
@@ -83,21 +85,23 @@ class Result:
 
 def units(folder: Path, wanted: Sequence[str]) -> list[Unit]:
     """Group the tests of ``folder``; with ``wanted`` only those paths, as they were given."""
-    modules = sorted(path.name for path in folder.glob("test_*.py"))
-    found = [Unit(name, (f"{FOLDER}/{name}",)) for name in TOGETHER if (folder / name).is_dir()]
-    found += [
-        Unit(Path(name).stem.removeprefix("test_"), (f"{FOLDER}/{name}",), name not in OUTSIDE)
-        for name in modules
-    ]
-    if not wanted:
-        return found
-    chosen = []
-    for unit in found:
-        within = tuple(path for path in wanted if _covers(unit.paths[0], path))
-        whole = any(_covers(path, unit.paths[0]) for path in wanted)
-        if whole or within:
-            chosen.append(Unit(unit.name, unit.paths if whole else within, unit.inside))
-    return chosen
+    grouped = {name: [f"{FOLDER}/{name}"] for name in TOGETHER if (folder / name).is_dir()}
+    for path in sorted(folder.glob("test_*.py")):
+        name = path.stem.removeprefix("test_")
+        name = next((group for group in SMALL if name.startswith(group)), name)
+        grouped.setdefault(name, []).append(f"{FOLDER}/{path.name}")
+    chosen = {
+        name: tuple(path for whole in paths for path in _within(whole, wanted or [whole]))
+        for name, paths in grouped.items()
+    }
+    return [Unit(name, paths, name not in OUTSIDE) for name, paths in chosen.items() if paths]
+
+
+def _within(whole: str, wanted: Sequence[str]) -> list[str]:
+    """Return ``whole`` if it is wanted, else the wanted paths in it."""
+    if any(_covers(path, whole) for path in wanted):
+        return [whole]
+    return [path for path in wanted if _covers(whole, path)]
 
 
 def _covers(path: str, other: str) -> bool:

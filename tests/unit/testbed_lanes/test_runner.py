@@ -11,7 +11,8 @@ from tests.lanes import Unit, longest_first, total, units
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("test_rack.py", "test_install.py", "test_agent.py", "paper/test_exec.py"):
+    names = ("test_rack.py", "test_install.py", "test_agent.py", "test_agent_gpu.py")
+    for name in (*names, "paper/test_exec.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -21,6 +22,10 @@ def test_a_folder_that_shares_a_rack_is_one_unit_and_some_run_outside(folder: Pa
     found = {unit.name: unit for unit in units(folder, [])}
     assert set(found) == {"paper", "rack", "install", "agent"}
     assert found["paper"].paths == ("tests/integration/paper",)
+    assert found["agent"].paths == (
+        "tests/integration/test_agent.py",
+        "tests/integration/test_agent_gpu.py",
+    )
     assert [unit.name for unit in found.values() if not unit.inside] == ["install"]
 
 
@@ -30,6 +35,8 @@ def test_paths_choose_units_and_tests_in_them(folder: Path) -> None:
         ("paper", (wanted[0],)),
         ("rack", (wanted[1],)),
     ]
+    (agent,) = units(folder, ["tests/integration/test_agent_gpu.py"])
+    assert (agent.name, agent.paths) == ("agent", ("tests/integration/test_agent_gpu.py",))
     assert len(units(folder, ["tests/integration"])) == 4
     assert units(folder, ["tests/unit"]) == []
 
