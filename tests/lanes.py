@@ -1,8 +1,8 @@
 """``python -m tests.lanes [-n N] [PATH]... [PYTEST OPTION]...``: tests of racks, in parallel lanes.
 
-A unit is a folder of tests that share a rack, a few small modules, or a single one; each gets a fresh lane, the
-longest first by the times of the last run. Modules that need the machine itself run outside, one
-at a time. Without a path everything in ``tests/integration`` runs but what is marked ``soak``.
+A unit is a folder of tests that share a rack, a few small modules, or a single one. It gets a
+fresh lane; the longest of the last run is first. Modules that need the machine run outside, one at
+a time. Without a path everything in ``tests/integration`` runs but what is marked ``soak``.
 
 Each unit's output is in a file of ``out/tests/rack``. The last lines say for every unit what ran,
 for how long, and how to run it alone. Ends with 1 if a unit failed.
