@@ -183,7 +183,11 @@ class ObservedEngine(Protocol):
 
     @property
     def restarts_to_publish(self) -> bool:
-        """Whether it reads a topology only by a restart, which holds up what it starts then."""
+        """Whether it reads a topology only by a restart: that holds up what begins or ends then."""
+        ...
+
+    async def ends_jobs(self) -> bool:
+        """Whether processes of any job, also of one without endpoints, still end. ObservedError."""
         ...
 
     def changes(self) -> AsyncIterator[Batch]:

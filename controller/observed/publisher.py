@@ -32,9 +32,15 @@ SETTLE_S = 0.02
 CALM_S = 3.0
 """An engine that restarts to read its topology does so when no job began within this time: Slurm
 before 25.05 holds a step that is created in the third of a second around ``scontrol reconfigure``
-for SlurmctldTimeout, two minutes."""
+for SlurmctldTimeout, two minutes.
+
+Nor does it while it ends a job: every slurmd of 24.11 restarts too, and the one that waits for the
+job's last process forgets to say that it has gone. The job's nodes stay COMPLETING until slurmctld
+asks again, up to a minute after KillWait and two MessageTimeouts."""
+CALM_EVERY_S = 0.5
+"""Between two looks at whether jobs begin or end."""
 RESTLESS_S = 15.0
-"""After this time the topology is published although jobs begin all the time."""
+"""After this time the topology is published although jobs begin and end all the time."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,9 +103,11 @@ class TopologyPublisher:
             if not moved and self._monotonic() < due:
                 continue
             since = self._monotonic() if since is None else since
-            restless = not self._calm() and self._monotonic() < since + RESTLESS_S
-            if restless or self._state.transactions.moving():
+            if self._state.transactions.moving():
                 await asyncio.sleep(LOOK_S)  # the event may be set already
+                continue
+            if self._monotonic() < since + RESTLESS_S and not await self._calm():
+                await asyncio.sleep(CALM_EVERY_S)
                 continue
             since = None
             await asyncio.sleep(SETTLE_S)
@@ -110,18 +118,27 @@ class TopologyPublisher:
                 due = self._monotonic() + pause_s
                 pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
 
-    def _calm(self) -> bool:
-        """Whether publishing now holds up no job: the engine does not restart, or none began."""
-        if not self._observed.restarts_to_publish:
+    async def _calm(self) -> bool:
+        """Whether publishing now holds up no job.
+
+        So it is when the engine does not restart, or needs no other topology, or when no job has
+        just begun and none is ending.
+        """
+        if not self._observed.restarts_to_publish or self._is_current():
             return True
         now = self._state.clock()
-        return not any(
+        if any(
             job.observed is not None
             and job.started_at is not None
             and not job.ended
             and abs(now - job.started_at) < CALM_S
             for job in self._state.jobs.values()
-        )
+        ):
+            return False
+        try:
+            return not await self._observed.ends_jobs()
+        except ObservedError:
+            return True  # publishing says what is wrong
 
     async def current(self, limit_s: float) -> bool:
         """Wait until the engine has the topology of this moment; False when it has not in time."""

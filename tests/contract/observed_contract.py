@@ -34,6 +34,10 @@ class Rig(Protocol):
 
     async def run(self, key: str) -> None: ...
 
+    async def begin_to_end(self, key: str) -> None:
+        """Have the engine end a job whose processes do not go at once."""
+        ...
+
     async def end(self, key: str, end: End) -> None: ...
 
     async def requeue(self, key: str) -> None: ...
@@ -150,6 +154,22 @@ class ObservedContract:
             await watcher.see(key, Turn.RUNNING)
             await rig.end(key, end)
             assert (await watcher.see(key, Turn.ENDED)).end == end
+
+    async def test_whether_a_job_is_ending(self, rig: Rig) -> None:
+        key = await rig.submit(1)
+        await rig.allocate(key, "gpu0")
+        await rig.run(key)
+        assert not await rig.engine.ends_jobs()
+        await rig.begin_to_end(key)
+        assert await rig.engine.ends_jobs()
+        seen = await rig.engine.look(key)
+        assert seen is not None
+        assert (seen.turn, seen.ending) == (Turn.RUNNING, True)
+        await rig.end(key, "cancelled")
+        assert not await rig.engine.ends_jobs()
+        await rig.go_away()
+        with pytest.raises(ObservedError):
+            await rig.engine.ends_jobs()
 
     async def test_only_what_changed_is_told(self, rig: Rig) -> None:
         other = await rig.submit(1)

@@ -37,6 +37,9 @@ class FakeRig:
     async def run(self, key: str) -> None:
         await self._fake.run(key)
 
+    async def begin_to_end(self, key: str) -> None:
+        await self._fake.begin_to_end(key)
+
     async def end(self, key: str, end: End) -> None:
         await self._fake.end(key, end)
 
@@ -104,6 +107,9 @@ class SlurmRig:
 
     async def run(self, key: str) -> None:
         self._change(key, job_state=["RUNNING"])
+
+    async def begin_to_end(self, key: str) -> None:
+        self._change(key, job_state=["CANCELLED", "COMPLETING"])
 
     async def end(self, key: str, end: End) -> None:
         self._change(key, job_state=[STATES[end]], gres_detail=[], end_time=1_795_759_660)

@@ -121,8 +121,9 @@ async def _publishing(policy: EnginePolicy, transport: Transport, setup: Setup) 
     if lives(await transport.release()):
         return (Check("publishing", "ok", "live, node by node"),)
     held = (await setup.config()).get("SlurmctldTimeout", "120 sec")
-    found = f"by scontrol reconfigure: it may hold a step that begins just then for {held}"
-    mend = "Slurm 25.05 changes it live; until then lightloom waits until no job has just begun"
+    found = f"by scontrol reconfigure: it may hold a step that begins just then for {held},"
+    found += " and the nodes of a job that ends for up to 120 sec"
+    mend = "Slurm 25.05 changes it live; until then lightloom waits until no job begins or ends"
     return (Check("publishing", "warning", found, mend),)
 
 

@@ -24,7 +24,7 @@ from controller.devices.observed import (
 from controller.devices.slurm.check import examine
 from controller.devices.slurm.cli import CliTransport
 from controller.devices.slurm.documents import Body, clean, items_of
-from controller.devices.slurm.gres import node_of
+from controller.devices.slurm.gres import Node, node_of
 from controller.devices.slurm.jobs import KIND, NodeMap, Record, number_in, record_of, vanished
 from controller.devices.slurm.publisher import Publisher, lives
 from controller.devices.slurm.rest import RestTransport
@@ -120,6 +120,12 @@ class SlurmEngine:
     def restarts_to_publish(self) -> bool:
         """Whether this release, or one that is not known yet, needs ``scontrol reconfigure``."""
         return not lives(self._reach.version)
+
+    async def ends_jobs(self) -> bool:
+        """Whether jobs end on a node that is up. ObservedError."""
+        with self._heard():
+            nodes = await self._read_nodes()
+        return any("COMPLETING" in n.states and "DOWN" not in n.states for n in nodes)
 
     async def changes(self) -> AsyncIterator[Batch]:
         """Yield everything first, then what changed; a gap is followed by everything again."""
@@ -331,13 +337,16 @@ class SlurmEngine:
 
     async def _learn_nodes(self) -> None:
         """Learn on which nodes Slurm counts GPUs."""
-        body = await self._transport.nodes()
-        try:
-            nodes = await asyncio.to_thread(lambda: [node_of(n) for n in items_of(body, "nodes")])
-        except ValueError as error:
-            raise ObservedError("invalid", OBJ, f"nodes: {error}") from error
+        nodes = await self._read_nodes()
         uncounted = frozenset(n.name for n in nodes if not n.gpus and n.name in self._policy.nodes)
         self._nodes = NodeMap(self._policy.nodes, uncounted)
+
+    async def _read_nodes(self) -> list[Node]:
+        body = await self._transport.nodes()
+        try:
+            return await asyncio.to_thread(lambda: [node_of(n) for n in items_of(body, "nodes")])
+        except ValueError as error:
+            raise ObservedError("invalid", OBJ, f"nodes: {error}") from error
 
     def _forget(self, number: int) -> None:
         self._latest.pop(number, None)

@@ -76,14 +76,16 @@ class Slurm:
     def empty(self) -> None:
         """End all jobs, bring all light back to the site file's homes, and let Slurm know of it.
 
-        A step that begins while Slurm is being told could wait for two minutes.
+        A step that begins, or a job that ends, while Slurm is being told could wait for two
+        minutes.
         """
+        until(self.told, bool)
         self("scancel", "--user=root", "--full")
         until(lambda: self("squeue", "-h"), lambda text: not text)
         until(self._restored, bool)
-        until(self._told, bool)
+        until(self.told, bool)
 
-    def _told(self) -> bool:
+    def told(self) -> bool:
         """Whether Slurm has the topology of the light as it is."""
         told = self.controller.get("/engine")["published"]
         now = self.controller.get("/endpoints")["epoch"]

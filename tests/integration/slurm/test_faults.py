@@ -18,7 +18,7 @@ from testbed.demo.errors import DemoError
 from testbed.mortal import Mortal
 from testbed.rack import process, record
 from testbed.rack.slurm import engines, programs
-from tests.integration.slurm.parts import Document, Slurm, until
+from tests.integration.slurm.parts import TICKS, Document, Slurm, until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
@@ -126,6 +126,24 @@ def test_the_controller_is_dead(slurm: Slurm, mortal: Mortal) -> None:
     finally:
         mortal.start()
     assert slurm.running(number)["span"] == 2
+
+
+def test_a_new_topology_waits_for_a_job_that_ends(slurm: Slurm) -> None:
+    """A slurmd that reads its files again would forget the job, whose processes take KillWait."""
+    number = slurm.submit(
+        "-N1", "--gres=gpu:1", "-w", "gpu4", script=f"srun sh -c 'trap : TERM; {TICKS}'"
+    )
+    slurm.running(number)
+    until(lambda: slurm.output(number), bool)
+    until(slurm.told, bool)
+    slurm("scancel", "--full", number)
+    until(partial(state, slurm, number), "COMPLETING".__eq__)
+    done = slurm.controller.post("/endpoints/gpu0/attachment", {"aggregator": "as1"}, wait_s=60.0)
+    assert done["state"] == "committed", done
+    until(slurm.told, bool)
+    assert state(slurm, number) == ""
+    log = record.logs(slurm.run_dir) / "slurmd-gpu4.log"
+    assert "Timeout waiting for completion" not in log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

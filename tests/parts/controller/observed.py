@@ -98,7 +98,15 @@ class FakeEngine:
         """End a job."""
         job = self.jobs[key]
         await self.set(
-            replace(job, turn=Turn.ENDED, end=end, exit_code=exit_code, ended_at=self.now, scope="")
+            replace(
+                job,
+                turn=Turn.ENDED,
+                end=end,
+                exit_code=exit_code,
+                ended_at=self.now,
+                scope="",
+                ending=False,
+            )
         )
 
     async def requeue(self, key: str) -> None:
@@ -145,6 +153,10 @@ class FakeEngine:
                 self.jobs[key] = replace(self.jobs[key], ahead=ahead)
             self._news.notify_all()
 
+    async def begin_to_end(self, key: str) -> None:
+        """End a job's processes; they are not gone yet."""
+        await self.set(replace(self.jobs[key], ending=True))
+
     # The contract.
 
     @property
@@ -154,6 +166,10 @@ class FakeEngine:
     @property
     def endpoints(self) -> frozenset[str]:
         return self._endpoints
+
+    async def ends_jobs(self) -> bool:
+        self._answering()
+        return any(job.ending for job in self.jobs.values())
 
     async def changes(self) -> AsyncIterator[Batch]:
         told: dict[str, Seen] | None = None

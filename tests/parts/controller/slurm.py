@@ -73,7 +73,16 @@ class FakeSlurm:
 
     async def nodes(self) -> Body:
         self._call("nodes")
-        return (recorded.answer(self.version, "nodes")[1],)
+        document = json.loads(recorded.answer(self.version, "nodes")[1])
+        ending = {
+            name
+            for job in self.jobs_by_number.values()
+            if "COMPLETING" in job["job_state"]
+            for name in expand(job["nodes"])
+        }
+        for node in document["nodes"]:
+            node["state"] += ["COMPLETING"] * (node["name"] in ending)
+        return (json.dumps(document).encode(),)
 
     async def comment(self, number: int, text: str) -> bool:
         self._call(f"comment {number}")

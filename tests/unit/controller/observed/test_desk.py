@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.devices.observed import Published, Seen, Turn, Verdict, Wants
+from controller.devices.observed import ObservedError, Published, Seen, Turn, Verdict, Wants
 from controller.observed.publisher import CALM_S, RESTLESS_S
 from controller.schema.plans import AttachRequest, PlanRequest
 from sitefile import CabledSite, load_site
@@ -318,6 +318,42 @@ async def test_an_engine_does_not_restart_for_a_topology_while_a_job_begins(
     assert (CALM_S <= clock.monotonic() - began < RESTLESS_S) is not others
     if beside:
         beside.cancel()
+
+
+@pytest.mark.parametrize(
+    "stays", [False, True], ids=["its processes are gone", "it has waited long enough"]
+)
+async def test_an_engine_does_not_restart_for_a_topology_while_it_ends_a_job(
+    rack: Rack, stays: bool
+) -> None:
+    await rack.until(lambda: engine(rack).published)
+    engine(rack).restarts_to_publish = True
+    ended = await running(rack, 6, "gpu1")
+    await engine(rack).begin_to_end(ended)
+    began, writes = clock.monotonic(), engine(rack).writes
+    await gets(rack, 7, "gpu0", "gpu2")
+    await rack.until(lambda: "slurm:7" in engine(rack).answers)
+    await asyncio.sleep(CALM_S)
+    assert engine(rack).writes == writes
+    if not stays:
+        await engine(rack).end(ended, "cancelled")
+    await rack.until(lambda: engine(rack).writes > writes)
+    assert (clock.monotonic() - began < RESTLESS_S) is not stays
+
+
+async def test_an_engine_that_does_not_say_whether_it_ends_jobs_gets_its_topology(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> bool:
+        raise ObservedError("unavailable", "slurm", "it is away")
+
+    await rack.until(lambda: engine(rack).published)
+    engine(rack).restarts_to_publish = True
+    monkeypatch.setattr(engine(rack), "ends_jobs", away)
+    began, writes = clock.monotonic(), engine(rack).writes
+    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30.0)
+    await rack.until(lambda: engine(rack).writes > writes)
+    assert clock.monotonic() - began < RESTLESS_S
 
 
 async def test_a_refused_topology_is_told_once_and_tried_again(rack: Rack) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,22 @@ async def test_before_25_05_slurm_restarts_to_read_a_topology(version: str, rest
     assert engine.restarts_to_publish, "nothing is known yet"
     await anext(engine.changes())
     assert engine.restarts_to_publish is restarts
+
+
+@pytest.mark.parametrize(
+    ("states", "ends"),
+    [(["IDLE", "COMPLETING"], True), (["DOWN", "COMPLETING"], False), (["IDLE"], False)],
+    ids=["up", "down", "none ends"],
+)
+async def test_a_node_that_is_down_ends_no_job(
+    monkeypatch: pytest.MonkeyPatch, states: list[str], ends: bool
+) -> None:
+    async def nodes() -> Body:
+        return (json.dumps({"nodes": [{"name": "n0", "state": states}]}).encode(),)
+
+    slurm = FakeSlurm("v0.0.42")
+    monkeypatch.setattr(slurm, "nodes", nodes)
+    assert await SlurmEngine(POLICY, slurm, slurm, None).ends_jobs() is ends
 
 
 class TestExamination:
