@@ -122,7 +122,8 @@ async def test_errors_of_the_network_are_hidden_from_the_jobs_owner(
     assert "cannot be fetched" in str(refused)
     assert "10.9.8.7" not in str(refused) + refused.hint
     assert "refused" not in str(refused)
-    assert "10.9.8.7:5000" in capsys.readouterr().out  # the operator's log
+    log = capsys.readouterr()
+    assert "10.9.8.7:5000" in log.out + log.err  # the operator's
 
 
 async def test_a_refused_login_is_named_and_the_password_is_nowhere(

@@ -88,14 +88,14 @@ class FakeAggregators:
         answers = (
             self.light().get(endpoint.name) == point
             and self.engine.holds(endpoint.name)
-            and self._admits_probe(point, ip)
+            and self.admits_probe(point, ip)
         )
         if not answers:
             await asyncio.sleep(deadline_s)
             return None
         return 0.001
 
-    def _admits_probe(self, point: AttachPoint, ip: str) -> bool:
+    def admits_probe(self, point: AttachPoint, ip: str) -> bool:
         return any(
             ToController() in rule.actions
             and ("in_port", point.port) in rule.match

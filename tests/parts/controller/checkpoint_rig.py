@@ -13,6 +13,7 @@ from checkpoints.schemes import Scheme
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.checkpoints.keeper import CheckpointKeeper
+from controller.checkpoints.removal import Removal
 from controller.devices.aggregators import AttachPoint
 from controller.devices.checkpoints import HoldingKind
 from controller.devices.engine import OfferedVolume, RankCheckpoint, Where
@@ -151,6 +152,7 @@ class Rig:
         self.jobs: dict[str, JobRecord] = {}
         self.state: State
         self.keeper: CheckpointKeeper
+        self.removal: Removal
         self.tasks: Tasks
 
     def _beside(self, folder: str, rank: int) -> str:
@@ -177,7 +179,9 @@ class Rig:
         self.state.take_offers({s.name: ServerOffer(offered, {}, 0.0) for s in self.site.servers})
         self.tasks = Tasks()
         self.keeper = CheckpointKeeper(self.state, self.kept, self.tasks, lambda: self.now)
-        self.tasks.keep("holdings", self.keeper.hearing.run)
+        hearing = self.keeper.hearing
+        self.removal = Removal(self.state, self.kept, self.keeper.books, hearing, lambda: self.now)
+        self.tasks.keep("holdings", hearing.run)
         await self.quiet()
 
     async def down(self) -> None:

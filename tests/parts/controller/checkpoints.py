@@ -128,9 +128,13 @@ class FakeCheckpointEngine:
 
     def back(self, server: str) -> None:
         """A server's agent is connected again, and tells everything anew."""
+        self.tell(*self.everything(server))
+
+    def tell(self, *news: HoldingsNews) -> None:
+        """Tell the controller."""
         for listener in self._listeners:
-            for news in self._everything(server):
-                listener.put_nowait(news)
+            for one in news:
+                listener.put_nowait(one)
 
     def on(self, server: str) -> set[Place]:
         return {p for p in self.held if self._server[p.endpoint] == server}
@@ -141,7 +145,7 @@ class FakeCheckpointEngine:
         listener: asyncio.Queue[HoldingsNews] = asyncio.Queue()
         for server in self.site.servers:
             if server.name not in self.silent():
-                for news in self._everything(server.name):
+                for news in self.everything(server.name):
                     if news.caught_up and self.late is not None:
                         await self.late.wait()
                     listener.put_nowait(news)
@@ -302,7 +306,8 @@ class FakeCheckpointEngine:
                 return found
         return None
 
-    def _everything(self, server: str) -> list[HoldingsNews]:
+    def everything(self, server: str) -> list[HoldingsNews]:
+        """Return what a server tells of once it is connected."""
         held = tuple(self._holding(p, self.held[p]) for p in sorted(self.on(server), key=str))
         boot = f"boot-{self.boots.get(server, 0)}"
         return [

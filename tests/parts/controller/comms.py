@@ -30,7 +30,7 @@ def recorded(rack: Rack, calls: int, *, job: str = "red", **fields: object) -> l
 
 
 async def view(rack: Rack, job: str = "red", rank: int | None = None) -> CommsView:
-    await rack.service._comms.read()
+    await rack.parts.comms.read()
     return await rack.service.queries.comms(job, rank=rank, since_s=None)
 
 

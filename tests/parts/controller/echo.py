@@ -136,4 +136,4 @@ class MeasuringRack(Rack):
         return await self.service.queries.measurement(ident)
 
     def homes(self) -> dict[str, str | None]:
-        return self.service._state.light.homes()
+        return self.see.homes()

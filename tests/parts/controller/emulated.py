@@ -91,4 +91,4 @@ def switch_of(rack: Rack) -> Emulated:
 
 
 def told(rack: Rack, reason: str) -> list[str]:
-    return [e.message for e in rack.service._state.events.newer(0) if e.reason == reason]
+    return [e.message for e in rack.parts.state.events.newer(0) if e.reason == reason]

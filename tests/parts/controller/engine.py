@@ -171,12 +171,12 @@ class FakeEngine:
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
         self._record("freeze", job)
-        self._all(job, RankState.PAUSED)
+        self.set_all(job, RankState.PAUSED)
         return None
 
     async def thaw(self, job: str) -> None:
         self._record("thaw", job)
-        self._all(job, RankState.RUNNING)
+        self.set_all(job, RankState.RUNNING)
 
     async def freeze_scope(
         self, scope: str, servers: Collection[str], settle_s: float = 0.0
@@ -357,7 +357,7 @@ class FakeEngine:
     def states(self, job: str) -> set[RankState]:
         return {s.state for s in self.statuses.values() if s.job == job}
 
-    def _all(self, job: str, state: RankState) -> None:
+    def set_all(self, job: str, state: RankState) -> None:
         for key, status in self.statuses.items():
             if status.job == job and status.state is not RankState.EXITED:
                 self.statuses[key] = replace(status, state=state)

@@ -51,7 +51,7 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     seen.append(plan.homes_after)
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
     await rack.service.commands.cancel("blue")
-    state = rack.service._state
+    state = rack.parts.state
     state.light.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
     await state.store.commit(PutRecords([state.light.quarantine["as0/4"]]))
     await rack.service.commands.release("as0/4")
@@ -62,7 +62,7 @@ async def settle(rack: Rack) -> None:
 
     async def settled() -> bool:
         jobs = await rack.service.queries.jobs()
-        state = rack.service._state
+        state = rack.see
         return (
             not state.transactions.running
             and not state.jobs.owed
@@ -78,14 +78,14 @@ async def settle(rack: Rack) -> None:
 
 
 def _flows_as_intended(rack: Rack) -> bool:
-    state = rack.service._state
+    state = rack.see
     now = state.forwarding()
     wanted = compile_flows(rack.site, now.epoch, now.attachments, now.jobs, now.held)
     return not any(diff(rack.aggregators.programs[name], wanted[name]) for name in wanted)
 
 
 async def check(rack: Rack, seen: list[Homes]) -> None:
-    state = rack.service._state
+    state = rack.see
     ports = [port for c in rack.switch.circuits for port in (c.a, c.b)]
     assert len(ports) == len(set(ports)), "the map is a matching"
     light = rack.aggregators.light()

@@ -18,6 +18,7 @@ from controller.devices.aggregators import AggregatorEvent
 from controller.devices.observed import ObservedEngine
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
+from controller.reconcile.drift_policy import DriftPolicy
 from controller.service.service import Service
 from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
@@ -29,6 +30,7 @@ from testbed.simulated.loop import settled
 from tests.parts.controller.aggregators import FakeAggregators
 from tests.parts.controller.disk import Disk
 from tests.parts.controller.engine import FakeEngine
+from tests.parts.controller.see import Parts, Sight
 from tests.parts.controller.switch import FakeOcs
 from tests.parts.sites import PAPER
 
@@ -45,6 +47,10 @@ class Rack:
         self.engine = FakeEngine(self.site)
         self.aggregators: FakeAggregators
         self.service: Service
+        self.switch_changed: Callable[[str, bool], None]
+        """Tells the controller that a switch has come or gone."""
+        self.parts: Parts
+        self.see: Sight
         self.store: Store
         self.disk: Disk
         self.observed: ObservedEngine | None = None
@@ -58,6 +64,7 @@ class Rack:
         kinds: Mapping[str, Kind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,
+        drift: DriftPolicy = DriftPolicy.REPAIR,
     ) -> Service:
         """Start a controller on the fakes' present state; after ``down`` this is a restart."""
         self.store = Store(self.state_dir / "controller.sqlite")
@@ -71,10 +78,14 @@ class Rack:
             self.flows = FlowKeeper(self.site, self.aggregators)
             return self.flows
 
+        def switches(on_change: Callable[[str, bool], None]) -> SwitchBank:
+            self.switch_changed = on_change
+            return SwitchBank({"ocs0": self.switch}, on_change)
+
         self.service = Service(
             self.site,
             self.store,
-            switches=lambda on_change: SwitchBank({"ocs0": self.switch}, on_change),
+            switches=switches,
             aggregators=aggregators,
             engine=self.engine,
             default_image="image:1",
@@ -84,12 +95,15 @@ class Rack:
             facts=facts,
             links=links,
             observed=self.observed,
+            drift=drift,
         )
+        self.parts = Parts.of(self.service)
+        self.see = Sight(self.parts)
         await self.service.start()
-        await self.until(self._whole)
+        await self.until(self.whole)
         return self.service
 
-    async def _whole(self) -> bool:
+    async def whole(self) -> bool:
         return (await self.service.queries.health()).status == "ok"
 
     async def down(self) -> None:
@@ -119,7 +133,7 @@ class Rack:
 
 async def crash(rack: Rack) -> None:
     """Stop the controller without any cleanup, as SIGKILL does."""
-    await rack.service._tasks.stop()
-    await rack.service._switches.stop()
+    await rack.parts.tasks.stop()
+    await rack.parts.switches.stop()
     rack.disk.release()  # pending writes complete, and the next controller has a healthy disk
     await rack.store.close()

@@ -22,14 +22,18 @@ class Recorder:
         self._profile = profile
         self.told = 0
         self.silent: set[str] = set()
+        self.kept: dict[str, StepFacts] = {}
+        """Facts that are no news any more, by job."""
 
     def __call__(self, name: str) -> StepFacts | None:
-        state = self._rack.service._state
+        state = self._rack.see
+        if name in self.kept:
+            return self.kept[name]
         job = state.jobs.get(name)
         if job is None or not job.endpoints or name in self.silent:
             return None
         size = len(job.endpoints)
-        rates = self._rack.service._meter.rates([job], state.light.homes())
+        rates = self._rack.parts.meter.rates([job], state.homes())
         rate = rates.get(name, 1.0) if rates else 1.0
         step = self._profile.step_s(size, rate)
         access = self._rack.site.emulation
@@ -63,9 +67,8 @@ async def started(tmp_path: Path) -> tuple[Rack, Recorder]:
 
 async def known(rack: Rack, job: str = "red") -> None:
     def settled() -> bool:
-        state = rack.service._state
-        found = rack.service._meter.current(state.jobs[job], state.light.homes())
-        told = rack.service._meter._told.get(job)
-        return found is not None and told is not None and told.news > SETTLED_AFTER
+        state = rack.see
+        found = rack.parts.meter.current(state.jobs[job], state.homes())
+        return found is not None and rack.see.news(job) > SETTLED_AFTER
 
     await rack.until(settled)

@@ -87,12 +87,12 @@ class FakeOcs(OcsDriver):
             self.circuits = [c for c in self.circuits if c not in found]
             outcome = Outcome.DONE if found else Outcome.UNCHANGED
             results.append(PairResult(Action.DELETE, request.a, request.b, True, outcome))
-        results += [self._make(request) for request in make]
+        results += [self.make(request) for request in make]
         if self.late:
             raise OcsTimeout("timeout", "fake", "no answer")
         return ApplyResult(tuple(results), CircuitMap(tuple(self.circuits), clock.time()))
 
-    def _make(self, request: CircuitRequest) -> PairResult:
+    def make(self, request: CircuitRequest) -> PairResult:
         asked = (Action.MAKE, request.a, request.b, True)
         if any(c.matches(request) for c in self.circuits):
             return PairResult(*asked, Outcome.UNCHANGED)

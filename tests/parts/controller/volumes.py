@@ -45,7 +45,7 @@ async def offer(rack: Rack, **servers: tuple[OfferedVolume, ...]) -> None:
 
 async def read(rack: Rack) -> None:
     """Let the controller read what servers offer."""
-    await rack.service._volumes.read()
+    await rack.parts.volumes.read()
 
 
 async def submit(rack: Rack, name: str, *volumes: str, **fields: object) -> JobView:

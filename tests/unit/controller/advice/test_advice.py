@@ -31,8 +31,9 @@ async def test_a_scattered_job_is_advised_to_regroup_running_and_ended(tmp_path:
     assert any("measure links" in text for text in view.unknown)
     assert [f.job for f in (await queries.advice(None)).findings][:1] == ["red"]
     last = recorder("red")
+    assert last is not None
     await rack.service.commands.cancel("red")
-    rack.service._advice._advisor._facts = lambda job: last
+    recorder.kept["red"] = last
     ended = await queries.advice("red")
     assert ended.limit == "scatter"
     assert ended.findings[0].command == ""
@@ -84,8 +85,8 @@ async def test_an_unknown_job_is_not_found(tmp_path: Path) -> None:
 
 
 async def test_a_measured_loader_tells_of_the_jobs_that_use_its_volume(tmp_path: Path) -> None:
-    rack, _ = await started(tmp_path)
-    state = rack.service._state
+    rack, recorder = await started(tmp_path)
+    state = rack.parts.state
 
     def measured(ident: str, volume: str, ceiling: float, *, valid: bool = True) -> None:
         settings = {"volume": volume, "batch": 32}
@@ -111,7 +112,7 @@ async def test_a_measured_loader_tells_of_the_jobs_that_use_its_volume(tmp_path:
         used = tuple(JobVolume(volume=v, path=f"/{v}", read_only=True) for v in volumes)
         state.jobs.change(job, request=replace(record.request, volumes=used))
 
-    facts = rack.service._advice._advisor._facts("red")
+    facts = recorder("red")
     assert facts is not None
     measured("m1", "images", 32 / facts.step_s)
     measured("m2", "results", 1e6)

@@ -131,15 +131,13 @@ async def test_the_users_job_meets_it_after_a_restart(tmp_path: Path) -> None:
     hybrid = row(done, "hybrid")
     await rack.down()
     await rack.up()
-    kept = rack.service._state.measurements["m1"].fabric
+    kept = rack.see.measurements["m1"].fabric
     assert kept is not None and (kept.fits, kept.ring_share) == (FITS, 0.9)
     await go_there(rack, hybrid["homes"])
     await submit(rack, "other", hybrid["endpoints"], command=["train", "--slow"])
 
     async def looked() -> bool:
-        return (
-            rack.service._meter.current(rack.service._state.jobs["other"], rack.homes()) is not None
-        )
+        return rack.parts.meter.current(rack.see.jobs["other"], rack.homes()) is not None
 
     await rack.until(looked)
     assert (await predictions(rack))["measurement/m1-open"].state == "open"
@@ -165,7 +163,7 @@ async def test_a_job_that_has_ended_already_meets_it(
     rack = ComparingRack(tmp_path)
     await rack.up()
     hybrid = row(await compared(rack), "hybrid")
-    monkeypatch.setattr(rack.service._meter, "current", lambda job, homes: None)
+    monkeypatch.setattr(rack.parts.meter, "current", lambda job, homes: None)
     await go_there(rack, hybrid["homes"])
     await submit(rack, "red", hybrid["endpoints"])
     for rank in range(4):
@@ -194,13 +192,13 @@ async def test_another_projects_job_does_not_meet_it(tmp_path: Path) -> None:
     rack = ComparingRack(tmp_path)
     await rack.up()
     hybrid = row(await compared(rack), "hybrid")
-    state = rack.service._state
+    state = rack.parts.state
     (open_,) = [p for p in state.predictions.values() if p.state == "open"]
     state.predictions.put(replace(open_, project="secret"))
     await go_there(rack, hybrid["homes"])
     await submit(rack, "red", hybrid["endpoints"])
-    await rack.until(lambda: rack.service._meter.current(state.jobs["red"], rack.homes()))
-    await rack.service._advice._keeper.check()
+    await rack.until(lambda: rack.parts.meter.current(state.jobs["red"], rack.homes()))
+    await rack.parts.predictions.check()
     assert state.predictions[open_.id].state == "open"
     await rack.down()
 

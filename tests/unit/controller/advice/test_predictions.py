@@ -161,14 +161,14 @@ async def test_facts_of_the_old_placement_do_not_count_after_a_move(tmp_path: Pa
     rack, recorder = await started(tmp_path)
     recorder.silent.add("red")
     await rack.service.commands.attach("gpu2", AttachRequest(aggregator="as0"), wait_s=60)
-    state = rack.service._state
-    assert rack.service._meter.current(state.jobs["red"], state.light.homes()) is None
+    state = rack.see
+    assert rack.parts.meter.current(state.jobs["red"], state.homes()) is None
     await rack.down()
 
 
 async def test_the_oldest_predictions_are_forgotten(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    state = rack.service._state
+    state = rack.parts.state
     await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
     (first,) = state.predictions.values()
     for _ in range(KEPT_PREDICTIONS):

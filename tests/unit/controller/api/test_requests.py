@@ -158,7 +158,7 @@ async def test_what_an_older_version_kept_is_shown_escaped(rack: Rack) -> None:
         reason=f"no {SURROGATE}",
         finished_at=2.0,
     )
-    await rack.service._state.store.commit(PutJob(old))
+    await rack.parts.state.store.commit(PutJob(old))
     await rack.down()
     await rack.up()
     transport = httpx.ASGITransport(app=app_of(rack.service))

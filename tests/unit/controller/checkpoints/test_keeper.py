@@ -51,7 +51,7 @@ async def running(rack: Rack, name: str = "red", **fields: Any) -> list[RankSpec
 
 
 def record(rack: Rack, name: str = "red") -> CheckpointRecord:
-    state = rack.service._state
+    state = rack.see
     return state.checkpoints[state.jobs[name].folder]
 
 
@@ -65,7 +65,7 @@ def write(rack: Rack, step: int, name: str = "red", ranks: list[int] | None = No
 
 
 async def protected(rack: Rack, key: Key, name: str = "red") -> None:
-    keeper = rack.service._checkpoints
+    keeper = rack.parts.checkpoints
     await rack.until(lambda: keeper.newest(name, protected=True) == key)
 
 
@@ -80,7 +80,7 @@ async def die(rack: Rack, name: str = "red", rank: int = 0) -> list[RankSpec]:
 
 
 def events(rack: Rack, reason: str) -> list[str]:
-    return [e.message for e in rack.service._state.events.since(0, 10_000) if e.reason == reason]
+    return [e.message for e in rack.parts.state.events.since(0, 10_000) if e.reason == reason]
 
 
 async def test_each_rank_learns_of_its_folder(rack: Rack) -> None:
@@ -126,7 +126,7 @@ async def test_a_job_without_checkpoints_has_no_folder(rack: Rack) -> None:
     await rack.service.commands.submit(JobRequest(name="plain", count=2, command=["x"]))
     await rack.state("plain", "running")
     assert all(spec.checkpoint is None for spec in rack.engine.specs["plain"])
-    assert not rack.service._state.checkpoints
+    assert not rack.see.checkpoints
 
 
 async def test_a_name_that_is_used_again_gets_another_folder_and_key(rack: Rack) -> None:
@@ -136,7 +136,7 @@ async def test_a_name_that_is_used_again_gets_another_folder_and_key(rack: Rack)
     await running(rack)
     second = record(rack)
     assert first.folder != second.folder and first.key != second.key
-    assert {first.folder, second.folder} == set(rack.service._state.checkpoints)
+    assert {first.folder, second.folder} == set(rack.see.checkpoints)
 
 
 async def test_the_stream_tells_when_a_job_is_protected(rack: Rack) -> None:

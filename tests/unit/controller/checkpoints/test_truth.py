@@ -102,7 +102,7 @@ async def test_a_second_user_with_the_same_name_gets_nothing_of_the_first(rig: R
     assert [step.step for step in shown.steps] == [5]
     for _ in range(3):  # what the first one left goes, by and by; what runs stays
         rig.now += removal.KEEP_S
-        await rig.keeper._removal.look()
+        await rig.removal.look()
     assert {place.folder for place in rig.kept.held} == {"red.00000002"}
     assert await rig.start("red", FOUR) == mine
 
@@ -114,17 +114,17 @@ async def test_an_ended_job_answers_until_its_checkpoints_are_removed(rig: Rig) 
     await rig.settle()
     rig.away.add("srv3")
     rig.end("red")
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     await rig.down()
     await rig.up()
     rig.now += removal.KEEP_S - 1
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     assert [step.step for step in (await desk(rig).checkpoints("red")).steps] == [10]
     rig.now += 2
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     assert {rig.state.cables[p.endpoint].server for p in rig.kept.held} == {"srv3"}
     await rig.back("srv3")
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     assert not rig.kept.held and not rig.state.checkpoints
     await rig.down()
     assert not rig.store.rows
@@ -136,10 +136,10 @@ async def test_an_ended_job_answers_until_its_checkpoints_are_removed(rig: Rig) 
 async def test_folders_of_unknown_jobs_go_after_a_while(rig: Rig) -> None:
     rig.kept.write("blue.1", Key(1, 1), 0, "gpu0")
     await rig.quiet()
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     assert rig.kept.held
     rig.now += removal.KEEP_S
-    await rig.keeper._removal.look()
+    await rig.removal.look()
     assert not rig.kept.held
 
 
@@ -187,15 +187,18 @@ async def test_a_reconnection_makes_nothing_look_lost(rig: Rig) -> None:
     await rig.start("red", FOUR)
     key = rig.write("red", 10)
     await rig.settle()
-    first, second, last = rig.kept._everything("srv0")
+    first, second, last = rig.kept.everything("srv0")
     for news in (first, second):
-        await rig.keeper.hearing._take(news)
+        rig.kept.tell(news)
+        await rig.quiet()
         assert rig.keeper.newest("red", protected=True) == key
-    await rig.keeper.hearing._take(last)
+    rig.kept.tell(last)
+    await rig.quiet()
     assert rig.keeper.newest("red", protected=True) == key
     rig.kept.lose("srv0")
-    first, *_ = rig.kept._everything("srv0")
-    await rig.keeper.hearing._take(first)  # its machine started again: memory is gone at once
+    first, *_ = rig.kept.everything("srv0")
+    rig.kept.tell(first)  # its machine started again: memory is gone at once
+    await rig.quiet()
     ledger = rig.keeper.ledger("red")
     assert ledger is not None and "gpu0" not in ledger.steps[key].parts[0].holders
 

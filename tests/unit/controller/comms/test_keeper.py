@@ -105,9 +105,9 @@ async def test_ended_jobs_are_dropped_in_the_end(
 
 async def test_facts_are_those_of_the_steps(rack: Rack) -> None:
     await running(rack)
-    assert rack.service._comms.facts("red") is None
+    assert rack.parts.comms.facts("red") is None
     rack.engine.recorded = recorded(rack, 20)
     await view(rack)
-    found = rack.service._comms.facts("red")
+    found = rack.parts.comms.facts("red")
     assert found is not None
     assert (found.step_s, found.ranks) == (pytest.approx(1.0), 2)

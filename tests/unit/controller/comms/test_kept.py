@@ -50,7 +50,7 @@ async def end(rack: Rack, job: str = "red") -> None:
     rack.engine.exit(job, 0, 0)
     rack.engine.exit(job, 1, 0)
     await rack.state(job, "completed")
-    await rack.service._comms.read()
+    await rack.parts.comms.read()
 
 
 async def test_an_ended_job_is_told_after_a_restart(rack: Rack) -> None:
@@ -70,7 +70,7 @@ async def test_an_ended_job_is_told_after_a_restart(rack: Rack) -> None:
     assert [(row.rank, row.calls) for row in one.rows] == [(1, 40)]
     assert one.overlap is not None
     assert one.overlap.rank == 1
-    facts = rack.service._comms.facts("red")
+    facts = rack.parts.comms.facts("red")
     assert facts is not None
     assert facts.step_s == pytest.approx(1.1)
     lately = await rack.service.queries.comms("red", rank=None, since_s=60.0)
@@ -97,17 +97,17 @@ async def test_another_job_of_the_same_name_does_not_inherit_it(rack: Rack) -> N
     await running(rack)
     rack.engine.recorded = trained(rack)
     await end(rack)
-    state = rack.service._state
+    state = rack.parts.state
     earlier = replace(state.comms["red"], submitted_at=state.jobs["red"].submitted_at - 1.0)
     rack.engine.recorded = []
     await rack.down()
     await rack.up()
-    state = rack.service._state
+    state = rack.parts.state
     state.comms.put(earlier)
-    assert rack.service._comms.brief("red") is None
-    assert rack.service._comms.facts("red") is None
+    assert rack.parts.comms.brief("red") is None
+    assert rack.parts.comms.facts("red") is None
     assert calls(await rack.service.queries.comms("red", rank=None, since_s=None)) == 0
-    await rack.service._comms.read()
+    await rack.parts.comms.read()
     assert "red" not in state.comms
 
 
@@ -129,7 +129,7 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     await running(rack)
     rack.engine.recorded = trained(rack)
     await end(rack)
-    state = rack.service._state
+    state = rack.parts.state
     record = replace(state.comms["red"], body='{"job": "red", "ranks": 7}')
     await state.commit(PutRecords([record]))
     rack.engine.recorded = []
@@ -137,8 +137,8 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     await rack.up()
     shown = await view(rack)
     assert {rank.recorder for rank in shown.ranks} == {"unknown"}
-    assert rack.service._comms.brief("red") is None
-    assert rack.service._comms.facts("red") is not None
+    assert rack.parts.comms.brief("red") is None
+    assert rack.parts.comms.facts("red") is not None
 
 
 async def test_the_oldest_are_forgotten(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ async def test_the_oldest_are_forgotten(rack: Rack, monkeypatch: pytest.MonkeyPa
     rack.engine.recorded = []
     await rack.down()
     await rack.up()
-    assert list(rack.service._state.comms) == ["blue"]
+    assert list(rack.see.comms) == ["blue"]
     assert calls(await view(rack, "blue")) == 80
     assert calls(await view(rack, "red")) == 0
 
@@ -167,7 +167,7 @@ async def test_who_comes_last_is_evidence_of_a_straggler(rack: Rack) -> None:
         (last,) = (text for text in late.evidence if "came last" in text)
         assert "100 % of its calls of all_reduce" in last
         assert "0.5 s" in last
-        if not rack.service._state.jobs["red"].ended:
+        if not rack.see.jobs["red"].ended:
             await end(rack)
             rack.engine.recorded = []
         else:

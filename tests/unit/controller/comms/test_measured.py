@@ -43,7 +43,7 @@ def measured(
     kind: str = "collectives",
 ) -> None:
     """Keep a measurement with these rows; one of links with these fits."""
-    kept = rack.service._state.measurements
+    kept = rack.see.measurements
     kept.put(
         MeasurementRecord(
             id=ident,
@@ -66,7 +66,7 @@ def row(homes: Sequence[str] | None, size: int, busbw: float, op: str = "all_red
 
 async def shown(rack: Rack, **fields: object) -> tuple[CommsView, list[str]]:
     """Start a job of two ranks that reduces 4 MiB; return its document and its homes."""
-    if "red" not in rack.service._state.jobs:
+    if "red" not in rack.see.jobs:
         await running(rack)
     rack.engine.recorded = [
         replace(
@@ -76,8 +76,8 @@ async def shown(rack: Rack, **fields: object) -> tuple[CommsView, list[str]]:
         for spec in rack.engine.specs["red"]
     ]
     found = await view(rack)
-    homes = rack.service._state.light.homes()
-    return found, [str(homes[e]) for e in rack.service._state.jobs["red"].endpoints]
+    homes = rack.see.homes()
+    return found, [str(homes[e]) for e in rack.see.jobs["red"].endpoints]
 
 
 async def test_it_is_null_where_nothing_was_measured(rack: Rack) -> None:
@@ -106,8 +106,8 @@ async def test_it_is_of_a_ring_like_the_jobs_and_a_size_near_its_own(rack: Rack)
     assert (await shown(rack))[0].efficiency == pytest.approx(0.25)
     measured(rack, "m3", [row(homes, 4 * MIB, BUSBW)])
     assert (await shown(rack))[0].efficiency == pytest.approx(1.0)
-    rack.service._state.measurements.remove("m3")
-    rack.service._state.measurements.remove("m1")
+    rack.parts.state.measurements.remove("m3")
+    rack.parts.state.measurements.remove("m1")
     assert (await shown(rack))[0].efficiency is None
 
 
@@ -135,12 +135,12 @@ async def test_measured_links_stand_in_for_collectives(rack: Rack) -> None:
 
 async def test_measured_links_reach_the_step_model_and_survive_a_restart(rack: Rack) -> None:
     await shown(rack)
-    latest, meter = rack.service._latest, rack.service._meter
+    latest, meter = rack.parts.latest, rack.parts.meter
     await latest.refresh()
     assert latest.links() is None
     fit = {"class": "same aggregator", "alpha_s": 1e-6, "beta": 2 * BUSBW}
     measured(rack, "m1", [fit], kind="links")
-    state = rack.service._state
+    state = rack.parts.state
     await state.commit(PutMeasurement(state.measurements["m1"], state.measurements.results["m1"]))
     await latest.refresh()
     known = latest.links()
@@ -150,16 +150,16 @@ async def test_measured_links_reach_the_step_model_and_survive_a_restart(rack: R
     assert meter.measured_bytes_s(("gpu0", "gpu1"), homes) == pytest.approx(2 * BUSBW)
     await rack.down()
     await rack.up()
-    await rack.service._latest.refresh()
-    assert rack.service._latest.links() == known
+    await rack.parts.latest.refresh()
+    assert rack.parts.latest.links() == known
     measured(rack, "m2", [fit | {"beta": 0.0}], kind="links")
-    await rack.service._latest.refresh()
-    assert rack.service._latest.links() == known, "what cannot be true replaces nothing"
+    await rack.parts.latest.refresh()
+    assert rack.parts.latest.links() == known, "what cannot be true replaces nothing"
 
 
 async def test_what_rings_get_of_links_is_that_of_the_latest_collectives(rack: Rack) -> None:
     _, homes = await shown(rack)
-    latest = rack.service._latest
+    latest = rack.parts.latest
     measured(rack, "m1", [{**row(homes, 4 * MIB, BUSBW), "link_share": 0.8 * GOODPUT}])
     await latest.refresh()
     assert latest.links() is None, "a share of links that were not measured"
@@ -170,7 +170,7 @@ async def test_what_rings_get_of_links_is_that_of_the_latest_collectives(rack: R
     assert model is not None
     assert model.ring_share == pytest.approx(0.8)
     assert model.source == "measurement m2, rings by m1"
-    meter, home = rack.service._meter, rack.service._state.light.homes()
+    meter, home = rack.parts.meter, rack.see.homes()
     assert meter.measured_bytes_s(("gpu0", "gpu1"), home) == pytest.approx(2 * BUSBW)
     measured(rack, "m3", [{**row(homes, 4 * MIB, BUSBW), "link_share": "much"}])
     await latest.refresh()

@@ -59,7 +59,7 @@ async def test_a_controller_that_resumes_in_switch_after_its_successor_took_over
         with pytest.raises(ServiceError, match="newer controller"):
             await submit(rack, "late", 1)
         assert refused.value.code == "forbidden"
-        rack.service._drift.suspect()
+        rack.parts.drift.suspect()
         assert "newer controller" in (await rack.service.queries.health()).suspect
         assert rack.aggregators.programs == flows, "no flows were changed either"
         assert (await rack.service.queries.job("red")).state == "running", (

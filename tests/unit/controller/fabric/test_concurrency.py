@@ -28,7 +28,7 @@ def block_switch(rack: Rack) -> asyncio.Event:
 
 async def ended(rack: Rack, *idents: str) -> list[str]:
     async def done() -> bool:
-        return not rack.service._state.transactions.running
+        return not rack.see.transactions.running
 
     await rack.until(done)
     return [(await rack.service.queries.transaction(ident)).state for ident in idents]
@@ -49,7 +49,7 @@ async def test_disjoint_transactions_run_concurrently(rack: Rack) -> None:
     light = rack.aggregators.light()
     assert light["gpu0"].aggregator == "as1"
     assert "gpu5" not in light
-    assert light == rack.service._state.light.attachments
+    assert light == rack.see.light.attachments
 
 
 async def test_two_transactions_never_choose_the_same_port(rack: Rack) -> None:
@@ -85,6 +85,4 @@ async def test_many_operators_at_once_lose_no_update(rack: Rack) -> None:
     refused = [r for r in results if isinstance(r, ServiceError)]
     assert len(refused) == 19
     assert {error.code for error in refused} == {"conflict"}
-    assert (
-        len(rack.service._state.transactions.finished) == 2
-    )  # the site's first homes, and this one
+    assert len(rack.see.transactions.finished) == 2  # the site's first homes, and this one

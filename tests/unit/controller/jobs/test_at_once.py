@@ -87,7 +87,7 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
     with pytest.raises(ServiceError, match="job red is ending"):
         await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service._jobs._starter.restart("red")
+        await rack.parts.starter.restart("red")
     with pytest.raises(ServiceError, match="red is ending, not running"):
         await rack.service.commands.pause("red")
     stop.go.set()
@@ -119,11 +119,11 @@ async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
 ) -> None:
     """It waits for the job's start, at whose end a move of the job's light begins."""
     start, freeze = Held(rack, "start"), Held(rack, "freeze")
-    ender, moves = rack.service._jobs._ender, list[asyncio.Task[TransactionView]]()
+    ender, moves = rack.parts.ender, list[asyncio.Task[TransactionView]]()
     keep = ender.keep
 
     async def moved(name: str) -> None:
-        if rack.service._state.jobs[name].state == "running" and not moves:
+        if rack.see.jobs[name].state == "running" and not moves:
             attach = rack.service.commands.attach(
                 "gpu0", AttachRequest(aggregator="as1"), wait_s=30
             )
@@ -220,9 +220,9 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
     monkeypatch.setattr(rack.store, "commit", refused)
     request = asyncio.create_task(submit(rack, "red", 2))
     await asyncio.wait_for(writing.wait(), 30)
-    rounds = rack.service._queue.rounds
-    rack.service._state.jobs.wake.set()
-    await rack.until(lambda: rack.service._queue.rounds > rounds)
+    rounds = rack.parts.queue.rounds
+    rack.parts.state.jobs.wake.set()
+    await rack.until(lambda: rack.parts.queue.rounds > rounds)
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):
         await request
@@ -237,7 +237,7 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
 async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ender, writing, refuse = rack.service._jobs._ender, asyncio.Event(), asyncio.Event()
+    ender, writing, refuse = rack.parts.ender, asyncio.Event(), asyncio.Event()
     save = ender.save
 
     async def refused(_: str) -> None:

@@ -77,7 +77,7 @@ async def test_containers_that_were_not_observed_are_not_started_again(rack: Rac
     async def ended() -> bool:
         return bool(await told(rack, "Recovered"))
 
-    await rack.until(lambda: rack.service._state.ready)
+    await rack.until(lambda: rack.see.ready)
     await rack.until(ended)
     rack.engine.lost = set()
     await up
@@ -182,9 +182,9 @@ async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreacha
 ) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    state = rack.service._state
+    state = rack.parts.state
     state.jobs.change("red", state="starting")
-    await rack.service._jobs._ender.save("red")
+    await rack.parts.ender.save("red")
     await crash(rack)
     late = Late(rack, "stop")
     await rack.up()

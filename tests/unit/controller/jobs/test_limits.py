@@ -34,14 +34,14 @@ class Steady:
 
 
 def limits(rack: Rack, steady: Steady) -> TimeLimits:
-    service = rack.service
-    return TimeLimits(service._state, service._watch._ender, service._jobs.is_busy, steady)
+    parts = rack.parts
+    return TimeLimits(parts.state, parts.ender, parts.jobs.is_busy, steady)
 
 
 async def runs(rack: Rack, name: str) -> None:
     """Wait until a job runs and its start is over."""
     await rack.state(name, "running")
-    await rack.until(lambda: not rack.service._jobs.is_busy(name))
+    await rack.until(lambda: not rack.see.handles(name))
 
 
 async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
@@ -82,7 +82,7 @@ async def test_an_estimate_ends_no_job(rack: Rack) -> None:
     watched.check()
     steady.now = 10 * HOUR
     watched.check()
-    assert not rack.service._watch._ender.is_ending("red")
+    assert not rack.see.ends("red")
 
 
 async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
@@ -94,7 +94,7 @@ async def test_a_step_of_the_wall_clock_ends_no_job(rack: Rack) -> None:
     assert isinstance(date, VirtualClock)
     date.step(10 * HOUR)
     watched.check()
-    assert not rack.service._watch._ender.is_ending("red")
+    assert not rack.see.ends("red")
 
 
 async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
@@ -103,10 +103,10 @@ async def test_a_controller_that_was_replaced_ends_no_job(rack: Rack) -> None:
     steady = Steady()
     watched = limits(rack, steady)
     watched.check()
-    rack.service._state.lose_command("a test")
+    rack.parts.state.lose_command("a test")
     steady.now = HOUR
     watched.check()
-    assert not rack.service._watch._ender.is_ending("red")
+    assert not rack.see.ends("red")
 
 
 async def test_frozen_time_counts(rack: Rack) -> None:
@@ -141,9 +141,9 @@ async def test_another_operation_on_the_job_is_finished_first(rack: Rack) -> Non
     watched = limits(rack, steady)
     watched.check()
     steady.now = HOUR
-    with rack.service._jobs.alone("red", "is being paused"):
+    with rack.parts.jobs.alone("red", "is being paused"):
         watched.check()
-        assert not rack.service._watch._ender.is_ending("red")
+        assert not rack.see.ends("red")
     watched.check()
     await rack.state("red", "failed")
 
@@ -153,9 +153,9 @@ async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) 
     await submit(rack, "blue", 1, **END)
     await runs(rack, "red")
     await runs(rack, "blue")
-    state = rack.service._state
+    state = rack.parts.state
     state.jobs.change("red", started_at=clock.time() - HOUR)
-    await rack.service._watch._ender.keep("red")
+    await rack.parts.ender.keep("red")
     await crash(rack)
     for rank in (0, 1):  # the predecessor had begun to end it
         rack.engine.exit("red", rank, 143)

@@ -31,7 +31,7 @@ async def urgent(tmp_path: Path) -> AsyncIterator[Rack]:
 
 async def earlier(rack: Rack, hours: float, name: str, count: int, **fields: object) -> JobView:
     """Submit a job some hours ago."""
-    state = rack.service._state
+    state = rack.parts.state
     now, state.clock = state.clock, lambda: clock.time() - 3600.0 * hours
     try:
         return await submit(rack, name, count, **fields)
@@ -45,9 +45,9 @@ async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urg
     await rack.state("red", "running")
     await submit(rack, "urgent", 2, priority=1)
     await rack.state("urgent", "running")
-    rounds = rack.service._queue.rounds
-    rack.service._state.jobs.wake.set()
-    await rack.until(lambda: rack.service._queue.rounds > rounds)
+    rounds = rack.parts.queue.rounds
+    rack.parts.state.jobs.wake.set()
+    await rack.until(lambda: rack.parts.queue.rounds > rounds)
     red = await rack.service.queries.job("red")
     assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
     await rack.service.commands.cancel("urgent")
@@ -66,7 +66,7 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
 
     async def stop_and_lose(job: str, grace_s: float) -> list[RankStatus]:
         rack.engine.sick[lost] = "its GPU is away"
-        rack.service._state.light.unfit = dict(rack.engine.sick)
+        rack.parts.state.light.unfit = dict(rack.engine.sick)
         return await stop(job, grace_s)
 
     rack.engine.stop = stop_and_lose  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
     rack = urgent
     await submit(rack, "red", 6, preemptible=True)
     await rack.state("red", "running")
-    state, pool = rack.service._state, rack.service._queue._pool
+    state, pool = rack.parts.state, rack.parts.queue._pool
     decide = pool.run
 
     async def decided(*args: Any, **kwargs: Any) -> Any:
@@ -104,7 +104,7 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
 async def test_a_refused_requeue_wakes_the_queue_once_the_job_runs_again(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    jobs, woken = rack.service._state.jobs, list[str]()
+    jobs, woken = rack.see.jobs, list[str]()
     wake = jobs.wake.set
 
     def noted() -> None:
@@ -113,7 +113,7 @@ async def test_a_refused_requeue_wakes_the_queue_once_the_job_runs_again(rack: R
 
     jobs.wake.set = noted  # type: ignore[method-assign]
     rack.disk.fault = "refused"
-    await rack.service._jobs.requeue("red", "to make way")
+    await rack.parts.jobs.requeue("red", "to make way")
     rack.disk.release()
     assert jobs["red"].state == "running"
     assert woken[-1] == "running"

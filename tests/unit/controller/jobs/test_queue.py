@@ -251,8 +251,8 @@ async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) 
     waiting_ = {f"j{i}": Hold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
     for name in waiting_:
         request = JobRequest(name=name, count=6)
-        rack.service._state.jobs.put(JobRecord(name, spec_of(request), "image", 0.0))
-    rack.service._state.jobs.unsaved |= waiting_.keys()  # the running queue starts none of them
+        rack.parts.state.jobs.put(JobRecord(name, spec_of(request), "image", 0.0))
+    rack.parts.state.jobs.unsaved |= waiting_.keys()  # the running queue starts none of them
     turns = 0
 
     async def other() -> None:
@@ -262,7 +262,7 @@ async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) 
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    await rack.service._queue._explain(waiting_)
+    await rack.parts.queue._explain(waiting_)
     beside.cancel()
     assert turns >= 3000 // EXPLAIN_BATCH - 1
-    assert {rack.service._state.jobs[name].reason for name in waiting_} == {"needs more"}
+    assert {rack.see.jobs[name].reason for name in waiting_} == {"needs more"}

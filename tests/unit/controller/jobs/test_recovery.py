@@ -19,45 +19,43 @@ from tests.parts.controller.rack import Rack, crash
 from tests.parts.controller.switch import FakeOcs
 
 
-class Stuck(FakeOcs):
-    """Hangs before or after an operation: the controller dies while it waits."""
+def hang(switch: FakeOcs, *, after: bool) -> asyncio.Event:
+    """Let the switch hang before or after its next operation; the event is set when it does."""
+    reached, apply = asyncio.Event(), switch.apply
 
-    def __init__(self, inner: FakeOcs, *, after: bool) -> None:
-        super().__init__()
-        self.circuits = inner.circuits
-        self.after = after
-        self.reached = asyncio.Event()
-
-    async def apply(
-        self,
+    async def stuck(
         delete: Sequence[CircuitRequest],
         make: Sequence[CircuitRequest],
         *,
         mode: Mode = Mode.SAFE,
         deadline_s: float = 10.0,
     ) -> ApplyResult:
-        if self.after:
-            await super().apply(delete, make, mode=mode, deadline_s=deadline_s)
-        self.reached.set()
+        if after:
+            await apply(delete, make, mode=mode, deadline_s=deadline_s)
+        reached.set()
         await asyncio.Event().wait()
         raise AssertionError
 
+    switch.apply = stuck  # type: ignore[method-assign]
+    return reached
 
-async def restart(rack: Rack, circuits: FakeOcs) -> None:
+
+async def restart(rack: Rack) -> None:
+    """Start a controller over a switch that has the same circuits and does not hang."""
+    circuits = rack.switch.circuits
     rack.switch = FakeOcs()
-    rack.switch.circuits = circuits.circuits
+    rack.switch.circuits = circuits
     await rack.up()
 
 
 async def died_in_switch(rack: Rack, *, after: bool) -> None:
-    stuck = Stuck(rack.switch, after=after)
-    rack.service._switches._switches["ocs0"].driver = stuck
+    reached = hang(rack.switch, after=after)
     before = {e.name: e.home for e in await rack.service.queries.endpoints()}
     await plan_and_begin(rack)
-    await asyncio.wait_for(stuck.reached.wait(), 60)
+    await asyncio.wait_for(reached.wait(), 60)
     assert rack.engine.states("red") == {RankState.PAUSED}
     await crash(rack)
-    await restart(rack, stuck)
+    await restart(rack)
 
     async def recovered() -> bool:
         return (await rack.service.queries.transaction("t2")).state == "rolled_back"
@@ -162,7 +160,7 @@ async def test_containers_of_a_restarted_job_never_have_an_unknown_epoch(rack: R
     await kept.close()
     rack.engine.start = start  # type: ignore[method-assign]
     await rack.up()
-    await rack.until(lambda: not rack.service._interrupted)
+    await rack.until(lambda: not rack.see.interrupted)
     await rack.state("red", "running")
     assert {s.epoch for s in rack.engine.statuses.values()} == {rack.service.queries.epoch}
 
@@ -173,8 +171,7 @@ async def test_an_endpoint_that_a_rolled_back_regroup_had_lit_is_dark_again(rack
     await rack.service.commands.attach("gpu4", AttachRequest(aggregator="as1"), wait_s=60)
     before = {e.name: e.home for e in await rack.service.queries.endpoints()}
     assert list(before.values()).count("as1") == 4, "as1 is full"
-    stuck = Stuck(rack.switch, after=True)
-    rack.service._switches._switches["ocs0"].driver = stuck
+    reached = hang(rack.switch, after=True)
     moves = {"gpu0": "as1", "gpu1": "as1", "gpu2": "as0", "gpu3": "as0", "gpu4": "as0"}
     plan = await rack.service.commands.make_plan(PlanRequest())
     edited = plan.model_copy(
@@ -188,10 +185,10 @@ async def test_an_endpoint_that_a_rolled_back_regroup_had_lit_is_dark_again(rack
         }
     )
     await rack.service.commands.apply(edited, wait_s=0)
-    await asyncio.wait_for(stuck.reached.wait(), 60)
+    await asyncio.wait_for(reached.wait(), 60)
     await crash(rack)
-    await restart(rack, stuck)
-    await rack.until(lambda: not rack.service._interrupted)
+    await restart(rack)
+    await rack.until(lambda: not rack.see.interrupted)
     assert {e.name: e.home for e in await rack.service.queries.endpoints()} == before
     light = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     assert light == {e: home for e, home in before.items() if home}

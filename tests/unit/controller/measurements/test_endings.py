@@ -77,7 +77,7 @@ async def test_what_needs_no_run_completes(tmp_path: Path) -> None:
     done = await rack.ended("m1")
     assert (done.state, done.valid, done.endpoints) == ("completed", True, [])
     assert done.result is not None and done.result.rows == [{"known": 0}]
-    assert not rack.service._state.jobs.promised
+    assert not rack.see.jobs.promised
     await rack.down()
     await rack.up()
     assert (await rack.ended("m1")).state == "completed"
@@ -135,7 +135,7 @@ async def test_a_job_shorter_than_the_reading_of_recordings_has_facts(
     await rack.up()
     await rack.measure("gpu0", "gpu1")
     await rack.running("measure-m1")
-    assert rack.service._comms.facts("measure-m1") is None
+    assert rack.parts.comms.facts("measure-m1") is None
     rack.engine.recorded = recorded(rack, 30, job="measure-m1")
     await rack.finish("measure-m1")
     done = await rack.ended("m1")

@@ -40,7 +40,7 @@ async def test_a_measurement_is_a_job_whose_lines_become_rows(site: MeasuringRac
     job = await site.service.queries.job("measure-m1")
     assert job.endpoints == ["gpu1", "gpu0"] and job.pinned
     assert all(spec.probe for spec in site.engine.specs["measure-m1"])
-    assert not site.service._state.jobs.promised
+    assert not site.see.jobs.promised
 
 
 async def test_runs_follow_each_other_and_the_light_is_put_back(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ async def test_cancelling_its_job_ends_the_measurement(site: MeasuringRack) -> N
     await site.service.commands.cancel("measure-m1")
     done = await site.ended("m1")
     assert (done.state, done.reason) == ("cancelled", "its job measure-m1 was cancelled")
-    assert "measure-m1-2" not in site.service._state.jobs
+    assert "measure-m1-2" not in site.see.jobs
 
 
 async def test_a_failed_run_is_told_and_the_others_count(site: MeasuringRack) -> None:
@@ -291,7 +291,7 @@ async def test_an_end_that_the_store_refuses_is_written_later(site: MeasuringRac
     site.kind.on_body = full
     await site.measure("gpu0")
     await site.finish("measure-m1")
-    await site.until(lambda: site.service._state.measurements["m1"].ended)
+    await site.until(lambda: site.see.measurements["m1"].ended)
     site.disk.release()
     await site.service.journal.flush()
     await site.down()
@@ -304,7 +304,7 @@ async def test_a_job_that_cannot_start_ends_its_run(
     site: MeasuringRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await site.measure("gpu0")
-    monkeypatch.setattr(site.service._state, "unavailable", lambda: {"gpu0": "away"})
+    monkeypatch.setattr(site.parts.state, "unavailable", lambda: {"gpu0": "away"})
     await asyncio.sleep(QUEUE_S)
     done = await site.ended("m1")
     assert done.state == "failed" and "to start" in done.reason

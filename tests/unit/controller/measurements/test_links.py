@@ -38,8 +38,8 @@ class Fitting(Echo):
 
 
 async def known(rack: MeasuringRack) -> LinkModel | None:
-    await rack.service._latest.refresh()
-    return rack.service._meter._links()
+    await rack.parts.latest.refresh()
+    return rack.parts.latest.links()
 
 
 async def measured(rack: MeasuringRack, ident: str) -> None:
@@ -62,12 +62,12 @@ async def test_predictions_rest_on_the_newest_valid_links_also_after_a_restart(
     await measured(rack, "m1")
     model = await known(rack)
     assert model is not None and model.fits == {"same aggregator": (1e-4, 3e7)}
-    roads = rack.service._meter.roads({"red": ("gpu0", "gpu1")}, rack.homes())
+    roads = rack.parts.meter.roads({"red": ("gpu0", "gpu1")}, rack.homes())
     assert roads is not None and roads.source == "measurement m1"
 
     await measured(rack, "m2")
     assert await source(rack) == "measurement m2"
-    records = rack.service._state.measurements
+    records = rack.see.measurements
     records.change("m2", valid=False)
     assert await source(rack) == "measurement m1"
     records.change("m2", valid=True, settings={"together": True})
@@ -119,12 +119,12 @@ async def test_fits_that_are_none_are_not_used(tmp_path: Path, fits: Sequence[Ro
 async def test_what_stands_out_has_its_light_beside_it(tmp_path: Path) -> None:
     rack = MeasuringRack(tmp_path, Fitting())
     await rack.up()
-    await rack.service._power.measure()
+    await rack.parts.power.measure()
     await measured(rack, "m1")
     result = (await rack.ended("m1")).result
     assert result is not None
     (strange,) = result.anomalies
-    cable = rack.service._state.cables["gpu0"]
+    cable = rack.see.cables["gpu0"]
     assert strange["light"][0]["port"] == str(cable.fiber)
     assert {level["endpoint"] for level in strange["light"]} == {"gpu0"}
     assert set(strange["light"][0]) >= {"power_in_dbm", "power_out_dbm"}
@@ -162,7 +162,7 @@ async def test_ports_bound_the_traffic_of_others(
     await rack.up()
     await rack.measure("gpu0", "gpu1")
     await rack.running("measure-m1")
-    record = rack.service._state.jobs["measure-m1"]
+    record = rack.see.jobs["measure-m1"]
     await rack.down()
     jobs = [job(record, "own", "a", "b"), job(record, "other", "c", "d")]
     crossing = {name: Crossing(*rates) for name, rates in uplinks.items()}

@@ -18,6 +18,6 @@ async def test_rates_that_a_real_site_states_are_known(tmp_path: Path) -> None:
     stated = replace(site, scheduling=replace(site.scheduling, regroup=regroup))
     rack = Rack(tmp_path, stated)
     await rack.up()
-    fabric = pick(rack.service._state, [], {}, {})
+    fabric = pick(rack.parts.state, [], {}, {})
     assert (fabric.access_bps, fabric.inter_aggregator_bps) == (100e9, 400e9)
     await rack.down()

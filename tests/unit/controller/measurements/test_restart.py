@@ -63,8 +63,8 @@ async def test_a_restart_at_once_begins_it(tmp_path: Path) -> None:
 async def test_a_cancel_before_a_restart_still_holds(tmp_path: Path) -> None:
     rack = await began(tmp_path)
     await rack.running("measure-m1")
-    rack.service._state.measurements.change("m1", cancelling=True)
-    await rack.service._measurements._runners["m1"]._keep()
+    rack.parts.state.measurements.change("m1", cancelling=True)
+    await rack.parts.measurements._runners["m1"]._keep()
     await crash(rack)
     await rack.up()
     done = await rack.ended("m1")

@@ -70,7 +70,7 @@ async def test_each_end_is_told_once_to_its_projects_receivers(
     await end(rack, "other", 0, "speech")
     await submit(rack, "never", 6)
     await rack.service.commands.cancel("never")
-    outbox = rack.service._state.outbox
+    outbox = rack.see.outbox
     await rack.until(lambda: not outbox and len(receiver.posts) == 2)
     await rack.down()
     await rack.up()
@@ -107,16 +107,16 @@ async def test_a_receiver_that_was_away_gets_all_after_restarts_of_both(tmp_path
     await rack.up()
     await end(rack, "red", 0)
     await end(rack, "blue", 1)
-    await rack.until(lambda: len(rack.service._state.outbox) == 2)
+    await rack.until(lambda: len(rack.see.outbox) == 2)
     delayed = await events(rack, "NoticeDelayed")
     await crash(rack)
     await rack.up()
     async with receiver.listening():
-        await rack.until(lambda: not rack.service._state.outbox)
+        await rack.until(lambda: not rack.see.outbox)
         await crash(rack)
         await rack.up()
         await end(rack, "green", 0)
-        await rack.until(lambda: not rack.service._state.outbox)
+        await rack.until(lambda: not rack.see.outbox)
     await rack.down()
     assert sorted(told(receiver)) == [
         ("blue", "failed"),
@@ -144,7 +144,7 @@ async def test_a_death_after_the_delivery_repeats_it_with_the_same_id(
         await rack.until(lambda: reached)
     await crash(rack)
     await rack.up()
-    await rack.until(lambda: not rack.service._state.outbox)
+    await rack.until(lambda: not rack.see.outbox)
     await rack.down()
     # Once where the controller knew that it was delivered; twice, with one id, where it did not.
     assert len(receiver.posts) == (1 if point == "save-notice.after" else 2)
@@ -161,12 +161,12 @@ async def test_a_full_disk_repeats_no_delivery(tmp_path: Path, receiver: HttpRec
 
     with failpoints.hooked(full):
         await end(rack, "red", 0)
-        await rack.until(lambda: rack.disk.hit and not rack.service._state.outbox)
+        await rack.until(lambda: rack.disk.hit and not rack.see.outbox)
     rack.disk.release()
-    await rack.service._state.journal.flush()
+    await rack.parts.state.journal.flush()
     await crash(rack)
     await rack.up()
-    assert not rack.service._state.outbox
+    assert not rack.see.outbox
     await rack.down()
     assert told(receiver) == [("red", "completed")]
 
@@ -185,7 +185,7 @@ async def test_a_notice_that_is_too_old_is_given_up_with_an_event(
     rack = Rack(tmp_path, site_with(Receiver("default", ALL, receiver.url)))
     await rack.up()
     await end(rack, "red", 0)
-    await rack.until(lambda: not rack.service._state.outbox)
+    await rack.until(lambda: not rack.see.outbox)
     (lost,) = await events(rack, "NoticeLost")
     await rack.down()
     assert "its receiver answered 500" in lost
@@ -199,7 +199,7 @@ async def test_a_receiver_that_left_the_site_file_is_given_up(tmp_path: Path) ->
     await crash(rack)
     rack.site = site_with()
     await rack.up()
-    await rack.until(lambda: not rack.service._state.outbox)
+    await rack.until(lambda: not rack.see.outbox)
     assert "no longer names" in (await events(rack, "NoticeLost"))[0]
     await rack.down()
 
@@ -215,7 +215,7 @@ async def test_one_notice_that_fails_does_not_delay_another(
     await end(rack, "red", 0)
     await rack.until(lambda: len(receiver.posts) == 6, 120)  # the next is a minute later
     await end(rack, "blue", 0)
-    await rack.until(lambda: len(rack.service._state.outbox) == 1 and len(receiver.posts) == 7)
+    await rack.until(lambda: len(rack.see.outbox) == 1 and len(receiver.posts) == 7)
     await rack.down()
 
 
@@ -237,7 +237,7 @@ async def test_a_courier_without_receivers_loads_no_client(tmp_path: Path) -> No
         made.append(site)
         return {}
 
-    Courier(rack.service._state, ways).start(rack.service._tasks)
+    Courier(rack.parts.state, ways).start(rack.parts.tasks)
     await end(rack, "red", 0)
     await rack.down()
     assert made == []

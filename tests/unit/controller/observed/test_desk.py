@@ -65,7 +65,7 @@ def published(rack: Rack) -> Published:
 
 async def shown(rack: Rack, name: str, *states: str) -> None:
     """Wait until the job is known, and in one of ``states``."""
-    await rack.until(lambda: name in rack.service._state.jobs)
+    await rack.until(lambda: name in rack.see.jobs)
     await rack.state(name, *states)
 
 
@@ -288,7 +288,7 @@ async def test_light_helps_a_waiting_job_and_the_topology_says_so(rack: Rack) ->
 
 async def begins(rack: Rack, number: int, endpoint: str) -> str:
     """Let a job begin now; it needs no light to move."""
-    engine(rack).now = rack.service._state.clock()
+    engine(rack).now = rack.see.now()
     return await running(rack, number, endpoint)
 
 
@@ -413,7 +413,7 @@ async def test_isolation_is_one_tenant_or_one_a_job(
     rack.observed = FakeEngine(THEIRS)
     await rack.up()
     await running(rack, 7, "gpu0", "gpu2")
-    jobs = rack.service._state.forwarding().jobs
+    jobs = rack.see.forwarding().jobs
     if isolation == "open":
         assert jobs == {"slurm": THEIRS}
     else:

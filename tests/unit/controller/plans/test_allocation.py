@@ -83,7 +83,7 @@ async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
 
 
 async def test_a_trace_shows_the_path_and_its_loss(rack: Rack) -> None:
-    await rack.service._power.measure()
+    await rack.parts.power.measure()
     view = await rack.service.queries.trace("gpu0")
     assert view.complete
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
@@ -94,7 +94,7 @@ async def test_a_trace_shows_the_path_and_its_loss(rack: Rack) -> None:
     dark = await rack.service.queries.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
     rack.switch.away = True
-    await rack.service._power.measure()
+    await rack.parts.power.measure()
     assert (await rack.service.queries.trace("gpu1")).loss_up_db is None
     assert len(await rack.service.queries.power()) > 6
 

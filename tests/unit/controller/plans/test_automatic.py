@@ -46,7 +46,7 @@ async def reasons(rack: Rack, *wanted: str) -> list[str]:
 async def test_automatic_regroups_are_off_by_default(rack: Rack) -> None:
     await scattered(rack)
     service_ = rack.service
-    assert await service_._regrouper.check_triggers() is None
+    assert await rack.parts.regrouper.check_triggers() is None
     assert (await service_.queries.job("red")).excess_span == 1
 
 
@@ -103,7 +103,7 @@ async def test_a_skipped_regroup_is_reported(tmp_path: Path) -> None:
 
 async def stale(rack: Rack, times: int) -> list[str]:
     """Make the first ``times`` plans stale; return the ids of the plans that were tried."""
-    apply, tried = rack.service._plans.apply, list[str]()
+    apply, tried = rack.parts.plans.apply, list[str]()
 
     async def moved_first(plan: PlanView, wait_s: float) -> TransactionView:
         tried.append(plan.id)
@@ -111,7 +111,7 @@ async def stale(rack: Rack, times: int) -> list[str]:
             raise ServiceError("conflict", "the fabric moved since this plan was made")
         return await apply(plan, wait_s)
 
-    rack.service._plans.apply = moved_first  # type: ignore[method-assign, assignment]
+    rack.parts.plans.apply = moved_first  # type: ignore[method-assign, assignment]
     return tried
 
 
@@ -119,8 +119,8 @@ async def stale(rack: Rack, times: int) -> list[str]:
 async def by_hand(rack: Rack) -> Rack:
     """A scattered job; the trigger fires when the test checks it now, at most once an hour."""
     await scattered(rack)
-    await rack.until(lambda: not rack.service._plans.busy)  # the solver has warmed up
-    regrouper = rack.service._regrouper
+    await rack.until(lambda: not rack.see.searches)  # the solver has warmed up
+    regrouper = rack.parts.regrouper
     triggers = replace(AT_ONCE, min_interval_s=3600.0)
     regrouper._policy = replace(regrouper._policy, triggers=triggers)
     return rack
@@ -131,14 +131,14 @@ async def test_a_stale_plan_is_replaced_at_once_a_few_times(
     by_hand: Rack, times: int, plans: int
 ) -> None:
     tried = await stale(by_hand, times)
-    assert await by_hand.service._regrouper.check_triggers() is not None
+    assert await by_hand.parts.regrouper.check_triggers() is not None
     assert len(set(tried)) == len(tried) == plans
     (text,) = await reasons(by_hand, "RegroupChosen", "RegroupSkipped")
     assert text.startswith("RegroupChosen" if times < plans else "RegroupSkipped")
 
 
 async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
-    plans, regrouper = by_hand.service._plans, by_hand.service._regrouper
+    plans, regrouper = by_hand.parts.plans, by_hand.parts.regrouper
     go = Gate()
 
     def waits(_: Callable[[], float]) -> bool:

@@ -63,7 +63,7 @@ def port(plan: PlanView) -> AttachPoint:
 
 async def moved_by_hand(rack: Rack, endpoint: str) -> None:
     """Move an endpoint to the other aggregator."""
-    home = rack.service._state.light.homes()[endpoint]
+    home = rack.see.homes()[endpoint]
     to = AttachRequest(aggregator={"as0": "as1", "as1": "as0"}[str(home)])
     done = await rack.service.commands.attach(endpoint, to, wait_s=60)
     assert done.state == "committed", done
@@ -92,33 +92,33 @@ async def given_away(rack: Rack, plan: PlanView) -> None:
 
 
 async def edited(rack: Rack, **fields: object) -> None:
-    rack.service._state.jobs.change("red", **fields)
+    rack.parts.state.jobs.change("red", **fields)
 
 
 async def other_policy(rack: Rack) -> None:
-    request = rack.service._state.jobs["red"].request
+    request = rack.see.jobs["red"].request
     await edited(rack, request=replace(request, policy=Policy.LIVE))
 
 
 async def quarantined(rack: Rack, name: str) -> None:
-    rack.service._state.light.quarantine[name] = Quarantine(name, "no light", 0.0)
+    rack.parts.state.light.quarantine[name] = Quarantine(name, "no light", 0.0)
 
 
 async def taken(rack: Rack, plan: PlanView) -> None:
     """An idle endpoint takes the only free port of the aggregator."""
     target = plan.moves[0].target
-    homes = rack.service._state.light.homes()
+    homes = rack.see.homes()
     idle = next(e for e in ("gpu4", "gpu5") if homes[e] != target)
     await rack.service.commands.attach(idle, AttachRequest(aggregator=target), wait_s=60)
-    assert rack.service._state.light.attachments[idle] == port(plan)
+    assert rack.see.light.attachments[idle] == port(plan)
 
 
 async def foreign(rack: Rack, plan: PlanView) -> None:
-    rack.service._state.light.foreign_points["ocs0"] = frozenset({port(plan)})
+    rack.parts.state.light.foreign_points["ocs0"] = frozenset({port(plan)})
 
 
 async def other_port(rack: Rack, plan: PlanView) -> None:
-    state, endpoint = rack.service._state, mover(plan)
+    state, endpoint = rack.parts.state, mover(plan)
     at = state.light.attachments[endpoint]
     used = {p.port for p in state.light.attachments.values() if p.aggregator == at.aggregator}
     free = next(p for p in rack.site.aggregator(at.aggregator).fibers if p not in used)
@@ -207,7 +207,7 @@ async def starting(rack: Rack) -> None:
 
 async def freed(rack: Rack, plan: PlanView) -> None:
     """The lowest port of the target becomes free: the plan still uses the port that it names."""
-    homes = rack.service._state.light.homes()
+    homes = rack.see.homes()
     await dark(rack, next(e for e in ("gpu4", "gpu5") if homes[e] == plan.moves[0].target))
 
 
@@ -226,7 +226,7 @@ INDEPENDENT: list[tuple[str, Change]] = [
 async def test_an_independent_change_does_not_make_a_plan_stale(rack: Rack, change: Change) -> None:
     plan = await pair(rack)
     await change(rack, plan)
-    rack.service._state.next_epoch()  # as any change anywhere does
+    rack.parts.state.next_epoch()  # as any change anywhere does
     done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     light = rack.aggregators.light()
@@ -258,8 +258,8 @@ async def test_a_plan_for_room_uses_the_present_homes(rack: Rack) -> None:
 
 async def test_a_plan_without_a_basis_is_valid_at_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
-    rack.service._state.next_epoch()
+    rack.parts.state.next_epoch()
     with pytest.raises(ServiceError, match="does not say which jobs it depends on"):
         await rack.service.commands.apply(plan, wait_s=60)
-    rack.service._state.epoch -= 1
+    rack.parts.state.epoch -= 1
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"

@@ -48,7 +48,7 @@ class Blocked:
 @pytest_asyncio.fixture
 async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Blocked]:
     """A planner that blocks, after its warm-up."""
-    await rack.until(lambda: not rack.service._plans.busy)
+    await rack.until(lambda: not rack.see.searches)
     found = Blocked(monkeypatch)
     yield found
     found.go.set()
@@ -173,7 +173,7 @@ async def test_an_error_in_the_work_is_raised_and_the_next_plan_runs() -> None:
 async def test_the_planner_reads_its_clock_while_it_computes(rack: Rack) -> None:
     """So the clock can end a real plan in its thread."""
     await scattered(rack)
-    state = rack.service._state
+    state = rack.see
     fabric = state.fabric()
     readings = 0
 

@@ -71,7 +71,7 @@ class Gate:
 
     def __init__(self, rack: Rack) -> None:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
-        mover = rack.service._rollouts._mover
+        mover = rack.parts.mover
         carry_out = mover.carry_out
 
         async def held(running: Running) -> Transaction:
@@ -283,7 +283,7 @@ def _ports(rack: Rack) -> set[str]:
 
 
 async def test_one_that_breaks_blocks_no_other(two: Rack) -> None:
-    plan, mover = await planned(two), two.service._rollouts._mover
+    plan, mover = await planned(two), two.parts.mover
 
     async def broken(running: Running) -> Transaction:
         mover.call_off(running, "broken")
@@ -306,7 +306,7 @@ async def test_nothing_begins_without_a_store(two: Rack) -> None:
     assert caught.value.code == "failed"
     two.disk.release()
     assert await two.service.queries.rollouts() == []
-    assert not two.service._state.jobs.promised
+    assert not two.see.jobs.promised
     begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
     assert (await ended(two, begun.id)).state == "committed"
 
@@ -315,7 +315,7 @@ async def test_a_batch_waits_for_a_device_and_then_gives_up(two: Rack) -> None:
     gate = Gate(two)
     await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
-    two.service._state.command_lost = "another controller commands"
+    two.parts.state.command_lost = "another controller commands"
     gate.open.set()
     await asyncio.sleep(BEGIN_S)
     done = await ended(two)
@@ -335,7 +335,7 @@ async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> N
         RolloutRequest(plan=plan, max_dark=2, max_pauses=2, park=True)
     )
     await gate.reached.wait()
-    reserved = rack.service._state.jobs.promised_endpoints()
+    reserved = rack.see.jobs.promised_endpoints()
     await submit(rack, "two", 2)
     await asyncio.sleep(5)
     assert reserved and (await rack.service.queries.job("two")).state == "pending"
@@ -360,12 +360,12 @@ async def test_room_for_a_waiting_job_is_kept_until_the_end(rack: Rack) -> None:
     begun = await rack.service.commands.roll_out(RolloutRequest(plan=plan))
     assert begun.makes_room_for == "blue"
     await gate.reached.wait()
-    assert len(rack.service._state.jobs.promised["blue"]) == 4
+    assert len(rack.see.jobs.promised["blue"]) == 4
     gate.open.set()
     assert (await ended(rack)).state == "committed"
     await rack.state("blue", "running")
     assert (await rack.service.queries.job("blue")).span == 1
-    assert not rack.service._state.jobs.promised
+    assert not rack.see.jobs.promised
 
 
 async def test_idle_endpoints_alone_are_not_moved_in_batches(two: Rack) -> None:
@@ -421,9 +421,9 @@ async def test_triggers_carry_plans_out_in_batches(tmp_path: Path) -> None:
     await rack.up()
     try:
         await two_scattered(rack)
-        regrouper = rack.service._regrouper
+        regrouper = rack.parts.regrouper
         regrouper._policy = replace(regrouper._policy, triggers=triggers)
-        await rack.until(lambda: not rack.service._plans.busy)
+        await rack.until(lambda: not rack.see.searches)
         assert await regrouper.check_triggers() is not None
         assert (await ended(rack)).state == "committed"
         told = [e.message for e in await rack.service.queries.events(0, 1000)]

@@ -94,7 +94,7 @@ async def test_an_error_of_the_agent_is_the_users(rack: Rack) -> None:
 async def test_a_controller_that_lost_command_runs_nothing(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    rack.service._state.command_lost = "a newer controller commands the site"
+    rack.parts.state.command_lost = "a newer controller commands the site"
     assert (await refused(rack)).code == "forbidden"
     assert rack.engine.execs == []
 

@@ -86,9 +86,9 @@ async def test_figures_of_a_rank_elsewhere_are_ignored(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(rack.engine, "telemetry", forged_reports)
-    telemetry = Telemetry(rack.service._state, rack.aggregators, rack.engine)
+    telemetry = Telemetry(rack.parts.state, rack.aggregators, rack.engine)
     running = asyncio.create_task(telemetry.run_samples())
     async with asyncio.timeout(60):
         await ended.wait()
-    assert telemetry._samples == {("red", mine.rank): mine}
+    assert [telemetry.sample("red", n) for n in range(mine.rank + 1)][mine.rank :] == [mine]
     running.cancel()

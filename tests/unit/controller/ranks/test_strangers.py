@@ -66,12 +66,12 @@ async def lose_store(rack: Rack) -> None:
 
 async def start_on_nothing(rack: Rack, **more: bool) -> None:
     """Start as ``Rack.up`` does, for a site that is not healthy."""
-    whole = rack._whole
-    rack._whole = lambda: ready(rack)  # type: ignore[method-assign]
+    whole = rack.whole
+    rack.whole = lambda: ready(rack)  # type: ignore[method-assign]
     try:
         await rack.up(**more)
     finally:
-        rack._whole = whole  # type: ignore[method-assign]
+        rack.whole = whole  # type: ignore[method-assign]
 
 
 async def ready(rack: Rack) -> bool:
@@ -91,8 +91,8 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     calls = list(rack.engine.calls)
     await lose_store(rack)
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.light.strangers)
-    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu1", "gpu2"})
+    await rack.until(lambda: rack.see.light.strangers)
+    await rack.until(lambda: rack.see.light.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
     assert rack.engine.calls == calls, "no container was stopped or frozen"
@@ -115,9 +115,9 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
 
     for key in [key for key in rack.engine.statuses if key[0] == "red"]:
         del rack.engine.statuses[key]  # stopped on their servers
-    await rack.until(lambda: not rack.service._state.light.spared)
+    await rack.until(lambda: not rack.see.light.spared)
     await rack.until(lambda: not rules_of(rack, "gpu0", "gpu1", "gpu2"))
-    await rack.until(rack._whole)
+    await rack.until(rack.whole)
 
 
 async def test_flows_under_an_unreachable_agent_stay_until_it_answers(tabled: Rack) -> None:
@@ -130,10 +130,10 @@ async def test_flows_under_an_unreachable_agent_stay_until_it_answers(tabled: Ra
     await lose_store(rack)
     rack.engine.lost = {"srv0"}  # of gpu0 and gpu1
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu1", "gpu2"})
+    await rack.until(lambda: rack.see.light.spared == {"gpu0", "gpu1", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu2") == before
     rack.engine.lost = set()
-    await rack.until(lambda: rack.service._state.light.spared == {"gpu0", "gpu2"})
+    await rack.until(lambda: rack.see.light.spared == {"gpu0", "gpu2"})
     assert rules_of(rack, "gpu0", "gpu2") == before
 
 
@@ -157,12 +157,12 @@ async def test_a_known_jobs_endpoints_are_never_spared(rack: Rack) -> None:
     await rack.down()
     rack.engine.lost = {"srv1"}
     await start_on_nothing(rack)
-    await rack.until(lambda: rack.service._state.light.spared == {"gpu2", "gpu3"})
-    assert rack.service._state.light.strangers == {}
+    await rack.until(lambda: rack.see.light.spared == {"gpu2", "gpu3"})
+    assert rack.see.light.strangers == {}
 
 
 async def test_an_agent_that_does_not_answer_releases_nothing(rack: Rack) -> None:
-    cables = rack.service._state.cables
+    cables = rack.see.cables
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     (status,) = rack.engine.statuses.values()

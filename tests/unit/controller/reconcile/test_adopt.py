@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
@@ -42,7 +41,7 @@ class Cut:
 
 
 async def durable(rack: Rack) -> dict[str, AttachPoint]:
-    await rack.service._state.commit(rack.service._state.placed())
+    await rack.parts.state.commit(rack.parts.state.placed())
     other = Store(rack.state_dir / "controller.sqlite")
     try:
         return dict((await other.load()).attachments)
@@ -61,12 +60,12 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
     rack.switch.add("1.1.6", "2.1.1")  # gpu5, now where gpu0 was
     await rack.service.commands.repair("ocs0")
-    state = rack.service._state
+    state = rack.see
     assert state.light.attachments["gpu5"] == AttachPoint("as0", 1)
     assert (await durable(rack)) == state.light.attachments
     if ends == "rolled_back":
         rack.switch.refused = {f"2.2.{port}" for port in range(1, 5)}
-        busy = rack.switch._make
+        busy = rack.switch.make
 
         def make(request: CircuitRequest) -> Any:
             taken = {p for c in rack.switch.circuits for p in (c.a, c.b)}
@@ -74,7 +73,7 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
                 rack.switch.refused.add(request.b)
             return busy(request)
 
-        monkeypatch.setattr(rack.switch, "_make", make)
+        monkeypatch.setattr(rack.switch, "make", make)
     cut.go.set()
 
     async def over() -> bool:
@@ -91,22 +90,17 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
 
 async def test_an_adoption_that_could_not_be_saved_is_saved_later(rack: Rack) -> None:
     """The flows follow then, without another reading of the switch."""
-    commit = rack.store._commit
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
     rack.switch.add("1.1.6", "2.1.4")
-
-    def refuse(_: object) -> None:
-        raise sa.exc.OperationalError("INSERT", {}, Exception("disk is full"))
-
-    rack.store._commit = refuse  # type: ignore[method-assign]
+    rack.disk.fault = "full"
     with pytest.raises(ServiceError, match="disk is full"):
         await rack.service.commands.repair("ocs0")
     assert (await rack.service.queries.health()).status == "degraded"
     installed = len(rack.aggregators.history)
-    rack.store._commit = commit  # type: ignore[method-assign]
-    await rack.until(rack._whole)
+    rack.disk.release()
+    await rack.until(rack.whole)
     assert len(rack.aggregators.history) > installed
-    assert rack.service._state.light.attachments["gpu5"] == AttachPoint("as0", 4)
+    assert rack.see.light.attachments["gpu5"] == AttachPoint("as0", 4)
     assert (await durable(rack))["gpu5"] == AttachPoint("as0", 4)
 
 
@@ -138,8 +132,8 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     )
     up = asyncio.create_task(rack.up())
     await asyncio.sleep(0)
-    await rack.until(lambda: rack.service._state.ready and rack.service._state.light.foreign_points)
-    state = rack.service._state
+    await rack.until(lambda: rack.see.ready and rack.see.light.foreign_points)
+    state = rack.parts.state
     state.light.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
     await rack.service.commands.release("gpu5")
     await rack.service.commands.repair("ocs0")
@@ -174,14 +168,14 @@ async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(r
 
 async def test_an_endpoint_without_a_port_does_not_hold_up_others(rack: Rack) -> None:
     """Others have taken the last ports of gpu2's home, so gpu2 stays dark."""
-    commands, adopter = rack.service.commands, rack.service._adopter
+    commands, adopter = rack.service.commands, rack.parts.adopter
     await commands.attach("gpu2", AttachRequest(aggregator=None), wait_s=60)
     for taker in ("gpu0", "gpu1"):
         await commands.attach(taker, AttachRequest(aggregator="as1"), wait_s=60)
     await commands.attach("gpu4", AttachRequest(aggregator=None), wait_s=60)
     adopter._wanted.update({"gpu2": "as1", "gpu4": "as0"})
     await rack.until(lambda: "gpu4" in rack.aggregators.light())
-    await rack.until(lambda: not adopter._wanted)
+    await rack.until(lambda: not rack.see.dark())
     assert "gpu2" not in rack.aggregators.light()
 
 

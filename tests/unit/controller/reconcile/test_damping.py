@@ -35,7 +35,7 @@ def test_no_storm_holds_longer_than_the_limit_after_its_end() -> None:
 
 
 async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(rack: Rack) -> None:
-    point = rack.service._state.light.attachments["gpu0"]
+    point = rack.see.light.attachments["gpu0"]
     for _ in range(1000):
         rack.aggregators.post(PortStatus(point.aggregator, point.port, False))
         rack.aggregators.post(PortStatus(point.aggregator, point.port, True))
@@ -46,7 +46,7 @@ async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(ra
     await submit(rack, "red", 6)
 
     async def told() -> bool:
-        return "its link is flapping" in str(rack.service._state.unavailable())
+        return "its link is flapping" in str(rack.see.unavailable())
 
     await rack.until(told)
     assert (await rack.service.queries.job("red")).state == "pending"
@@ -56,8 +56,8 @@ async def test_a_flapping_aggregator_is_not_used_until_it_is_stable(rack: Rack) 
     for _ in range(10):
         rack.aggregators.post(AggregatorLost("as1"))
         rack.aggregators.post(AggregatorConnected("as1"))
-    assert set(rack.service._state.unavailable()) == {"gpu2", "gpu3", "gpu5"}
-    await rack.until(lambda: not rack.service._state.unavailable(), limit_s=120)
+    assert set(rack.see.unavailable()) == {"gpu2", "gpu3", "gpu5"}
+    await rack.until(lambda: not rack.see.unavailable(), limit_s=120)
     assert [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Stable"]
 
 

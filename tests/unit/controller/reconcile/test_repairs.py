@@ -62,7 +62,7 @@ async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attac
     back = await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
     assert back.state == "committed"
     assert light(rack)["gpu5"] == "as0"
-    assert not rack.service._state.light.detached
+    assert not rack.see.light.detached
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,8 @@ def cut(rack: Rack, *fibers: str) -> None:
 
 async def drifting(rack: Rack, policy: DriftPolicy) -> None:
     """Run a job on gpu0 and gpu1 under as0, then move gpu0's light to as1 at the switch."""
-    rack.service._drift._policy = policy
+    await rack.down()
+    await rack.up(drift=policy)
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
     cut(rack, "1.1.1")
@@ -185,13 +186,13 @@ async def test_repair_moves_a_jobs_light_back(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.REPAIR)
     await rack.until(lambda: light(rack)["gpu0"] == "as0")
     await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
-    await rack.until(lambda: not rack.service._state.transactions.running)
-    assert light(rack)["gpu0"] == rack.service._state.light.attachments["gpu0"].aggregator
+    await rack.until(lambda: not rack.see.transactions.running)
+    assert light(rack)["gpu0"] == rack.see.light.attachments["gpu0"].aggregator
 
 
 async def test_adopt_makes_the_found_circuit_the_intent(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ADOPT)
-    state = rack.service._state
+    state = rack.see
     await rack.until(lambda: state.light.attachments["gpu0"].aggregator == "as1")
     await asyncio.sleep(15)
     assert light(rack)["gpu0"] == "as1"
@@ -201,7 +202,7 @@ async def test_alarm_changes_nothing_and_is_raised_once(rack: Rack) -> None:
     await drifting(rack, DriftPolicy.ALARM)
     await asyncio.sleep(15)
     assert light(rack)["gpu0"] == "as1"
-    assert rack.service._state.light.attachments["gpu0"].aggregator == "as0"
+    assert rack.see.light.attachments["gpu0"].aggregator == "as0"
     assert len(await events(rack, "CircuitDrift")) == 1
 
 
@@ -221,7 +222,7 @@ async def test_a_new_foreign_circuit_is_reported_and_its_port_is_not_used(rack: 
     event = await told(rack, "ForeignCircuit")
     assert "2.1.4-9.9.9" in event.message
     assert len(await events(rack, "ForeignCircuit")) == 1
-    blocked = {str(p.port) for p in rack.service._state.blocked_points()}
+    blocked = {str(p.port) for p in rack.see.blocked_points()}
     assert blocked == {"4"}
 
 
@@ -237,7 +238,7 @@ async def test_flows_that_were_changed_from_outside_are_corrected(rack: Rack) ->
 async def test_a_container_that_was_frozen_from_outside_is_thawed(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    rack.engine._all("red", RankState.PAUSED)
+    rack.engine.set_all("red", RankState.PAUSED)
     event = await told(rack, "ContainerDrift")
     assert event.object == "job/red"
     await rack.until(lambda: rack.engine.states("red") == {RankState.RUNNING})
@@ -249,7 +250,7 @@ async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await rack.service.commands.pause("red")
     await asyncio.sleep(15)
     assert rack.engine.states("red") == {RankState.PAUSED}
-    assert not stray_ranks(rack.service._state.jobs.values(), rack.service._state.jobs.statuses)
+    assert not stray_ranks(rack.see.jobs.values(), rack.see.jobs.statuses)
 
 
 # --- the controller itself ----------------------------------------------------------------------
@@ -291,7 +292,7 @@ async def test_the_first_start_raises_no_suspicion(tmp_path: Path) -> None:
     rack.engine.lost = {server.name for server in rack.site.servers}
     service_ = asyncio.create_task(rack.up())
     await asyncio.sleep(15)
-    assert not rack.service._state.suspect
+    assert not rack.see.suspect
     service_.cancel()
     await asyncio.gather(service_, return_exceptions=True)
     await rack.down()

@@ -274,14 +274,14 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
     asked = 0
-    admits = rack.aggregators._admits_probe
+    admits = rack.aggregators.admits_probe
 
     def later(point: AttachPoint, ip: str) -> bool:
         nonlocal asked
         asked += 1
         return asked > 5 and admits(point, ip)
 
-    monkeypatch.setattr(rack.aggregators, "_admits_probe", later)
+    monkeypatch.setattr(rack.aggregators, "admits_probe", later)
     routed: list[int] = []
     install = rack.aggregators.install
 
@@ -302,7 +302,7 @@ async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Ra
     await scattered(rack, Policy.LIVE)
     plan = await rack.service.commands.make_plan(PlanRequest())
     moved = {move.endpoint for move in plan.moves}
-    leaving = {rack.service._state.light.attachments[e] for e in moved}
+    leaving = {rack.see.light.attachments[e] for e in moved}
     reads: Counter[AttachPoint] = Counter()
     cut_after: list[int] = []
     apply = rack.switch.apply
@@ -373,7 +373,7 @@ async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack
     """F21: an hour forward and an hour back, during a regroup and after it."""
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
-    state = rack.service._state
+    state = rack.see
     began = await rack.service.commands.apply(plan, wait_s=0)
     set_clock(3600)
 

@@ -42,8 +42,8 @@ from controller.schema.plans import PlanRequest, PlanView
 from tests.parts.controller.disk import FAULTS, Fault
 from tests.parts.controller.failpoints import Reaper
 from tests.parts.controller.rack import Rack, crash
+from tests.parts.controller.see import owes
 from tests.parts.openflow.fake_table import FakeFabric, FakeTable, arp, udp
-from tests.unit.controller.state.owing import owes
 
 STORIES = int(os.environ.get("LIGHTLOOM_STORIES", "10"))
 STEPS = 20

@@ -17,7 +17,6 @@ from controller.state import journal
 from tests.parts.controller.disk import FAULTS, Fault
 from tests.parts.controller.failpoints import Homes, check, settle, story
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.state.owing import owes
 
 MOST = 60
 """A run has fewer commits; the runs stop when no commit is left to fail."""
@@ -57,13 +56,13 @@ async def ran_into(folder: Path, fault: Fault, after: int) -> bool:
     else:
         breaking.cancel()
         await asyncio.gather(breaking, return_exceptions=True)
-    if not hasattr(rack.service, "journal") or not rack.service._state.ready:
+    if not hasattr(rack.service, "journal") or not rack.see.ready:
         await crash(rack)  # the first start was refused: it is tried again, as the keeper does
         await rack.up()
     await settle(rack)
     seen.append({e.name: e.home for e in await rack.service.queries.endpoints()})
     before = {job.name: job.state for job in await rack.service.queries.jobs()}
-    await rack.until(lambda: not owes(rack.service.journal))
+    await rack.until(lambda: not rack.see.owes)
     await crash(rack)
     await rack.up()
     await settle(rack)

@@ -18,7 +18,7 @@ from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, P
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
 from tests.parts.controller.disk import FAULTS, Disk, Fault
-from tests.unit.controller.state.owing import owes
+from tests.parts.controller.see import owes
 
 RED = JobRecord("red", JobSpec(count=1), "image:1", 1.0)
 

@@ -71,5 +71,5 @@ async def test_the_latest_transactions_are_kept(
         await service.commands.attach("gpu0", AttachRequest(aggregator=target), 10)
     shown = await service.queries.transactions()
     assert len(shown) == 2
-    assert service._state.transactions.moved.keys() == {view.id for view in shown}
+    assert rack.see.transactions.moved.keys() == {view.id for view in shown}
     await rack.down()

@@ -20,7 +20,6 @@ from controller.state import journal
 from tests.parts.controller.disk import FAULTS, Fault
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.state.owing import owes
 
 REFUSALS = [fault for fault in FAULTS if fault != "torn"]
 """With ``torn`` the store finds that the write is durable: nothing is refused."""
@@ -97,7 +96,7 @@ async def test_an_end_that_could_not_be_written_is_not_replayed(
     assert {e.name: e.home for e in await rack.service.queries.endpoints()} == homes
     assert (await rack.service.queries.transaction(first.id)).state == reported.state
     assert (await rack.service.queries.job("red")).excess_span == 0
-    assert "Recovered" not in {e.reason for e in rack.service._state.events.since(0, 10_000)}
+    assert "Recovered" not in {e.reason for e in rack.parts.state.events.since(0, 10_000)}
 
 
 @pytest.mark.parametrize("fault", REFUSALS)
@@ -143,7 +142,7 @@ async def test_endpoints_of_a_job_that_ended_on_a_full_disk_are_given_again(
     rack.disk.fault = fault
     for rank in range(6):
         rack.engine.exit("red", rank, 0)
-    await rack.until(lambda: rack.service._state.store_error)
+    await rack.until(lambda: rack.see.store_error)
     assert (await rack.service.queries.job("red")).state == "running", (
         "an end is announced when it is durable"
     )
@@ -174,16 +173,16 @@ async def test_a_release_that_was_refused_keeps_the_port_out_of_use(
     rack: Rack, fault: Fault
 ) -> None:
     rack.engine.sick = {"gpu5": "its GPU is lost"}
-    await rack.until(lambda: "gpu5" in rack.service._state.light.quarantine)
-    await rack.until(lambda: not owes(rack.service._state.journal))
+    await rack.until(lambda: "gpu5" in rack.see.light.quarantine)
+    await rack.until(lambda: not rack.see.owes)
     rack.engine.sick = {}
     rack.disk.fault = fault
     with pytest.raises(ServiceError):
         await rack.service.commands.release("gpu5")
     await mended(rack)
-    assert "gpu5" in rack.service._state.light.quarantine
+    assert "gpu5" in rack.see.light.quarantine
     await restarted(rack)
-    assert "gpu5" in rack.service._state.light.quarantine
+    assert "gpu5" in rack.see.light.quarantine
 
 
 async def test_a_log_with_an_end_that_was_never_written_is_not_replayed(rack: Rack) -> None:
@@ -230,7 +229,7 @@ async def test_a_transaction_that_later_ones_have_overtaken_whole_is_void(rack: 
         await rack.store.load(),
         transactions=((unfinished, intent), *(e for i, e in intents.items() if i != first.id)),
     )
-    interrupted = Interrupted(rack.service._state)
+    interrupted = Interrupted(rack.parts.state)
     interrupted.restore(loaded)
-    assert not interrupted and not interrupted.owed and not rack.service._state.jobs.owed
+    assert not interrupted and not interrupted.owed and not rack.see.jobs.owed
     assert "overtook" in (await rack.service.queries.transaction(first.id)).result

@@ -62,8 +62,8 @@ async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> N
     await service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
     await rack.state("red", "running")
     await service.commands.cancel("red")
-    service._state.light.quarantine["as1/4"] = Quarantine("as1/4", "no light", 1.0)
-    service._state.light.quarantine["gpu5"] = Quarantine("gpu5", "no light", 1.0)
+    rack.parts.state.light.quarantine["as1/4"] = Quarantine("as1/4", "no light", 1.0)
+    rack.parts.state.light.quarantine["gpu5"] = Quarantine("gpu5", "no light", 1.0)
     await rack.down()
     rack.site = without(tmp_path, endpoint="gpu5", server="srv3")
     await rack.up()
@@ -94,9 +94,9 @@ async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> No
     try:
         async with served(rack) as client:
             await every_list(client)
-            await rack.service._watch.observe()
-            rack.service._publisher.publish_changes()
-            rack.service._publisher.publish_sample(rack.service._telemetry)
+            await rack.parts.watch.observe()
+            rack.parts.publisher.publish_changes()
+            rack.parts.publisher.publish_sample(rack.parts.telemetry)
             reply = await client.post("/api/v1/jobs/red/cancel", headers={"X-Lightloom": "1"})
             assert reply.json()["state"] == "cancelled"
             await every_list(client)

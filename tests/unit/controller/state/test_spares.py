@@ -37,7 +37,7 @@ async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
     request = {"name": "red", "count": 2, "command": ["true"], "spares": 1}
     await submit(JobRequest.model_validate(request))
     await rack.state("red", "running")
-    state = rack.service._state
+    state = rack.see
     (spare,) = state.jobs["red"].spares
     assert spare not in state.jobs["red"].endpoints
     assert state.unavailable() == {spare: "spare of job red"}
@@ -54,4 +54,4 @@ async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
 
 
 async def _waits(rack: Rack) -> bool:
-    return rack.service._state.jobs["blue"].reason.startswith("needs")
+    return rack.see.jobs["blue"].reason.startswith("needs")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import sqlite3
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from controller.schema.usage import By, UsageLineView, UsageView
 from controller.service import service
 from controller.state import jobs, usage
 from controller.state.writes import TrimUsage
-from controller.store.usage import INTERVALS
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack, crash
 
@@ -122,7 +123,7 @@ async def test_a_job_that_goes_back_into_the_queue_is_one_job(rack: Rack, hand: 
         return await stop(job, grace_s)
 
     rack.engine.stop = slowly  # type: ignore[method-assign]
-    await rack.service._jobs.requeue("red", "stopped for a test")
+    await rack.parts.jobs.requeue("red", "stopped for a test")
     await rack.state("red", "running")
     hand.now += 20
     line = await hand.of("red")
@@ -171,10 +172,10 @@ async def test_a_crash_in_a_regroup_keeps_the_job_frozen_until_it_runs(
     del rack.engine.thaw
     hand.now += 20
     await rack.up()
-    kept = rack.service._state.usage
+    kept = rack.see.usage
 
     def runs() -> bool:
-        kept.look(rack.service._state.jobs)
+        kept.look(rack.see.jobs)
         return not kept.ledger.open["red"].level.frozen
 
     await rack.until(runs)
@@ -203,7 +204,7 @@ async def test_a_job_that_is_forgotten_keeps_its_usage(
 
 
 async def test_a_refused_start_is_not_charged(rack: Rack, hand: Hand) -> None:
-    state = rack.service._state
+    state = rack.parts.state
     rack.engine.sick.update(dict.fromkeys(rack.service.queries.endpoint_names(), "away"))
     await rack.until(lambda: len(state.light.unfit) == len(state.cables))
     await submit(rack, "red", 1)
@@ -220,13 +221,13 @@ async def test_a_job_of_before_the_ledger_is_charged_from_its_start(rack: Rack, 
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     await rack.service.journal.flush()
-    with rack.store._engine.begin() as db:
-        db.execute(INTERVALS.delete())
+    with contextlib.closing(sqlite3.connect(rack.state_dir / "controller.sqlite")) as db, db:
+        db.execute("DELETE FROM usage")
     started = (await rack.service.queries.job("red")).started_at
     assert started is not None
     await crash(rack)
     await rack.up()
-    (interval,) = rack.service._state.usage.ledger.open.values()
+    (interval,) = rack.see.usage.ledger.open.values()
     assert (interval.since, interval.first, interval.level.endpoints) == (started, True, 2)
 
 
@@ -252,13 +253,13 @@ async def test_a_clock_that_is_set_moves_dates_only(
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     hand.now += 50
-    kept = rack.service._state.usage
+    kept = rack.see.usage
     monkeypatch.setattr(usage, "STEP_S", 1.0)
     for step in (-7200.0, 3600.0):
         before = kept.ledger.open["red"].since
         now = hand.now + step
         kept._clock = lambda now=now: now  # type: ignore[misc]
-        kept.look(rack.service._state.jobs)
+        kept.look(rack.see.jobs)
         hand.now = now
         assert kept.ledger.open["red"].since == pytest.approx(before + step)
     hand.began -= 7200

@@ -135,7 +135,7 @@ class Story:
         )
 
     async def do_flap(self) -> None:
-        at = self._rack.service._state.light.attachments
+        at = self._rack.see.light.attachments
         for point in list(at.values())[:1] * 6:
             for up in (False, True):
                 self._rack.aggregators.post(PortStatus(point.aggregator, point.port, up))
@@ -159,7 +159,7 @@ class Story:
             return tuple(PortPower(port, level, level) for port in ports)
 
         self._rack.switch.power = power  # type: ignore[method-assign,assignment]
-        await self._rack.service._power.measure()
+        await self._rack.parts.power.measure()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -181,7 +181,7 @@ async def test_a_transaction_between_two_rounds_has_its_circuits(
     rack: Rack, mirror: Mirror
 ) -> None:
     """The publisher does not run between its begin and its end."""
-    publisher = rack.service._publisher
+    publisher = rack.parts.publisher
     publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
     moved = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), 10)
     assert moved.state == "committed"
@@ -194,7 +194,7 @@ async def test_a_transaction_between_two_rounds_has_its_circuits(
 
 
 async def test_many_changes_at_once_are_one_frame(rack: Rack, mirror: Mirror) -> None:
-    publisher = rack.service._publisher
+    publisher = rack.parts.publisher
     publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
     for number in range(MANY + 1):
         await rack.service.commands.submit(JobRequest(name=f"many-{number}", count=1))
@@ -209,7 +209,7 @@ async def test_a_transaction_that_did_not_begin_ends_too(
 ) -> None:
     """The job's allocation could not be made durable, so its light is not moved."""
     await rack.service.commands.attach("gpu0", AttachRequest(aggregator=None), 10)
-    save, failed = rack.service._jobs._ender.save, []
+    save, failed = rack.parts.ender.save, []
 
     async def once(name: str) -> None:
         if not failed:
@@ -217,7 +217,7 @@ async def test_a_transaction_that_did_not_begin_ends_too(
             raise ServiceError("failed", "the disk is full")
         await save(name)
 
-    monkeypatch.setattr(rack.service._jobs._ender, "save", once)
+    monkeypatch.setattr(rack.parts.ender, "save", once)
     await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await rack.state("red", "running")
     await settled(rack, mirror, "a transaction that was not begun")

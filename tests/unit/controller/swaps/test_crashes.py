@@ -9,6 +9,7 @@ import pytest
 
 from controller.base import failpoints
 from controller.state.records import JobRecord
+from controller.telemetry.throughput import Rates
 from tests.parts.controller.failpoints import Reaper
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack, crash
@@ -31,9 +32,9 @@ async def whole(rack: Rack) -> None:
         return (
             job.state == "running"
             and "gpu1" not in job.endpoints
-            and not rack.service._swaps.swapper.has("red")
+            and not rack.see.recovers("red")
             and not state.transactions.running
-            and not rack.service._interrupted
+            and not rack.see.interrupted
             and not state.light.held
         )
 
@@ -114,7 +115,7 @@ async def test_a_death_at_the_first_step_closes_the_row_once(tmp_path: Path) -> 
     await rack.up()
     await rack.state("red", "running")
     assert rows(rack)[-1].stage == "started"
-    rack.service._swaps._first._sent_bps = lambda endpoint: 1e6
+    rack.parts.telemetry.rates = lambda endpoint: Rates(tx_bps=1e6)  # type: ignore[method-assign]
     await rack.until(lambda: rows(rack)[-1].stage == "over")
     row = rows(rack)[-1]
     assert row.broken and row.finished_at is not None

@@ -131,9 +131,7 @@ async def test_two_jobs_that_want_one_spare(tmp_path: Path, kept: FakeCheckpoint
     kill(rack, "gpu1")
     kill(rack, "gpu3")
     await rack.until(lambda: len(state_of(rack).recoveries) >= 2)
-    await rack.until(
-        lambda: all(not rack.service._swaps.swapper.has(name) for name in ("red", "blue"))
-    )
+    await rack.until(lambda: all(not rack.see.recovers(name) for name in ("red", "blue")))
     hows = sorted(row.how for job in ("red", "blue") for row in rows(rack, job)[:1])
     assert hows == ["queue", "swap"], "one gets it, the other waits"
     holders = state_of(rack).jobs.holders()

@@ -142,7 +142,7 @@ async def test_a_server_that_is_lost_while_its_job_first_starts(
     await rack.state("red", "running" if survives else "failed")
     if survives:
         assert set(job_of(rack).endpoints) == {"gpu0", "gpu1", "gpu4", "gpu5"}
-        await rack.until(lambda: not rack.service._swaps.swapper.has("red"))
+        await rack.until(lambda: not rack.see.recovers("red"))
         check(rack)
     await rack.down()
 
@@ -190,7 +190,7 @@ async def test_the_controller_dies_during_the_start_and_the_server_never_answers
     async def degraded(rack: Rack) -> bool:
         return True
 
-    monkeypatch.setattr(Rack, "_whole", degraded)
+    monkeypatch.setattr(Rack, "whole", degraded)
     await rack.up()
     after = await again(rack, before)
     assert set(after.endpoints) == {"gpu0", "gpu1", "gpu4", "gpu5"}

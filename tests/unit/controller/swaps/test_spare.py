@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from controller.swaps import first
+from controller.telemetry.throughput import Rates
 from controller.views.recoveries import view_of
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack
@@ -114,11 +115,16 @@ async def test_nothing_is_placed_on_a_spare_of_the_site(spared: Rack) -> None:
     assert "gpu5" not in job_of(spared).endpoints
 
 
+def sending(rack: Rack, sent: Mapping[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the telemetry say what endpoints send."""
+    monkeypatch.setattr(rack.parts.telemetry, "rates", lambda e: Rates(tx_bps=sent.get(e)))
+
+
 async def test_most_ranks_talk_once_they_have_imported_and_send_as_before_once_they_step(
     spared: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: dict[str, float] = {}
-    monkeypatch.setattr(spared.service._swaps._first, "_sent_bps", sent.get)
+    sending(spared, sent, monkeypatch)
     before = await running(spared)
     sent |= dict.fromkeys(before.endpoints, 1e9)
     await observed(spared)
@@ -151,7 +157,7 @@ async def test_a_job_that_sends_less_where_it_is_now_steps_too(
     spared: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: dict[str, float] = {}
-    monkeypatch.setattr(spared.service._swaps._first, "_sent_bps", sent.get)
+    sending(spared, sent, monkeypatch)
     before = await running(spared)
     sent |= dict.fromkeys(before.endpoints, 1e9)
     await observed(spared)
@@ -166,7 +172,7 @@ async def test_a_first_step_that_comes_at_once_leaves_the_import_unknown(
     spared: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await running(spared)
-    monkeypatch.setattr(spared.service._swaps._first, "_sent_bps", lambda endpoint: 1e6)
+    sending(spared, {e.name: 1e6 for e in spared.site.endpoints}, monkeypatch)
     await observed(spared)
     kill(spared, "gpu1")
     await again(spared, before)
@@ -178,13 +184,13 @@ async def test_a_first_step_that_comes_at_once_leaves_the_import_unknown(
 async def observed(rack: Rack) -> None:
     """Wait until the controller has looked at its jobs twice."""
     looks = 0
-    check = rack.service._swaps._first.check
+    check = rack.parts.first.check
 
     async def counted() -> None:
         nonlocal looks
         await check()
         looks += 1
 
-    rack.service._swaps._first.check = counted  # type: ignore[method-assign]
+    rack.parts.first.check = counted  # type: ignore[method-assign]
     await rack.until(lambda: looks >= 2)
-    rack.service._swaps._first.check = check  # type: ignore[method-assign]
+    rack.parts.first.check = check  # type: ignore[method-assign]

@@ -57,14 +57,14 @@ def write(rack: Rack, step: int, ranks: range = range(4)) -> Key:
 
 
 async def protected(rack: Rack, key: Key) -> None:
-    await rack.until(lambda: rack.service._checkpoints.newest("red", protected=True) == key)
+    await rack.until(lambda: rack.parts.checkpoints.newest("red", protected=True) == key)
 
 
 async def told(rack: Rack, key: Key) -> None:
     """Wait until the controller has heard of a step."""
 
     def heard() -> bool:
-        ledger = rack.service._checkpoints.ledger("red")
+        ledger = rack.parts.checkpoints.ledger("red")
         return ledger is not None and key in ledger.steps
 
     await rack.until(heard)

@@ -133,7 +133,7 @@ async def test_gpu_figures_start_with_their_own_history() -> None:
 
 
 async def test_a_site_without_gpus_has_no_gpu_history(rack: Rack) -> None:
-    assert rack.service._telemetry.gpu_history is None
+    assert rack.parts.telemetry.gpu_history is None
 
 
 async def test_views_show_the_gpus_figures_and_their_source(
@@ -141,10 +141,8 @@ async def test_views_show_the_gpus_figures_and_their_source(
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    state = rack.service._state
-    rack.service._telemetry._samples["red", 0] = sampled(
-        reading, state.clock() + 3600
-    )  # always fresh
+    state = rack.parts.state
+    rack.parts.telemetry._samples["red", 0] = sampled(reading, state.clock() + 3600)  # always fresh
     (container,) = await rack.service.queries.containers()
     assert container.gpu is not None
     assert (container.source, container.gpu.temperature_c) == ("nvml", 61)
@@ -159,7 +157,7 @@ async def test_views_show_the_gpus_figures_and_their_source(
 
 
 async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
-    rack.service._state.light.unfit = {"gpu2": "NVML hangs on this GPU"}
+    rack.parts.state.light.unfit = {"gpu2": "NVML hangs on this GPU"}
     found = {e.name: e.unfit for e in await rack.service.queries.endpoints()}
     assert found["gpu2"] == "NVML hangs on this GPU"
     assert not found["gpu1"]

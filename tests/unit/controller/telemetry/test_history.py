@@ -276,7 +276,7 @@ def test_one_table_holds_rates_of_two_southbounds() -> None:
 async def test_a_sample_belongs_to_the_job_that_held_the_endpoint(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     await rack.up()
-    state, telemetry = rack.service._state, rack.service._telemetry
+    state, telemetry = rack.parts.state, rack.parts.telemetry
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     state.jobs.change("red", started_at=START + 10, finished_at=START + 20)

@@ -36,7 +36,7 @@ class Meters:
 
 
 async def measured(rack: Rack, directory: Path | None, times: int, meters: Meters) -> OpticalPower:
-    power = OpticalPower(rack.service._state, meters, directory)
+    power = OpticalPower(rack.parts.state, meters, directory)
     for _ in range(times):
         await measure_later(rack, power)
     return power
@@ -44,18 +44,18 @@ async def measured(rack: Rack, directory: Path | None, times: int, meters: Meter
 
 async def measure_later(rack: Rack, power: OpticalPower) -> None:
     """Measure again 15 s later."""
-    now = rack.service._state.clock() + 15.0
-    rack.service._state.clock = lambda: now
+    now = rack.see.now() + 15.0
+    rack.parts.state.clock = lambda: now
     await power.measure()
 
 
 async def test_every_measurement_is_kept_and_survives_a_restart(rack: Rack, tmp_path: Path) -> None:
-    rack.service._state.clock = lambda: START
-    port = rack.service._state.cables["gpu0"].fiber.port
+    rack.parts.state.clock = lambda: START
+    port = rack.see.cables["gpu0"].fiber.port
     meters = Meters()
     first = await measured(rack, tmp_path, 4, meters)
     await first.flush()
-    again = OpticalPower(rack.service._state, meters, tmp_path)
+    again = OpticalPower(rack.parts.state, meters, tmp_path)
     series = power_series(again, "ocs0", port, 60.0)
     assert (series.far, series.interval_s) == ("gpu0", 15.0)
     assert series.power_in_dbm == [-3.5, -4.0, -4.5, -5.0]
@@ -64,8 +64,8 @@ async def test_every_measurement_is_kept_and_survives_a_restart(rack: Rack, tmp_
 
 
 async def test_after_a_day_the_light_is_a_mean_of_five_minutes(rack: Rack) -> None:
-    rack.service._state.clock = lambda: START
-    port = rack.service._state.cables["gpu0"].fiber.port
+    rack.parts.state.clock = lambda: START
+    port = rack.see.cables["gpu0"].fiber.port
     power = await measured(rack, None, 21, Meters())
     series = power_series(power, "ocs0", port, 2 * 86400.0)
     assert series.interval_s == 300.0
@@ -73,8 +73,8 @@ async def test_after_a_day_the_light_is_a_mean_of_five_minutes(rack: Rack) -> No
 
 
 async def test_a_switch_that_does_not_answer_leaves_a_gap(rack: Rack) -> None:
-    rack.service._state.clock = lambda: START
-    port = rack.service._state.cables["gpu0"].fiber.port
+    rack.parts.state.clock = lambda: START
+    port = rack.see.cables["gpu0"].fiber.port
     meters = Meters()
     power = await measured(rack, None, 1, meters)
     meters.away = True

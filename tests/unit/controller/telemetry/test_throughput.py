@@ -29,8 +29,8 @@ def only_own_readings(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    telemetry = rack.service._telemetry
-    at = rack.service._state.light.attachments["gpu0"]
+    telemetry = rack.parts.telemetry
+    at = rack.see.light.attachments["gpu0"]
     rack.aggregators.counters[at] = 1000
     await telemetry.tick()
     rack.aggregators.counters[at] = 2000
@@ -47,8 +47,8 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
 
 
 async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
-    telemetry = rack.service._telemetry
-    at = rack.service._state.light.attachments["gpu0"]
+    telemetry = rack.parts.telemetry
+    at = rack.see.light.attachments["gpu0"]
     rack.aggregators.counters[at] = 5000
     await telemetry.tick()
     rack.aggregators.counters[at] = 10
@@ -57,7 +57,7 @@ async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
 
 
 async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
-    telemetry, state = rack.service._telemetry, rack.service._state
+    telemetry, state = rack.parts.telemetry, rack.parts.state
     old, new = state.light.attachments["gpu0"], AttachPoint("as1", 4)
     await telemetry.tick()
     rack.aggregators.counters[old] = 100
@@ -82,16 +82,16 @@ async def test_a_regroup_has_markers_in_the_series(rack: Rack) -> None:
 
 
 async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
-    telemetry = rack.service._telemetry
+    telemetry = rack.parts.telemetry
     rack.aggregators.away = {"as0"}
     await telemetry.tick()
     assert telemetry.rates("gpu0") == Rates()
 
 
 async def test_every_second_is_published_to_the_readers_of_the_stream(rack: Rack) -> None:
-    at = rack.service._state.light.attachments["gpu0"]
-    reader = rack.service._feed.read(None)
-    await rack.service._telemetry.tick()
+    at = rack.see.light.attachments["gpu0"]
+    reader = rack.service.queries.watch(None)
+    await rack.parts.telemetry.tick()
     (sample,) = [i.data for i in await reader.batch() if isinstance(i.data, SampleView)]
     assert (at.aggregator, at.port) in {(link.device, link.port) for link in sample.links}
 
@@ -124,7 +124,7 @@ async def test_aggregators_are_read_in_slices(rack: Rack) -> None:
     many: Any = Many()
     unused: Any = None
     ticks: list[Telemetry] = []
-    telemetry = Telemetry(rack.service._state, many, unused, on_tick=ticks.append)
+    telemetry = Telemetry(rack.parts.state, many, unused, on_tick=ticks.append)
     await telemetry.tick()
     assert ticks == [telemetry]
     many.reads = len(many.names)

@@ -49,7 +49,7 @@ def ended(rack: Rack, count: int) -> None:
             finished_at=now - 30,
             final_homes=("as0",),
         )
-        rack.service._state.jobs.put(job)
+        rack.parts.state.jobs.put(job)
 
 
 async def test_only_the_jobs_of_a_page_are_made_and_ended_jobs_once(
@@ -69,7 +69,7 @@ async def test_only_the_jobs_of_a_page_are_made_and_ended_jobs_once(
     assert (await client.get("/jobs?limit=5")).json() == page
     assert (await client.get("/projects")).json()["items"][0]["jobs"] == 0
     assert len(made) == 5
-    state = rack.service._state
+    state = rack.parts.state
     state.jobs.change("old-0", reason="seen again")
     assert (await client.get("/jobs/old-0")).json()["reason"] == "seen again"
     assert len(made) == 6
@@ -107,7 +107,7 @@ async def test_jobs_with_much_text_make_smaller_pages(
         job = JobRecord(
             f"big-{number}", spec_of(asked), "image:1", now, "cancelled", finished_at=now
         )
-        rack.service._state.jobs.put(job)
+        rack.parts.state.jobs.put(job)
     sizes, cursor = [], None
     while True:
         given = {} if cursor is None else {"cursor": cursor}
@@ -148,7 +148,7 @@ async def test_other_tasks_run_while_a_large_answer_is_made(
     """With slices of length zero the loop runs between any two items."""
     await rack.service.commands.submit(JobRequest(name="red", count=6))
     await rack.state("red", "running")
-    rack.service._telemetry.history.append(clock.time(), np.ones((6, 3), dtype=np.float32))
+    rack.parts.telemetry.history.append(clock.time(), np.ones((6, 3), dtype=np.float32))
     await client.get("/health")
     turns = 0
 
@@ -216,11 +216,11 @@ async def test_a_series_of_any_length_is_bounded(
 ) -> None:
     await rack.service.commands.submit(JobRequest(name="red", count=4))
     await rack.state("red", "running")
-    state, now = rack.service._state, clock.time()
+    state, now = rack.parts.state, clock.time()
     state.jobs.change("red", started_at=now - 700)
     for second in range(600):
         values = np.full((6, 3), second, dtype=np.float32)
-        rack.service._telemetry.history.append(now - 600 + second, values)
+        rack.parts.telemetry.history.append(now - 600 + second, values)
     whole = (await client.get("/series?since_s=600")).json()
     assert len(whole["times"]) > 500
     monkeypatch.setattr("controller.views.series.MOST_SAMPLES", 200)

@@ -31,7 +31,7 @@ class Measuring(FakeOcs):
 
 async def test_concurrent_requests_share_one_reading_of_the_cabled_ports(rack: Rack) -> None:
     switch = Measuring()
-    rack.service._switches._switches["ocs0"].driver = switch
+    rack.parts.switches._switches["ocs0"].driver = switch
     read = await asyncio.gather(*(rack.service.queries.optics("ocs0") for _ in range(20)))
     assert switch.readings == 1
     assert all(view == read[0] for view in read)
@@ -43,7 +43,7 @@ async def test_an_unknown_or_disconnected_switch_is_an_error(rack: Rack) -> None
     with pytest.raises(ServiceError) as unknown:
         await rack.service.queries.optics("ocs9")
     assert (unknown.value.code, unknown.value.object) == ("not_found", "switch/ocs9")
-    rack.service._switches._switches["ocs0"].there.clear()
+    rack.parts.switches._switches["ocs0"].there.clear()
     with pytest.raises(ServiceError) as away:
         await rack.service.queries.optics("ocs0")
     assert away.value.code == "unavailable"
@@ -57,7 +57,7 @@ async def test_the_number_and_length_of_alarms_shown_are_bounded(
 
     switch = Measuring()
     monkeypatch.setattr(switch, "alarms", storm)
-    rack.service._switches._switches["ocs0"].driver = switch
+    rack.parts.switches._switches["ocs0"].driver = switch
     shown = (await rack.service.queries.optics("ocs0")).alarms
     assert len(shown) == 501
     assert shown[-1].text == "and 19500 more"
@@ -67,8 +67,8 @@ async def test_the_number_and_length_of_alarms_shown_are_bounded(
 async def test_the_number_of_foreign_circuits_reported_is_bounded(rack: Rack) -> None:
     for n in range(2000):
         rack.switch.add(f"8.1.{n}", f"9.1.{n}", owner="other")
-    state = rack.service._state
-    rack.service._adopter.note_foreign("ocs0", await rack.switch.read())
+    state = rack.parts.state
+    rack.parts.adopter.note_foreign("ocs0", await rack.switch.read())
     messages = [e.message for e in state.events.newer(0) if e.reason == "ForeignCircuit"]
     assert len(messages) == 21
     assert "1980 more" in messages[-1]

@@ -55,7 +55,7 @@ async def test_a_job_shows_how_its_checkpoints_are_kept_and_can_be_asked_for_aga
     assert (job.spares_asked, job.spares_needed, job.at_least) == (0, False, 2)
     again = JobRequest(count=2, checkpoint=job.checkpoint)
     assert again.checkpoint == job.checkpoint
-    rack.service._state.jobs.change("red", spares=("gpu5",))
+    rack.parts.state.jobs.change("red", spares=("gpu5",))
     assert (await rack.service.queries.job("red")).spares == ["gpu5"]
 
 
@@ -83,7 +83,7 @@ async def test_protected_says_why_not(rack: Rack) -> None:
 
 async def test_a_recovery_shows_its_phase(rack: Rack) -> None:
     await submit(rack, "red", checkpoint=KEPT)
-    state = rack.service._state
+    state = rack.parts.state
     row = RecoveryRecord(
         id="r1",
         job="red",

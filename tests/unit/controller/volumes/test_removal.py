@@ -39,7 +39,7 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 
 
 def clock(rack: Rack) -> float:
-    return rack.service._state.clock()
+    return rack.see.now()
 
 
 def holding(*found: VolumeData) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ async def test_a_waiting_job_keeps_its_projects_data(rack: Rack) -> None:
     await submit(rack, "late", "team:/team")
     with pytest.raises(ServiceError, match="job late uses"):
         await remove(rack, "team", "vision")
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "team") == [("srv0", "vision", None)]
 
 
@@ -138,7 +138,7 @@ async def test_the_policy_removes_what_was_not_used_for_long(rack: Rack) -> None
         "red": old + 7 * DAY_S,
         "blue": fresh + 7 * DAY_S,
     }
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "blue")]
     (event,) = await told(rack, "DataRemoved")
     assert "not used for as long as the site keeps it" in event[1]
@@ -149,7 +149,7 @@ async def test_a_restarted_controller_removes_what_is_due(rack: Rack) -> None:
     await rack.down()
     await rack.up()
     await read(rack)
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == []
 
 
@@ -163,7 +163,7 @@ async def test_a_job_that_ended_lately_keeps_its_data_after_a_restart(rack: Rack
     await rack.down()
     await rack.up()
     await offer(rack, srv0=holding(data("vision.red", used_at=5.0)))
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]
 
 
@@ -171,10 +171,10 @@ async def test_a_server_that_is_away_keeps_its_data(rack: Rack) -> None:
     old = holding(data("vision.red", used_at=clock(rack) - 8 * DAY_S))
     await offer(rack, srv0=old, srv1=old)
     rack.engine.lost = {"srv0"}
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]
     rack.engine.lost = set()
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == []
 
 
@@ -182,22 +182,22 @@ async def test_a_failed_removal_is_told_once_and_tried_again(rack: Rack) -> None
     await offer(rack, srv0=holding(data("vision.red", used_at=1.0)))
     rack.engine.broken.add("remove_data")
     for _ in range(3):
-        await rack.service._volumes._remover.remove_due()
+        await rack.parts.remover.remove_due()
     (event,) = await told(rack, "DataNotRemoved")
     assert "srv0: remove_data broke (failed)" in event[1]
     done = await remove(rack, "scratch", "vision.red")
     assert done.directories[0].problem == "remove_data broke (failed)"
     rack.engine.broken.clear()
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == []
 
 
 async def test_a_round_is_bounded(rack: Rack) -> None:
     many = [data(f"vision.job-{i}", used_at=1.0) for i in range(MAX_PER_ROUND + 2)]
     await offer(rack, srv0=holding(*many))
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert len(await owners(rack, "scratch")) == 2
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == []
 
 
@@ -218,7 +218,7 @@ async def test_what_was_used_during_a_slow_round_stays(
     await offer(
         rack, srv0=holding(data("vision.first", used_at=1.0), data("vision.second", used_at=2.0))
     )
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "second")]
 
 
@@ -236,7 +236,7 @@ async def test_failing_removals_do_not_keep_others_from_their_turn(
     bad = [data(f"vision.bad-{i}", used_at=1.0) for i in range(MAX_PER_ROUND)]
     await offer(rack, srv0=holding(*bad, data("vision.good", used_at=2.0)))
     for _ in range(2):
-        await rack.service._volumes._remover.remove_due()
+        await rack.parts.remover.remove_due()
     assert ("srv0", "vision", "good") not in await owners(rack, "scratch")
     assert len(await owners(rack, "scratch")) == MAX_PER_ROUND
 
@@ -267,8 +267,8 @@ async def test_no_job_begins_to_use_what_is_being_removed(
 
 async def test_a_controller_that_lost_command_removes_nothing(rack: Rack) -> None:
     await offer(rack, srv0=holding(data("vision.red", used_at=1.0)))
-    rack.service._state.lose_command("term 7")
-    await rack.service._volumes._remover.remove_due()
+    rack.parts.state.lose_command("term 7")
+    await rack.parts.remover.remove_due()
     with pytest.raises(ServiceError, match="a newer controller"):
         await remove(rack, "scratch", "vision.red")
     assert not [call for call in rack.engine.calls if call[0] == "remove_data"]
@@ -281,7 +281,7 @@ async def test_data_in_a_volume_that_left_the_site_file_can_be_removed(rack: Rac
     await offer(rack, srv0=holding(data("vision.red", used_at=1.0)))
     (view,) = [v for v in await rack.service.queries.volumes() if v.data]
     assert view.problem == "the site file does not have it"
-    await rack.service._volumes._remover.remove_due()
+    await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]
     await remove(rack, "scratch", "vision.red")
     assert await owners(rack, "scratch") == []

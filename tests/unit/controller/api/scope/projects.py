@@ -67,7 +67,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
     queue = replace(site.scheduling.queue, preemption=Preemption.PRIORITY)
     rack = Rack(folder, replace(site, scheduling=replace(site.scheduling, queue=queue)))
     await rack.up(projects=lambda: [Share("default"), Share("alpha"), Share("beta")])
-    accounts = Accounts(folder / "accounts.sqlite", rack.service._state.clock)
+    accounts = Accounts(folder / "accounts.sqlite", rack.parts.state.clock)
     await accounts.open()
     for project in ("alpha", "beta"):
         await accounts.put_project(Project(project))

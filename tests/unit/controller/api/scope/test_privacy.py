@@ -59,12 +59,12 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await submitted(site, "operator", name=f"beta-{MERGER}-2", **urgent)
 
         def preempted() -> bool:
-            kept = rack.service._state.events.since(0, 10_000)
+            kept = rack.parts.state.events.since(0, 10_000)
             return any(e.object == "job/alpha-red" and MERGER in e.message for e in kept)
 
         await rack.until(preempted)
-        rack.service._publisher.publish_changes()
-        rack.service._publisher.publish_sample(rack.service._telemetry)
+        rack.parts.publisher.publish_changes()
+        rack.parts.publisher.publish_sample(rack.parts.telemetry)
 
         text = await site.seen_by("ann")
         assert "alpha-late" in text
@@ -80,7 +80,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
 
 async def test_a_user_without_a_name_in_mind_is_told_that_the_queue_is_full(tmp_path: Path) -> None:
     async with people(tmp_path) as site:
-        state = site.rack.service._state
+        state = site.rack.parts.state
         scheduling = replace(state.site.scheduling, max_waiting=1)
         state.site = replace(state.site, scheduling=scheduling)
         for _ in range(2):
@@ -98,7 +98,7 @@ async def test_jobs_submitted_together_get_the_names_that_are_free_in_their_proj
     async with people(tmp_path) as site:
         await submitted(site, "ann", name="alpha-2", project="alpha", count=6)
         # Containers of an unknown job occupy a name that the list of jobs does not show.
-        site.rack.service._state.light.strangers["gpu9"] = "alpha-3"
+        site.rack.parts.state.light.strangers["gpu9"] = "alpha-3"
         one: dict[str, Any] = {"project": "alpha", "count": 6}
         async with site.client("ann") as client:
             asked = [one, {**one, "name": "alpha-1"}, one]
@@ -120,8 +120,8 @@ async def test_a_viewer_of_all_projects_sees_no_address_of_a_device(tmp_path: Pa
     async with people(tmp_path) as site:
         await submitted(site, "bob", name="beta-red", project="beta", count=1)
         await site.rack.state("beta-red", "running")
-        site.rack.service._switch_changed("ocs0", False)
-        state = site.rack.service._state
+        site.rack.switch_changed("ocs0", False)
+        state = site.rack.parts.state
         await state.journal.flush()  # a write under way would clear the error
         state.journal.error = f"cannot reach {ADDRESS}"
         state.events.add("warning", "job/beta-red", "Odd", f"calient+tl1://x@{ADDRESS} is silent")
@@ -181,13 +181,13 @@ async def test_volumes_show_a_user_only_what_their_projects_may_use_and_left(
     tmp_path: Path,
 ) -> None:
     async with people(tmp_path) as site:
-        state = site.rack.service._state
+        state = site.rack.parts.state
         volumes = {
             "shared": Volume("shared", read_only=False, per="job"),
             "merger": Volume("merger", projects=frozenset({"beta"})),
             "both": Volume("both", projects=frozenset({"alpha", "beta"})),
         }
-        site.rack.service._state.site = replace(state.site, volumes=volumes)
+        site.rack.parts.state.site = replace(state.site, volumes=volumes)
         state.offers = Offers(state.site)
         left = tuple(
             VolumeData(Scope.JOB, f"{project}.{project}-red", bytes=1, used_at=1.0)

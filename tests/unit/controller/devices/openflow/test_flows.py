@@ -18,11 +18,10 @@ from tests.parts.controller.rack import Rack
 
 async def moved(rack: Rack) -> tuple[State, FlowKeeper, dict[str, AttachPoint | None]]:
     """A running job whose endpoints could change places, and no other task that installs flows."""
-    service = rack.service
-    await service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"]))
+    await rack.service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"]))
     await rack.state("red", "running")
-    await service._tasks.stop()
-    state = service._state
+    await rack.parts.tasks.stop()
+    state = rack.parts.state
     places = state.light.attachments
     return (
         state,
