@@ -65,7 +65,7 @@ def spec(job: str, endpoint: int, epoch: int) -> RankSpec:
 
 def living(docker: FakeDocker) -> set[str]:
     """Names of the containers that live."""
-    return {name for name in docker.containers if docker._look(name).alive}
+    return {name for name in docker.containers if docker.seen(name).alive}
 
 
 async def run_once(seed: int, directory: Path) -> Counter[str]:
@@ -117,7 +117,7 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
                 counted["stolen"] += len(before - living(docker))
                 counted["started"] += sum(len(outcome.containers) for outcome in done)
                 counted["refused"] += sum(len(outcome.faults) for outcome in done)
-        alive = [c for c in (docker._look(n) for n in docker.containers) if c.alive]
+        alive = [c for c in (docker.seen(n) for n in docker.containers) if c.alive]
         for what in ([c.endpoint for c in alive], [c.nic.name for c in alive]):
             counted["double"] += len(what) - len(set(what))
     await ranks.close()

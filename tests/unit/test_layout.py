@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import configparser
 import importlib
 from pathlib import Path
@@ -64,33 +63,3 @@ def test_packages_of_the_controller_import_nothing_by_themselves() -> None:
     """What listens first loads nothing heavy (ADR 0015), and no package hands on names."""
     filled = [p for p in (ROOT / "controller").rglob("__init__.py") if p.read_text().strip()]
     assert filled == []
-
-
-def _imported(file: Path) -> set[str]:
-    """Return the modules that a file imports, and for ``from a import b`` also ``a.b``."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
-
-
-_LATER = pytest.param("integration", marks=pytest.mark.xfail(strict=True))
-TOPS = ["contract", "fuzz", "parts", "stories", "unit", "web", _LATER]
-
-
-@pytest.mark.parametrize("top", TOPS)
-def test_nothing_imports_from_a_test_file(top: str) -> None:
-    """What several test files use has a module of its own: in ``tests/parts``, or beside them."""
-    tests = {
-        ".".join(file.relative_to(ROOT).with_suffix("").parts)
-        for file in (ROOT / "tests").rglob("test_*.py")
-    }
-    found = {
-        str(file.relative_to(ROOT)): sorted(wrong)
-        for file in (ROOT / "tests" / top).rglob("*.py")
-        if (wrong := _imported(file) & tests)
-    }
-    assert found == {}

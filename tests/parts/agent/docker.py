@@ -207,7 +207,7 @@ class FakeDocker:
         return [HeldImage(IMAGE_ID, (IMAGE, *self.pulled), 1)]
 
     async def images_in_use(self) -> dict[str, frozenset[str]]:
-        jobs = frozenset(self._look(name).key.job for name in self.containers)
+        jobs = frozenset(self.seen(name).key.job for name in self.containers)
         return {IMAGE_ID: jobs} if self.containers else {}
 
     async def remove_image(self, reference: str) -> None:
@@ -217,12 +217,12 @@ class FakeDocker:
 
     async def list(self, server: str, job: str | None = None) -> list[Container]:
         self._begin("list")
-        found = [self._look(name) for name in self.containers]
+        found = [self.seen(name) for name in self.containers]
         return sorted((c for c in found if job in (None, c.key.job)), key=lambda c: c.key)
 
     async def inspect(self, name: str) -> Container | None:
         self._begin("inspect")
-        return self._look(name) if name in self.containers else None
+        return self.seen(name) if name in self.containers else None
 
     async def create(self, container: dict[str, Any], host: dict[str, Any]) -> None:
         self._begin("create")
@@ -300,14 +300,14 @@ class FakeDocker:
     async def _freezer(self, call: str, name: str, sig: signal.Signals, status: str) -> None:
         self._begin(call)
         one = self.containers[name]
-        if self._look(name).state == status:
+        if self.seen(name).state == status:
             raise EngineRefusedError(f"is already {status}")
         assert one.process is not None
         os.killpg(one.process.pid, sig)
         one.raw["State"]["Status"] = status
         self._end(call)
 
-    def _look(self, name: str) -> Container:
+    def seen(self, name: str) -> Container:
         self.containers[name].refresh()
         return container_of(self.containers[name].raw)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
+from controller.people.accounts import Accounts
 from controller.store.store import Store
 from testbed.simulated.work import Gate
 
@@ -29,23 +30,36 @@ _CODES = {
 class Disk:
     """The disk of one store. ``fault`` affects the next commits, at most ``times`` of them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | Accounts) -> None:
         self.fault: Fault = ""
         self.after = 0
         """Number of commits that succeed before the fault begins."""
         self.times: int | None = None
         self.hit = 0
         """Number of commits with a fault."""
+        self.refuses = ""
+        """Statements that begin with this word fail."""
         self._go = Gate()
-        dialect: Any = store._engine.dialect
+        engine = store._engine
+        dialect: Any = engine.dialect
         self._commit = dialect.do_commit
         dialect.do_commit = self._faulty
-        sa.event.listen(store._engine, "before_cursor_execute", self._look_up)
+        sa.event.listen(engine, "before_cursor_execute", self._look_up)
+        self._pages: int | None = None
+        sa.event.listen(engine, "checkout", self._checkout)
+
+    def limit(self, pages: int) -> None:
+        """Stop the database from growing beyond ``pages``, as on a full disk; 0 means no limit."""
+        self._pages = pages
 
     def release(self) -> None:
         """End the fault and let hanging commits complete."""
         self.fault, self.after, self.times = "", 0, None
         self._go.set()
+
+    def _checkout(self, connection: sqlite3.Connection, *_: object) -> None:
+        if self._pages is not None:
+            connection.execute(f"PRAGMA max_page_count={self._pages or 2**31 - 2}")
 
     def _faulty(self, connection: Any) -> None:
         fault = self._next()
@@ -58,6 +72,8 @@ class Disk:
         self._commit(connection)
 
     def _look_up(self, _connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if self.refuses and statement.startswith(self.refuses):
+            raise _error("full", _CODES["full"])
         if "wal_checkpoint" in statement and self.fault in ("failing", "lost"):
             raise _error(self.fault, sqlite3.SQLITE_IOERR)
 

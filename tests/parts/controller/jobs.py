@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from controller.plans.automatic import Regrouper
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import (
     PlanRequest,
     PlanView,
 )
 from scheduler.model import Policy
+from scheduler.policy.triggers import TriggerPolicy
 from tests.parts.controller.rack import Rack
 
 
@@ -57,3 +61,11 @@ async def until(rack: Rack, name: str, **wanted: object) -> JobView:
 
 async def events(rack: Rack, reason: str) -> list[str]:
     return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]
+
+
+def regrouper(rack: Rack, triggers: TriggerPolicy) -> Regrouper:
+    """Return one with these triggers that acts when it is asked; the rack's own has others."""
+    state, site = rack.parts.state, rack.site
+    policy = replace(site.scheduling.regroup, triggers=triggers)
+    state.site = replace(site, scheduling=replace(site.scheduling, regroup=policy))
+    return Regrouper(state, rack.parts.plans, rack.parts.meter, rack.parts.rollouts)

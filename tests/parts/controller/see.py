@@ -19,6 +19,7 @@ from controller.jobs.watch import JobWatch
 from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
+from controller.plans.rollout import RolloutDesk
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.reconcile.adopt import Adopter
@@ -76,6 +77,7 @@ class Parts:
     first: FirstSteps
     checkpoints: CheckpointKeeper
     plans: Planner
+    rollouts: RolloutDesk
     regrouper: Regrouper
     adopter: Adopter
     drift: DriftWatch
@@ -108,6 +110,7 @@ class Parts:
             first=service._swaps._first,
             checkpoints=service._checkpoints,
             plans=service._plans,
+            rollouts=service._rollouts,
             regrouper=service._regrouper,
             adopter=service._adopter,
             drift=service._drift,

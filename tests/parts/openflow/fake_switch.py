@@ -107,7 +107,7 @@ class FakeSwitch:
                 body = struct.pack("!QIBB2xII", self.dpid, 0, 3, self.auxiliary, 0, 0)
                 self.send(message(ofp.OFPT_FEATURES_REPLY, xid, body))
             case ofp.OFPT_MULTIPART_REQUEST:
-                self._multipart(xid, int.from_bytes(frame[8:10]))
+                self.multipart(xid, int.from_bytes(frame[8:10]))
             case ofp.OFPT_FLOW_MOD:
                 self._flow_mod(frame, xid)
             case ofp.OFPT_GROUP_MOD:
@@ -117,7 +117,7 @@ class FakeSwitch:
             case ofp.OFPT_BARRIER_REQUEST if self.barriers:
                 self.send(message(ofp.OFPT_BARRIER_REPLY, xid))
 
-    def _multipart(self, xid: int, what: int) -> None:
+    def multipart(self, xid: int, what: int) -> None:
         pieces = {
             ofp.OFPMP_PORT_DESC: [_port(port, True) for port in self.ports],
             ofp.OFPMP_FLOW: [flow_stats(rule, rest) for rule, rest in self.rules.values()],

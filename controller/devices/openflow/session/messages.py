@@ -106,12 +106,17 @@ def add(rule: FlowRule) -> bytes:
 
 def remove(rule: FlowRule) -> bytes:
     """Return the message that removes exactly ``rule``, with transaction id 0."""
-    return packing.remove(rule) or _bytes(_remove(rule))
+    return packing.remove(rule) or removal_by_os_ken(rule)
 
 
 def by_os_ken(rule: FlowRule) -> bytes:
     """Return the message that adds ``rule`` as os-ken packs it: slow, and knows every field."""
     return _bytes(_add(rule))
+
+
+def removal_by_os_ken(rule: FlowRule) -> bytes:
+    """Return the message that removes exactly ``rule`` as os-ken packs it."""
+    return _bytes(_remove(rule))
 
 
 class _NoDatapath:

@@ -29,13 +29,14 @@ class World:
     now: float = 1000.0
     paused: set[str] = field(default_factory=set)
     on_sleep: Callable[[], None] = lambda: None
+    looker: Looker = field(init=False)
     kept: Recordings = field(init=False)
 
     def __post_init__(self) -> None:
-        looker = Looker(self.proc, lambda: self.now, self.sleep, lambda: 0.0)
+        self.looker = Looker(self.proc, lambda: self.now, self.sleep, lambda: 0.0)
         self.kept = Recordings(
             paused=self.paused.__contains__,
-            looker=looker,
+            looker=self.looker,
             proc=self.proc,
             clock=lambda: self.now,
             monotonic=lambda: self.now,
@@ -260,7 +261,7 @@ async def test_the_wire_of_a_frozen_job_says_nothing(world: World, when: str) ->
 async def test_all_ranks_get_their_turn(world: World) -> None:
     for number in range(3):
         world.rank(number)
-    world.kept._looker.most = 2
+    world.looker.most = 2
     await world.kept.look()
     assert sum(r.wire is not None for r in world.kept.of()) == 2
     await world.kept.look()
@@ -323,7 +324,7 @@ async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(worl
 
     world.train([rank], compute_s=0.8, comm_s=0.4)
     assert await world.kept.look() == SOON_S
-    world.kept._looker.most = 1
+    world.looker.most = 1
     assert await world.kept.look() > SOON_S, "this one held enough"
     (found,) = world.kept.of()
     assert found.wire is not None
@@ -334,5 +335,5 @@ async def test_many_ranks_wait_for_their_longer_window(world: World) -> None:
     ranks = [world.rank(number) for number in range(4)]
 
     world.train(ranks, compute_s=0.8, comm_s=0.4)
-    world.kept._looker.most = 5
+    world.looker.most = 5
     assert await world.kept.look() > SOON_S, "the limit of what looks may cost"

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from base import clock
+from base.pools import Pool
 from controller.devices.engine import RankStatus
 from controller.schema.jobs import JobView
 from scheduler.queue.model import Preemption, QueuePolicy
@@ -80,12 +82,13 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
     assert rack.engine.calls.count(("stop", "red")) == 1
 
 
-async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent: Rack) -> None:
+async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(
+    urgent: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rack = urgent
     await submit(rack, "red", 6, preemptible=True)
     await rack.state("red", "running")
-    state, pool = rack.parts.state, rack.parts.queue._pool
-    decide = pool.run
+    state, decide = rack.parts.state, Pool.run
 
     async def decided(*args: Any, **kwargs: Any) -> Any:
         answer = await decide(*args, **kwargs)
@@ -93,7 +96,7 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
             state.jobs.change("urgent", state="cancelled")
         return answer
 
-    pool.run = decided  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(Pool, "run", decided)
     await submit(rack, "urgent", 2, priority=1)
     await submit(rack, "later", 2)
     await waiting(rack, "later")
@@ -104,7 +107,7 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(urgent:
 async def test_a_refused_requeue_wakes_the_queue_once_the_job_runs_again(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    jobs, woken = rack.see.jobs, list[str]()
+    jobs, woken = rack.parts.state.jobs, list[str]()
     wake = jobs.wake.set
 
     def noted() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
-from testbed.simulated.work import Gate
+from tests.parts.controller.disk import Disk
 
 NOW = 1000.0
 
@@ -24,12 +22,7 @@ async def opened(folder: Path) -> Accounts:
 
 def failing_at(accounts: Accounts, word: str) -> None:
     """Let every statement that begins with ``word`` fail, as on a full disk."""
-
-    def fail(_c: object, _k: object, statement: str, *_: object) -> None:
-        if statement.startswith(word):
-            raise sqlite3.OperationalError("database or disk is full")
-
-    sa.event.listen(accounts._engine, "before_cursor_execute", fail)
+    Disk(accounts).refuses = word
 
 
 async def test_a_project_that_cannot_be_changed_stays_as_it_was(tmp_path: Path) -> None:
@@ -56,25 +49,16 @@ async def test_a_first_start_that_cannot_hand_out_the_token_is_repeated(tmp_path
     await again.close()
 
 
-async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(tmp_path: Path) -> None:
     """The disk is late: the row lands after the caller was told that it failed."""
     accounts = await opened(tmp_path)
-    go = Gate()
-    dialect = accounts._engine.dialect
-    commit = dialect.do_commit
-
-    def late(connection: object) -> None:
-        go.wait()
-        commit(connection)
-
-    monkeypatch.setattr(dialect, "do_commit", late)
+    disk = Disk(accounts)
+    disk.fault = "slow"
     with pytest.raises(ServiceError, match="did not answer"):
         await accounts.create("ann", Role.OPERATOR)
     with pytest.raises(ServiceError, match="nothing was changed"):
         await accounts.put_project(Project("vision"))
-    go.set()
+    disk.release()
     await accounts.put_project(Project("audio"))
     assert [t.name for t in accounts.tokens()] == []
     await accounts.close()

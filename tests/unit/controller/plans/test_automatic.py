@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
+from controller.plans.automatic import Regrouper
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
 from controller.state.records import JobRecord
@@ -22,7 +23,7 @@ from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
 from testbed.simulated.work import Gate
-from tests.parts.controller.jobs import scattered, submit
+from tests.parts.controller.jobs import regrouper, scattered, submit
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
 
@@ -45,9 +46,8 @@ async def reasons(rack: Rack, *wanted: str) -> list[str]:
 
 async def test_automatic_regroups_are_off_by_default(rack: Rack) -> None:
     await scattered(rack)
-    service_ = rack.service
     assert await rack.parts.regrouper.check_triggers() is None
-    assert (await service_.queries.job("red")).excess_span == 1
+    assert (await rack.service.queries.job("red")).excess_span == 1
 
 
 async def test_threshold_regroups_and_says_why(tmp_path: Path) -> None:
@@ -117,13 +117,14 @@ async def stale(rack: Rack, times: int) -> list[str]:
 
 @pytest_asyncio.fixture
 async def by_hand(rack: Rack) -> Rack:
-    """A scattered job; the trigger fires when the test checks it now, at most once an hour."""
+    """A scattered job."""
     await scattered(rack)
     await rack.until(lambda: not rack.see.searches)  # the solver has warmed up
-    regrouper = rack.parts.regrouper
-    triggers = replace(AT_ONCE, min_interval_s=3600.0)
-    regrouper._policy = replace(regrouper._policy, triggers=triggers)
     return rack
+
+
+def once_an_hour(rack: Rack) -> Regrouper:
+    return regrouper(rack, replace(AT_ONCE, min_interval_s=3600.0))
 
 
 @pytest.mark.parametrize(("times", "plans"), [(0, 1), (2, 3), (9, 3)])
@@ -131,14 +132,14 @@ async def test_a_stale_plan_is_replaced_at_once_a_few_times(
     by_hand: Rack, times: int, plans: int
 ) -> None:
     tried = await stale(by_hand, times)
-    assert await by_hand.parts.regrouper.check_triggers() is not None
+    assert await once_an_hour(by_hand).check_triggers() is not None
     assert len(set(tried)) == len(tried) == plans
     (text,) = await reasons(by_hand, "RegroupChosen", "RegroupSkipped")
     assert text.startswith("RegroupChosen" if times < plans else "RegroupSkipped")
 
 
 async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
-    plans, regrouper = by_hand.parts.plans, by_hand.parts.regrouper
+    plans, regroups = by_hand.parts.plans, once_an_hour(by_hand)
     go = Gate()
 
     def waits(_: Callable[[], float]) -> bool:
@@ -147,10 +148,10 @@ async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
 
     asked = asyncio.create_task(plans._line.compute(waits, 600))
     await by_hand.until(lambda: plans.busy)
-    assert await regrouper.check_triggers() is None
+    assert await regroups.check_triggers() is None
     go.set()
     assert await asked
-    assert await regrouper.check_triggers() is not None
+    assert await regroups.check_triggers() is not None
 
 
 async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:

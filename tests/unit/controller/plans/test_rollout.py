@@ -21,7 +21,7 @@ from controller.transaction.model import Transaction
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import RegroupPolicy, Scheduling, load_site
 from tests.parts.controller.failpoints import Reaper
-from tests.parts.controller.jobs import submit
+from tests.parts.controller.jobs import regrouper, submit
 from tests.parts.controller.rack import Rack, crash
 from tests.parts.sites import PAPER
 
@@ -421,10 +421,8 @@ async def test_triggers_carry_plans_out_in_batches(tmp_path: Path) -> None:
     await rack.up()
     try:
         await two_scattered(rack)
-        regrouper = rack.parts.regrouper
-        regrouper._policy = replace(regrouper._policy, triggers=triggers)
         await rack.until(lambda: not rack.see.searches)
-        assert await regrouper.check_triggers() is not None
+        assert await regrouper(rack, triggers).check_triggers() is not None
         assert (await ended(rack)).state == "committed"
         told = [e.message for e in await rack.service.queries.events(0, 1000)]
         assert any("rollout o1 carries out plan" in text for text in told)

@@ -172,7 +172,7 @@ async def test_a_crash_in_a_regroup_keeps_the_job_frozen_until_it_runs(
     del rack.engine.thaw
     hand.now += 20
     await rack.up()
-    kept = rack.see.usage
+    kept = rack.parts.state.usage
 
     def runs() -> bool:
         kept.look(rack.see.jobs)
@@ -253,12 +253,12 @@ async def test_a_clock_that_is_set_moves_dates_only(
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     hand.now += 50
-    kept = rack.see.usage
+    kept = rack.parts.state.usage
     monkeypatch.setattr(usage, "STEP_S", 1.0)
     for step in (-7200.0, 3600.0):
         before = kept.ledger.open["red"].since
         now = hand.now + step
-        kept._clock = lambda now=now: now  # type: ignore[misc]
+        clock.current().step(now - clock.time())
         kept.look(rack.see.jobs)
         hand.now = now
         assert kept.ledger.open["red"].since == pytest.approx(before + step)

@@ -7,7 +7,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from controller.base.errors import ServiceError
 from controller.schema.plans import PlanRequest
@@ -119,23 +118,10 @@ async def test_a_lost_acknowledgement_file_is_not_damage(tmp_path: Path) -> None
     assert await load(path) == str(COMMITS - 1)
 
 
-def full(rack: Rack, pages: int) -> None:
-    """Stop the database from growing, as on a full disk; 0 means no limit."""
-
-    def limit(connection: sqlite3.Connection, *_: object) -> None:
-        connection.execute(f"PRAGMA max_page_count={pages or 2**31 - 2}")
-
-    sa.event.listen(rack.store._engine, "checkout", limit)
-
-
-def refuse(_: object) -> None:
-    raise sa.exc.OperationalError("INSERT", {}, sqlite3.OperationalError("disk is full"))
-
-
 async def test_a_full_disk_refuses_new_work_and_loses_no_job(rack: Rack) -> None:
     await scattered(rack)
     plan = await rack.service.commands.make_plan(PlanRequest())
-    full(rack, 1)
+    rack.disk.limit(1)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
         for number in range(100):  # as long as free pages last
@@ -146,12 +132,11 @@ async def test_a_full_disk_refuses_new_work_and_loses_no_job(rack: Rack) -> None
     assert refused not in {job.name for job in await rack.service.queries.jobs()}
     health = await rack.service.queries.health()
     assert (health.status, "full" in health.store_error) == ("degraded", True)
-    commit = rack.store._commit
-    rack.store._commit = refuse  # type: ignore[method-assign] - not even a free page is left
+    rack.disk.fault = "full"  # not even a free page is left
     done = await rack.service.commands.apply(plan, wait_s=60)
     assert (done.state, len(rack.switch.applied)) == ("rolled_back", asked)
-    rack.store._commit = commit  # type: ignore[method-assign]
-    full(rack, 0)
+    rack.disk.release()
+    rack.disk.limit(0)
     await submit(rack, "again", 6)
     known = {job.name for job in await rack.service.queries.jobs()}
     await rack.down()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,8 +139,8 @@ async def test_only_attachments_that_differ_are_replaced(tmp_path: Path) -> None
     }
     await store.commit(PutAttachments(before, 1))
     await store.commit(PutAttachments(after, 2))
-    with store._engine.connect() as db:
-        since = {row.endpoint: row.epoch for row in db.execute(sa.select(tables.ATTACHMENTS))}
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db:
+        since = dict(db.execute("SELECT endpoint, epoch FROM attachments"))
     assert since == {"gpu0": 2, "gpu1": 2, "gpu2": 1, "gpu4": 2}
     await store.close()
     again = await opened_and_loaded(tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,8 +139,8 @@ async def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     for _ in range(3):
         await store.commit(TrimUsage(NOW))
         assert close((await store.usage(window, ())).total, before.total)
-    with store._engine.connect() as db:
-        assert len(db.execute(tables.INTERVALS.select()).all()) == 5
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM usage").fetchone() == (5,)
     await store.commit(TrimUsage(NOW + tables.KEPT_DAYS_S + DAY_S))
     await store.commit(TrimUsage(NOW + tables.KEPT_DAYS_S + DAY_S))
     assert (await store.usage(window, ())).total == Sums()

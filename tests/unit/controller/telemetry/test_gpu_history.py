@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +22,11 @@ from container_mgr.values import RankKey
 from controller.api.routes.metrics.gpu import of_gpus
 from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample
+from controller.schema.live import SeriesView
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer
 from controller.telemetry.throughput import Telemetry
 from controller.views.series import series_of
+from testbed.simulated.loop import settled
 from tests.nvml import mock
 from tests.parts.api.fake_service import FakeService
 from tests.parts.controller.jobs import submit
@@ -62,8 +66,39 @@ def sampled(reading: nvml.Reading, time: float) -> RankSample:
     return found
 
 
-def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
+class Told:
+    """An engine of which only samples come."""
+
+    def __init__(self) -> None:
+        self.samples: asyncio.Queue[RankSample] = asyncio.Queue()
+
+    async def telemetry(self) -> AsyncIterator[RankSample]:
+        while True:
+            yield await self.samples.get()
+
+
+@dataclass
+class Site:
     """Telemetry of a site of one real and one emulated GPU, with a job on both."""
+
+    state: Any
+    engine: Told
+    telemetry: Telemetry
+
+    async def tell(self, sample: RankSample) -> None:
+        hearing = asyncio.create_task(self.telemetry.run_samples())
+        self.engine.samples.put_nowait(sample)
+        async with asyncio.timeout(60):
+            while self.telemetry.sample("red", 0) != sample:
+                await settled()
+        hearing.cancel()
+
+    async def series(self) -> SeriesView:
+        one = self.telemetry
+        return await series_of(self.state, one.history, 60, one.gpu_history)
+
+
+def site(directory: Path | None, now: list[float]) -> Site:
     job: Any = SimpleNamespace(
         name="red",
         holding=True,
@@ -85,23 +120,21 @@ def telemetry(directory: Path | None, now: list[float]) -> Telemetry:
         events=SimpleNamespace(markers=lambda since: []),
     )
     unused: Any = None
-    return Telemetry(state, unused, unused, directory)
+    engine: Any = Told()
+    return Site(state, engine, Telemetry(state, unused, engine, directory))
 
 
 async def test_the_series_has_nvmls_figures_also_after_a_restart(
     reading: nvml.Reading, tmp_path: Path
 ) -> None:
     now = [START]
-    one = telemetry(tmp_path, now)
+    one = site(tmp_path, now)
     for second in range(3):
         now[0] = START + second + 0.5
-        one._samples["red", 0] = sampled(reading, now[0])
-        one.take({})
-    await one.flush()
-    again = telemetry(tmp_path, now)
-    real, emulated = (
-        await series_of(again._state, again.history, 60, again.gpu_history)
-    ).containers
+        await one.tell(sampled(reading, now[0]))
+        one.telemetry.take({})
+    await one.telemetry.flush()
+    real, emulated = (await site(tmp_path, now).series()).containers
     assert real.temperature_c == [61, 61, 61]
     assert real.power_w == [pytest.approx(350.5)] * 3
     assert real.memory_bytes == [3 << 30] * 3
@@ -111,24 +144,23 @@ async def test_the_series_has_nvmls_figures_also_after_a_restart(
 
 async def test_a_sample_that_is_too_old_is_a_gap(reading: nvml.Reading) -> None:
     now = [START + 0.5]
-    one = telemetry(None, now)
-    one._samples["red", 0] = sampled(reading, now[0])
-    one.take({})
+    one = site(None, now)
+    await one.tell(sampled(reading, now[0]))
+    one.telemetry.take({})
     now[0] += 10
-    one.take({})
-    assert (await series_of(one._state, one.history, 60, one.gpu_history)).containers[
-        0
-    ].temperature_c == [61, None]
+    one.telemetry.take({})
+    assert (await one.series()).containers[0].temperature_c == [61, None]
 
 
 async def test_gpu_figures_start_with_their_own_history() -> None:
     now = [START + 0.5]
-    one = telemetry(None, now)
+    shown = site(None, now)
+    one = shown.telemetry
     one.history.append(START - 5, np.ones((2, 3), dtype=np.float32))  # before the history of GPUs
     one.gpu_history = RingBuffer(None, ["gpu0"], stem="gpu", columns=GPU_COLUMNS)
     one.gpu_history.append(now[0], np.full((1, 3), 7, dtype=np.float32))
     one.history.append(now[0], np.ones((2, 3), dtype=np.float32))
-    line = (await series_of(one._state, one.history, 60, one.gpu_history)).containers[0]
+    line = (await shown.series()).containers[0]
     assert line.temperature_c == [None, 7]
 
 
@@ -141,8 +173,13 @@ async def test_views_show_the_gpus_figures_and_their_source(
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    state = rack.parts.state
-    rack.parts.telemetry._samples["red", 0] = sampled(reading, state.clock() + 3600)  # always fresh
+    fresh = sampled(reading, rack.see.now() + 3600)  # for an hour
+
+    async def told() -> AsyncIterator[RankSample]:
+        yield fresh
+
+    rack.engine.telemetry = told  # type: ignore[method-assign]
+    await rack.until(lambda: rack.parts.telemetry.sample("red", 0) == fresh)
     (container,) = await rack.service.queries.containers()
     assert container.gpu is not None
     assert (container.source, container.gpu.temperature_c) == ("nvml", 61)

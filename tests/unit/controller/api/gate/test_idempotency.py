@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -261,12 +263,11 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
 
 
 async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
-    from controller.store.tables import ANSWERS
-
     store = Store(tmp_path / "s.sqlite")
     await store.load()
-    ANSWERS.drop(store._engine)
     await store.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.sqlite")) as db:
+        db.execute("DROP TABLE answers")
     again = Store(tmp_path / "s.sqlite")
     await again.load()
     assert await again.answer("a") is None

@@ -10,6 +10,8 @@ import pytest
 
 from controller.devices.aggregators import AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
+from controller.devices.openflow.session.conversation import Conversation
+from controller.devices.openflow.session.osken import Session
 from sitefile.model import CabledSite
 from testbed.simulated.loop import settled
 from tests.parts.openflow import virtual
@@ -26,6 +28,20 @@ class Control:
     aggregators: OpenFlowAggregators
     address: tuple[str, int] = ("", 0)
     events: list[AggregatorEvent] = field(default_factory=list)
+
+    def conversation(self, as_name: str = "as0") -> Conversation:
+        return self.aggregators._conversations[as_name]
+
+    def session(self, as_name: str = "as0") -> Session:
+        session = self.conversation(as_name)._session
+        assert session is not None
+        return session
+
+    def sessions(self) -> set[Session]:
+        """Return all sessions, also those whose switch has not said who it is."""
+        runtime = self.aggregators._runtime
+        assert runtime is not None
+        return runtime._sessions
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Wait until ``condition`` holds."""

@@ -151,7 +151,7 @@ async def test_trap_5_a_silent_switch_is_given_up(control):
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
-    liveness = control.aggregators._conversations["as0"]._session._liveness
+    liveness = control.session()._liveness
     await control.until(lambda: switch.seen[ofp.OFPT_ECHO_REQUEST] >= 10)
     await control.until(lambda: liveness._silent <= 1)  # its answers count as life
     assert control.aggregators.connected()
@@ -240,7 +240,7 @@ async def test_all_switches_of_the_site_may_come_at_once(control, monkeypatch):
     for switch in switches:
         switch.answers = False  # none has said yet who it is
         await switch.connect(control.address)
-    await control.until(lambda: len(control.aggregators._runtime._sessions) == len(switches))
+    await control.until(lambda: len(control.sessions()) == len(switches))
     for switch in switches:
         await switch.disconnect()
 
@@ -278,7 +278,7 @@ async def test_what_the_socket_does_not_take_at_once_follows_in_order(control):
     switch = FakeSwitch(0xA0)
     await switch.connect(control.address)
     await control.until(lambda: "as0" in control.aggregators.connected())
-    session = control.aggregators._conversations["as0"]._session
+    session = control.session()
     before = switch.seen[ofp.OFPT_ECHO_REQUEST]
     echo = message(ofp.OFPT_ECHO_REQUEST, 9, bytes(4000))
     # The switch reads on this very loop, so that the socket is full long before the last of them.

@@ -136,7 +136,7 @@ async def test_an_answer_without_end_ends_the_session(control, monkeypatch):
             body = struct.pack("!HH4x", what, 1) + pieces
             bad.send(message(ofp.OFPT_MULTIPART_REPLY, xid, body))
 
-    bad._multipart = endless
+    bad.multipart = endless
     with pytest.raises(AggregatorError) as error:
         await control.aggregators.audit("as1")
     assert error.value.code == "unavailable"

@@ -173,14 +173,14 @@ async def test_an_audit_does_not_take_a_change_that_waits_behind_it_for_drift(
     old, new = program(jobs={}), program()
     await control.aggregators.install({"as0": old}, deadline_s=DEADLINE_S)
     asked: list[tuple[int, int]] = []
-    answer = switch._multipart
-    monkeypatch.setattr(switch, "_multipart", lambda *question: asked.append(question))
+    answer = switch.multipart
+    monkeypatch.setattr(switch, "multipart", lambda *question: asked.append(question))
     audit = asyncio.create_task(control.aggregators.audit("as0"))
     await control.until(lambda: asked)
-    conversation = control.aggregators._conversations["as0"]
+    conversation = control.conversation()
     install = asyncio.create_task(control.aggregators.install({"as0": new}, deadline_s=DEADLINE_S))
     await control.until(lambda: conversation.wanted is new)
-    monkeypatch.setattr(switch, "_multipart", answer)
+    monkeypatch.setattr(switch, "multipart", answer)
     answer(*asked[0])
     assert await audit == []
     await install
@@ -194,13 +194,13 @@ async def test_an_audit_finds_what_a_change_that_gave_up_has_left_undone(
     await switch.connect(control.address)
     await control.until(control.aggregators.connected)
     asked: list[tuple[int, int]] = []
-    answer = switch._multipart
-    monkeypatch.setattr(switch, "_multipart", lambda *question: asked.append(question))
+    answer = switch.multipart
+    monkeypatch.setattr(switch, "multipart", lambda *question: asked.append(question))
     audit = asyncio.create_task(control.aggregators.audit("as0"))
     await control.until(lambda: asked)
     with pytest.raises(AggregatorError):
         await control.aggregators.install({"as0": program()}, deadline_s=0.01)
-    monkeypatch.setattr(switch, "_multipart", answer)
+    monkeypatch.setattr(switch, "multipart", answer)
     answer(*asked[0])
     assert len(await audit) > len(program().rules)  # and the group
 
@@ -212,9 +212,7 @@ async def test_ports_that_come_while_a_session_is_announced_are_no_obstacle(
     carrier = app._has_carrier
 
     def meanwhile(port: Any) -> bool:
-        runtime = control.aggregators._runtime
-        assert runtime is not None
-        for session in runtime._sessions:
+        for session in control.sessions():
             session.ports[1000 + len(session.ports)] = port
         return carrier(port)
 

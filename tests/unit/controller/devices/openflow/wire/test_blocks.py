@@ -38,7 +38,7 @@ BLOCKS = st.one_of(
 def test_any_blocks_are_packed_as_os_ken_packs_their_rules(blocks: list[Block]) -> None:
     """Also where a percent sign, or what the templates were learned from, is in the values."""
     steps = FlowDiff(remove=Rules(blocks), add=Rules(blocks, TABLES[::-1]))
-    theirs = [messages._bytes(messages._remove(rule)) for rule in steps.remove]
+    theirs = [messages.removal_by_os_ken(rule) for rule in steps.remove]
     theirs += [messages.by_os_ken(rule) for rule in steps.add]
     assert b"".join(batch.data for batch in messages.batches(steps)) == b"".join(theirs)
 
@@ -51,7 +51,7 @@ def test_the_bytes_that_templates_are_learned_from_are_packed_like_others() -> N
         for known in (block, block.sample()):
             rules = Rules((known,))
             (batch,) = messages.batches(FlowDiff(remove=rules))
-            assert batch.data == b"".join(messages._bytes(messages._remove(r)) for r in rules)
+            assert batch.data == b"".join(messages.removal_by_os_ken(r) for r in rules)
 
 
 def test_every_message_is_about_its_rule() -> None:

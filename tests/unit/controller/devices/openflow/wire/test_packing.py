@@ -77,14 +77,14 @@ RULES = st.builds(
 @settings(max_examples=300)
 @given(RULES)
 def test_any_rule_of_ours_is_packed_as_os_ken_packs_it(rule: FlowRule) -> None:
-    assert packing.add(rule) == messages._bytes(messages._add(rule))
-    assert packing.remove(rule) == messages._bytes(messages._remove(rule))
+    assert packing.add(rule) == messages.by_os_ken(rule)
+    assert packing.remove(rule) == messages.removal_by_os_ken(rule)
 
 
 def test_every_compiled_rule_takes_the_short_way() -> None:
     for program in compiler.compile(SITE, 7, PLACES, JOBS).values():
         for rule in program.rules:
-            assert packing.add(rule) == messages._bytes(messages._add(rule))
+            assert packing.add(rule) == messages.by_os_ken(rule)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_every_compiled_rule_takes_the_short_way() -> None:
 def test_a_strangers_rule_is_left_to_os_ken(stranger: FlowRule) -> None:
     assert packing.remove(stranger) is None
     (batch,) = messages.batches(FlowDiff(remove=(stranger,)))
-    assert batch.data == messages._bytes(messages._remove(stranger))
+    assert batch.data == messages.removal_by_os_ken(stranger)
 
 
 def test_a_rule_read_from_a_switch_is_never_written_back() -> None:
