@@ -159,6 +159,9 @@ class Fabric:
     unavailable: frozenset[str] = frozenset()
     """Endpoints that must be neither placed nor moved (quarantine, lost server)."""
     epoch: int = 0
+    search_nodes: int | None = None
+    """Most nodes of one search by HiGHS, whose result then depends on no machine's speed; None
+    bounds it by time."""
 
     def idle(self) -> tuple[Endpoint, ...]:
         """Endpoints that hold no job and are available, in site order."""

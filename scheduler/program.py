@@ -15,6 +15,8 @@ _LARGE, _TIME_SHARE = 20_000, 0.6
 """HiGHS checks the clock only between linear programs: with more columns than this, its limit is
 this share of the time, so that it ends in time."""
 
+_NODE_ITERATIONS = 1_000
+"""Most iterations of the simplex method for each node of the limit."""
 
 _INFEASIBLE = (
     highspy.HighsModelStatus.kInfeasible,
@@ -59,7 +61,7 @@ class Solved:
     bound: float
     """Proven lower bound of the objective, -inf without one."""
     seconds: float
-    """The solver's own run time."""
+    """The solver's own run time; 0 where nodes bound the search."""
     infeasible: bool
     """There is no solution: not merely none in time."""
 
@@ -81,17 +83,20 @@ def solve(
     relaxed: bool = False,
     guess: Sequence[float] | None = None,
     gap: float = 0.0,
+    nodes: int | None = None,
 ) -> Solved:
     """Minimise; ``relaxed`` drops integrality, ``guess`` is a known solution to start from.
 
-    The search ends once a solution is proven to be within ``gap`` of the optimum.
+    The search ends once a solution is proven to be within ``gap`` of the optimum. ``nodes`` bounds
+    it instead of the time.
     """
     solver, columns = quiet_solver(), len(program.upper)
-    options = {
-        "time_limit": max(time_limit_s * (_TIME_SHARE if columns > _LARGE else 1.0), 0.0),
-        "mip_rel_gap": 0.0,
-        "mip_abs_gap": gap,
-    }
+    options: dict[str, float] = {"mip_rel_gap": 0.0, "mip_abs_gap": gap}
+    if nodes is None:
+        share = _TIME_SHARE if columns > _LARGE else 1.0
+        options["time_limit"] = max(time_limit_s * share, 0.0)
+    else:
+        options |= {"mip_max_nodes": nodes, "simplex_iteration_limit": nodes * _NODE_ITERATIONS}
     for name, value in options.items():
         solver.setOptionValue(name, value)
     solver.passModel(_model(program, objective, offset, relaxed=relaxed))
@@ -111,7 +116,7 @@ def solve(
     return Solved(
         values=np.asarray(solution.col_value) if found else None,
         bound=bound,
-        seconds=float(solver.getRunTime()),
+        seconds=float(solver.getRunTime()) if nodes is None else 0.0,
         infeasible=status in _INFEASIBLE,
     )
 

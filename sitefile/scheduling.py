@@ -188,6 +188,8 @@ class Scheduling:
     """For jobs that do not choose."""
     queue: QueuePolicy = field(default_factory=QueuePolicy)
     regroup: RegroupPolicy = field(default_factory=RegroupPolicy)
+    search_nodes: int | None = None
+    """Most nodes of one search by HiGHS; a site file leaves this to the time, a simulation not."""
 
     def highest_priority(self, project: str) -> int:
         """Return the highest priority that users may give jobs of ``project``."""

@@ -114,8 +114,9 @@ class Planner:
     async def warm_up(self) -> None:
         """Solve a small problem, so that the first plan does not wait for the solver to load."""
         limits = Limits(time_limit_s=WARM_UP_S)
+        small = replace(_SMALL, search_nodes=self._state.site.scheduling.search_nodes)
         await self._line.compute(
-            lambda clock: regroup.plan_regroup(_SMALL, limits, clock=clock),
+            lambda clock: regroup.plan_regroup(small, limits, clock=clock),
             WARM_UP_S + PLAN_GRACE_S,
         )
 

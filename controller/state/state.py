@@ -353,6 +353,7 @@ class State:
             jobs,
             unavailable=frozenset(unavailable) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
+            search_nodes=self.site.scheduling.search_nodes,
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:

@@ -212,7 +212,7 @@ class _Choice:
 
     def _minimise(self, cost: Mapping[int, float]) -> list[int] | None:
         """Minimise one criterion and keep it; None if there is no choice at all."""
-        solved = solve(self._program, cost, 0.0, _LIMIT_S)
+        solved = solve(self._program, cost, 0.0, _LIMIT_S, nodes=self._index.search_nodes)
         if solved.values is None:
             self.impossible = solved.infeasible
             return None

@@ -30,7 +30,7 @@ class FabricIndex:
     def __init__(self, fabric: Fabric) -> None:
         site = fabric.site
         self.site = site
-        self.epoch = fabric.epoch
+        self.epoch, self.search_nodes = fabric.epoch, fabric.search_nodes
         self.names = tuple(e.name for e in site.endpoints)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.size = len(self.names)
@@ -393,4 +393,5 @@ class FabricIndex:
     def snapshot(self) -> Fabric:
         """Return the fabric as an immutable value."""
         lost = frozenset(self.names[e] for e in self.unavailable | self.reserved)
-        return Fabric(self.site, self.homes(), tuple(self.jobs.values()), lost, self.epoch)
+        jobs = tuple(self.jobs.values())
+        return Fabric(self.site, self.homes(), jobs, lost, self.epoch, self.search_nodes)

@@ -69,6 +69,7 @@ def count(fabric: Fabric, limits: Limits) -> Counted:
         idle=counter.idle,
         spare=(counter.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
         excess_limit=0.0,
+        search_nodes=fabric.search_nodes,
     )
     before = problem.cost(problem.start).total_excess
     by_name = {e.name: e for e in site.endpoints}

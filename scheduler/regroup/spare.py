@@ -311,13 +311,13 @@ class _Swaps:
 
     def solve(self) -> _Found:
         """Return the best homes; raises NoPlaceError when spares have none."""
-        columns, values = self._columns, None
+        columns, values, nodes = self._columns, None, self._site.fabric.search_nodes
         nowhere = dict.fromkeys(columns.nowhere.values(), 1.0)
         places = dict.fromkeys(columns.place.values(), -1.0)
         for criterion in (nowhere, self._crowd, places, self._span, self._moved):
             if not criterion:
                 continue
-            solved = solve(self._program, criterion, 0.0, _LIMIT_S, guess=values)
+            solved = solve(self._program, criterion, 0.0, _LIMIT_S, guess=values, nodes=nodes)
             if solved.values is None:
                 raise NoPlaceError(list(self._dead))
             values = solved.values.tolist()

@@ -97,6 +97,7 @@ class Block:
             idle=problem.idle[self._slots],
             spare=spare,
             excess_limit=problem.excess_limit - total,
+            search_nodes=problem.search_nodes,
         )
 
     def improve(self, criterion: str, caps: Iterable[str], time_limit_s: float) -> float:

@@ -87,7 +87,14 @@ def _assign(
     taken: dict[int, list[int]] = {j: [] for j in units}
     left, seconds = Counter(slots), 0.0
     if columns:
-        solved = solve(program, saved, 0.0, time_limit_s, relaxed=True)
+        solved = solve(
+            program,
+            saved,
+            0.0,
+            time_limit_s,
+            relaxed=True,
+            nodes=board.problem.search_nodes,
+        )
         seconds = solved.seconds
         if solved.values is not None:
             for (j, a), column in columns.items():

@@ -227,7 +227,15 @@ class Master:
         for terms, (lower, upper) in zip(rows, self._bounds, strict=True):
             program.row(terms, lower, upper)
         guess = self._values({self._first + i for i in start})
-        solved = solve(program, objective, 0.0, seconds, guess=guess, gap=_GAP)
+        solved = solve(
+            program,
+            objective,
+            0.0,
+            seconds,
+            guess=guess,
+            gap=_GAP,
+            nodes=self._facts.problem.search_nodes,
+        )
         if solved.values is None:
             return Chosen((), solved.seconds)
         taken = np.flatnonzero(solved.values[self._first :] > 0.5)

@@ -169,7 +169,8 @@ class Model:
             for column, cost in terms.costs[criterion].items():
                 objective[column] = objective.get(column, 0.0) + weight * cost
         offset = sum(weight * terms.constants[c] for c, weight in weights.items())
-        return self._outcome(solve(terms.program, objective, offset, time_limit_s))
+        nodes = self._problem.search_nodes
+        return self._outcome(solve(terms.program, objective, offset, time_limit_s, nodes=nodes))
 
     def relax(self, criterion: str, time_limit_s: float) -> Outcome:
         """Solve the linear relaxation; units with fractional values have no place."""
@@ -188,6 +189,7 @@ class Model:
             relaxed=relaxed,
             # Counts are integers: a gap below one between plan and bound is a proof.
             gap=1e-6 if criterion == EXCESS else 1.0 - 1e-3,
+            nodes=self._problem.search_nodes,
         )
 
     def _outcome(self, solved: Solved) -> Outcome:
