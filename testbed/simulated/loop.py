@@ -18,6 +18,7 @@ from base import clock as process_clock
 from testbed.simulated.anyio_work import without_threads
 from testbed.simulated.calls import without_sockets
 from testbed.simulated.clock import VirtualClock
+from testbed.simulated.lives import Life, Ready
 from testbed.simulated.locks import without_blocking
 from testbed.simulated.streams import Address, Listener, Stream, connect
 from testbed.simulated.work import Workers
@@ -66,6 +67,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.clock = clock
         self.random = None if seed is None else Random(seed)  # noqa: S311  # an order
         """What draws; None keeps asyncio's order."""
+        self.lives: list[Life] = []
+        """Programs that may die; only where a seed is given."""
+        if seed is not None:
+            self._ready = Ready()
         self._thread = get_ident()
         self._workers = Workers(self)
         clock.work = self._workers
@@ -97,7 +102,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def busy(self) -> bool:
         """Return whether something is ready, or a timer is due."""
-        if self._ready:  # type: ignore[attr-defined]
+        if self._ready:
             return True
         scheduled = self._scheduled  # type: ignore[attr-defined]
         return bool(scheduled) and scheduled[0]._when <= self.clock.now
@@ -130,7 +135,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         if self.random is not None:
-            ready = self._ready  # type: ignore[attr-defined]
+            ready = self._ready
             if len(ready) > 1:
                 drawn = list(ready)
                 self.random.shuffle(drawn)

@@ -28,7 +28,16 @@ def tell(story: Callable[[Log], Awaitable[None]], seed: int) -> Log:
     log = Log()
 
     async def told() -> None:
-        await story(log)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        try:
+            await story(log)
+        except Exception as error:
+            error.add_note(str(log))
+            raise
+        finally:
+            for life in loop.lives:
+                life.clear()
 
     with simulation() as time, asyncio.Runner(loop_factory=lambda: VirtualLoop(time, seed)) as run:
         run.run(told())
