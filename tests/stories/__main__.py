@@ -1,31 +1,41 @@
-"""Prints what happens in a story of clients: ``PYTHONHASHSEED=0 python -m tests.stories SEED``."""
+"""Prints what happens in stories: ``PYTHONHASHSEED=0 python -m tests.stories SEED [KIND ...]``."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
-from random import Random
 
 import structlog
 
 from testbed.simulated.loop import VirtualPolicy
-from tests.stories.clients import Step, story
-
-KINDS = ["cancel", "pause", "resume", "regroup", "drain", "undrain", "exit", "lose", "slow"]
+from tests.stories.kinds import KINDS
 
 
-def main(seed: int) -> None:
-    """Draw a story by ``seed``, tell it, and print it."""
+def main() -> None:
+    """Draw a story of each kind by the seed, and print it with what happens."""
+    about = "\n".join(f"  {name:12} {kind.about}" for name, kind in KINDS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.stories",
+        description="Tell stories: the seed draws what happens, and in which order.",
+        epilog=f"kinds:\n{about}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("seed", type=int)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="all without any")
+    options = parser.parse_args()
+    if unknown := set(options.kinds) - KINDS.keys():
+        parser.error(f"no kind of stories: {', '.join(sorted(unknown))}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     asyncio.set_event_loop_policy(VirtualPolicy())
-    dice = Random(seed)  # noqa: S311 - a story's dice
-    steps = [Step("submit", job, 0, dice.randint(1, 4)) for job in "abc"]
-    steps += [
-        Step(dice.choice(KINDS), dice.choice("abc"), dice.randrange(0, 3000), dice.randint(1, 5))
-        for _ in range(8)
-    ]
-    print(story(steps, seed))
+    for name in options.kinds or KINDS:
+        kind = KINDS[name]
+        story = kind.drawn(options.seed)
+        print(f"{name}: {story}")
+        try:
+            print(kind.tell(story, options.seed))
+        except AssertionError as error:
+            print(*error.__notes__, f"broken: {error}", sep="\n")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()

@@ -12,9 +12,10 @@ from pathlib import Path
 from controller.base.errors import ServiceError
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
+from testbed.simulated.lives import DiedError
+from tests.parts.controller.recoveries import kill
 from tests.stories.rack import StoryRack
 from tests.stories.telling import Log, tell
-from tests.unit.controller.swaps.stories import kill
 
 AFTER_S = 10.0
 """How long a story goes on after its last step: lost hardware is noticed, and swapped."""
@@ -25,8 +26,9 @@ class Step:
     """Something that one client does, ``at_ms`` after the beginning of the story."""
 
     what: str
-    """``submit``, ``cancel``, ``pause``, ``resume``, ``regroup``, ``drain``, ``undrain``, ``lose``
-    or ``exit``."""
+    """``submit``, ``cancel``, ``pause``, ``resume``, ``regroup``, ``drain`` or ``undrain``; faults:
+    ``lose``, ``exit``, ``slow``, ``die`` (after ``count`` turns of the loop) or ``die at`` (the
+    failpoint of that number)."""
     job: str
     at_ms: int
     count: int = 2
@@ -41,21 +43,25 @@ class Clients:
     def __init__(self, folder: Path, log: Log) -> None:
         self.rack = StoryRack(folder, log)
         self._log = log
+        self.submitted: set[str] = set()
+        """Jobs whose submit was acknowledged."""
         self.cancelled: set[str] = set()
         """Jobs whose cancel was acknowledged."""
 
     async def run(self, steps: Sequence[Step]) -> None:
         """Carry out all steps, then let the controller die at rest and look at the disk."""
         rack = self.rack
-        await rack.up()
-        await asyncio.gather(*(self._later(step) for step in steps))
-        await asyncio.sleep(AFTER_S)
-        await rack.rest()
-        known = {job.name: job.state for job in await rack.service.queries.jobs()}
-        found = await rack.die()
+        async with rack.run():
+            await asyncio.gather(*(self._later(step) for step in steps))
+            await asyncio.sleep(AFTER_S)
+            await rack.rest()
+            known = {job.name: job.state for job in await rack.service.queries.jobs()}
+            found = await rack.end()
         self._log.note(f"in memory {known}, on the disk {found}")
         durable = {name: found.get(name, "none") for name in known}
         assert durable == known, f"at rest the disk has {durable} and memory {known}"
+        for job in self.submitted:
+            assert job in found, f"the submit of {job} was acknowledged, and the disk has none"
         for job in self.cancelled:
             assert found[job] in ("cancelled", "failed", "completed"), (
                 f"the cancel of {job} was acknowledged, and the disk has {found[job]}"
@@ -71,31 +77,35 @@ class Clients:
             await self._do(step)
         except ServiceError as error:
             self._log.note(f"refused: {step}: {error.message}")
+        except DiedError:
+            self._log.note(f"unanswered: {step}")
         else:
             self._log.note(f"done: {step}")
 
     async def _do(self, step: Step) -> None:
-        commands = self.rack.service.commands
+        rack = self.rack
+        commands = rack.service.commands
         match step.what:
             case "submit":
                 body = {"name": step.job, "count": step.count, "restart": "on-failure:3"}
                 self.cancelled.discard(step.job)  # another job of that name may be there
-                await commands.submit(JobRequest.model_validate(body))
+                await rack.do(commands.submit(JobRequest.model_validate(body)))
+                self.submitted.add(step.job)
             case "cancel":
-                await commands.cancel(step.job)
+                await rack.do(commands.cancel(step.job))
                 self.cancelled.add(step.job)
             case "pause":
-                await commands.pause(step.job)
+                await rack.do(commands.pause(step.job))
             case "resume":
-                await commands.resume(step.job)
+                await rack.do(commands.resume(step.job))
             case "regroup":
-                plan = await commands.make_plan(PlanRequest())
+                plan = await rack.do(commands.make_plan(PlanRequest()))
                 if not plan.empty:
-                    await commands.apply(plan, wait_s=60)
+                    await rack.do(commands.apply(plan, wait_s=60))
             case "drain":
-                await commands.drain("node", f"srv{step.count % 4}", now=True)
+                await rack.do(commands.drain("node", f"srv{step.count % 4}", now=True))
             case "undrain":
-                await commands.undrain("node", f"srv{step.count % 4}")
+                await rack.do(commands.undrain("node", f"srv{step.count % 4}"))
             case _:
                 await self._fail(step)
 
@@ -115,6 +125,10 @@ class Clients:
                 rack.disk.hit = 0
             case "lose":
                 kill(rack, f"gpu{step.count}")
+            case "die":
+                await rack.death(turns=step.count)
+            case "die at":
+                await rack.death(points=step.count)
             case other:
                 raise ValueError(other)
 

@@ -9,24 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from tests.stories import clients, dropping, writers
-from tests.stories.clients import Step
-from tests.stories.dropping import STEPS, Drop
-from tests.stories.writers import Change
-
-SEEDS = st.integers(0, 2**32 - 1)
-JOBS = st.sampled_from("abc")
+from tests.stories.kinds import KINDS, SEEDS
 
 
 def told(stories: int, *, shortened: bool = True) -> settings:
     """Return the settings for ``stories`` stories, or as many as the environment asks for.
 
-    One that fails is not ``shortened`` where that takes minutes.
+    One that fails is not ``shortened`` where that takes minutes, or nobody looks at it.
     """
     return settings(
         max_examples=int(os.environ.get("LIGHTLOOM_STORIES", "0")) or stories,
@@ -35,18 +29,10 @@ def told(stories: int, *, shortened: bool = True) -> settings:
     )
 
 
-def steps(*what: str, until_ms: int) -> st.SearchStrategy[Step]:
-    """Return steps of these kinds within ``until_ms``."""
-    return st.builds(
-        Step,
-        what=st.sampled_from(what),
-        job=JOBS,
-        at_ms=st.integers(0, until_ms // 5).map(lambda n: 5 * n),
-        count=st.integers(1, 6),
-    )
-
-
-SUBMITS = st.permutations([Step("submit", "a", 0, 4), Step("submit", "b", 0, 5)])
+@told(30)
+@given(story=KINDS["clients"].stories, seed=SEEDS)
+def test_what_clients_were_promised_outlives_faults_and_deaths(story: Any, seed: int) -> None:
+    KINDS["clients"].tell(story, seed)
 
 
 @pytest.mark.xfail(
@@ -54,12 +40,28 @@ SUBMITS = st.permutations([Step("submit", "a", 0, 4), Step("submit", "b", 0, 5)]
     raises=AssertionError,
     reason="the queue writes a job as it was before the cancel that is under way",
 )
-@told(400)
-@given(first=SUBMITS, others=st.lists(steps("cancel", until_ms=150), min_size=1), seed=SEEDS)
-def test_a_cancel_that_was_acknowledged_is_durable(
-    first: list[Step], others: list[Step], seed: int
-) -> None:
-    clients.story([*first, *others], seed)
+@told(120, shortened=False)
+@given(story=KINDS["cancels"].stories, seed=SEEDS)
+def test_a_cancel_that_was_acknowledged_is_durable(story: Any, seed: int) -> None:
+    KINDS["cancels"].tell(story, seed)
+
+
+@told(15)
+@given(story=KINDS["losses"].stories, seed=SEEDS)
+def test_whatever_dies_a_job_goes_on_from_its_newest_step(story: Any, seed: int) -> None:
+    KINDS["losses"].tell(story, seed)
+
+
+@told(15)
+@given(story=KINDS["faults"].stories, seed=SEEDS)
+def test_no_fault_breaks_an_invariant(story: Any, seed: int) -> None:
+    KINDS["faults"].tell(story, seed)
+
+
+@told(100)
+@given(story=KINDS["checkpoints"].stories, seed=SEEDS)
+def test_the_newest_step_that_can_be_had_is_restored(story: Any, seed: int) -> None:
+    KINDS["checkpoints"].tell(story, seed)
 
 
 @pytest.mark.xfail(
@@ -67,17 +69,10 @@ def test_a_cancel_that_was_acknowledged_is_durable(
     raises=AssertionError,
     reason="an owed row is dropped when an older one goes in the same commit",
 )
-@told(300)
-@given(
-    changes=st.lists(
-        st.builds(Change, how=st.sampled_from(["commit", "record"]), at_ms=st.integers(0, 1000)),
-        min_size=2,
-        max_size=8,
-    ),
-    seed=SEEDS,
-)
-def test_a_change_that_was_acknowledged_is_durable(changes: list[Change], seed: int) -> None:
-    writers.story(changes, seed)
+@told(100, shortened=False)
+@given(story=KINDS["writers"].stories, seed=SEEDS)
+def test_a_change_that_was_acknowledged_is_durable(story: Any, seed: int) -> None:
+    KINDS["writers"].tell(story, seed)
 
 
 @pytest.mark.xfail(
@@ -86,17 +81,9 @@ def test_a_change_that_was_acknowledged_is_durable(changes: list[Change], seed: 
     reason="a drop writes the record as it was before it computed in a thread",
 )
 @told(15, shortened=False)
-@given(
-    drops=st.lists(
-        st.builds(Drop, step=st.integers(1, STEPS), at_ms=st.integers(0, 30)),
-        min_size=2,
-        max_size=4,
-        unique_by=lambda drop: drop.step,
-    ),
-    seed=SEEDS,
-)
-def test_a_drop_that_was_acknowledged_is_durable(drops: list[Drop], seed: int) -> None:
-    dropping.story(drops, seed)
+@given(story=KINDS["drops"].stories, seed=SEEDS)
+def test_a_drop_that_was_acknowledged_is_durable(story: Any, seed: int) -> None:
+    KINDS["drops"].tell(story, seed)
 
 
 @pytest.mark.real_time  # other processes
@@ -111,3 +98,4 @@ def test_a_story_is_the_same_every_time() -> None:
         for _ in range(2)
     ]
     assert logs[0] == logs[1] and b"JobStarted" in logs[0]
+    assert all(f"{name}: ".encode() in logs[0] for name in KINDS)

@@ -13,7 +13,7 @@ from controller.telemetry.throughput import Rates
 from tests.parts.controller.failpoints import Reaper
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,

@@ -12,7 +12,7 @@ import pytest_asyncio
 from controller.state.records import JobRecord
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,

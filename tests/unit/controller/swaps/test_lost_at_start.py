@@ -14,7 +14,7 @@ from tests.parts.controller.engine import FakeEngine
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,

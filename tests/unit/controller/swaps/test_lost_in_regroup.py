@@ -11,7 +11,7 @@ from controller.devices.engine import EngineError, EngineFault, RankSpec, RankSt
 from controller.schema.plans import AttachRequest
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack
-from tests.unit.controller.swaps.stories import again, check, rows, running, state_of
+from tests.parts.controller.recoveries import again, check, rows, running, state_of
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from controller.swaps import relight, watch
 from tests.parts.controller.aggregators import FakeAggregators
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,

@@ -14,7 +14,7 @@ from controller.telemetry.throughput import Rates
 from controller.views.recoveries import view_of
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,

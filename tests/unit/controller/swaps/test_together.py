@@ -14,7 +14,7 @@ from controller.state.kept.checkpoints import CheckpointRecord
 from tests.parts.controller.checkpoints import digest_of
 from tests.parts.controller.losses import lose, rack_with
 from tests.parts.controller.rack import Rack, crash
-from tests.unit.controller.swaps.stories import (
+from tests.parts.controller.recoveries import (
     again,
     check,
     job_of,
