@@ -193,7 +193,8 @@ class Faults:
                 for e, home in zip(ENDPOINTS, wanted, strict=True)
                 if now[e] != home
             ]
-            update = {"moves": moves, "homes_after": {}, "circuits": {}, "basis": None}
+            update: dict[str, object] = {"moves": moves, "homes_after": {}}
+            update |= {"circuits": {}, "basis": None}
             plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
         if plan.moves:
             shown = await rack.do(rack.service.commands.apply(plan, wait_s))
