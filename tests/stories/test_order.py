@@ -25,11 +25,12 @@ def told(stories: int, *, shortened: bool = True) -> settings:
     return settings(
         max_examples=int(os.environ.get("LIGHTLOOM_STORIES", "0")) or stories,
         suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
         phases=[phase for phase in Phase if shortened or phase is not Phase.shrink],
     )
 
 
-@told(30)
+@told(25)
 @given(story=KINDS["clients"].stories, seed=SEEDS)
 def test_what_clients_were_promised_outlives_faults_and_deaths(story: Any, seed: int) -> None:
     KINDS["clients"].tell(story, seed)
@@ -58,7 +59,7 @@ def test_no_fault_breaks_an_invariant(story: Any, seed: int) -> None:
     KINDS["faults"].tell(story, seed)
 
 
-@told(100)
+@told(60)
 @given(story=KINDS["checkpoints"].stories, seed=SEEDS)
 def test_the_newest_step_that_can_be_had_is_restored(story: Any, seed: int) -> None:
     KINDS["checkpoints"].tell(story, seed)
