@@ -76,10 +76,12 @@ class Step:
 class Faults:
     """One controller over devices that fail, and a model of what clients were told."""
 
-    def __init__(self, folder: Path, log: Log) -> None:
+    def __init__(self, folder: Path, log: Log, *, repairs: bool) -> None:
+        """An operator ``repairs`` what does not come to rest by itself."""
         self.folder = folder
         self.rack = StoryRack(folder, log, after_death=self._forget)
         self._log = log
+        self._repairs = repairs
         self._begun: list[asyncio.Task[None]] = []
         """Steps for whose end no other waits."""
         self.acknowledged: dict[str, str] = {}
@@ -267,6 +269,7 @@ class Faults:
         try:
             await rack.until(self._at_rest, limit_s=REST_S)
         except TimeoutError:
+            assert self._repairs, "it does not come to rest by itself"
             # Most circuits vanished at once, or moving light back failed too often: the controller
             # waits for an operator's "repair".
             await rack.do(rack.service.commands.repair("ocs0"))
@@ -428,12 +431,12 @@ class Faults:
                 )
 
 
-def story(steps: Sequence[Step], seed: int) -> Log:
+def story(steps: Sequence[Step], seed: int, *, repairs: bool = True) -> Log:
     """Tell a story of faults; AssertionError when an invariant breaks."""
     folder = Path(tempfile.mkdtemp(prefix="ll-story-"))
 
     async def told(log: Log) -> None:
-        await Faults(folder, log).run(steps)
+        await Faults(folder, log, repairs=repairs).run(steps)
 
     try:
         return tell(told, seed)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests.stories import faults
 from tests.stories.kinds import KINDS, SEEDS
 
 
@@ -57,6 +58,23 @@ def test_whatever_dies_a_job_goes_on_from_its_newest_step(story: Any, seed: int)
 @given(story=KINDS["faults"].stories, seed=SEEDS)
 def test_no_fault_breaks_an_invariant(story: Any, seed: int) -> None:
     KINDS["faults"].tell(story, seed)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="moving the light of a job's endpoint back is given up after three failures, and health"
+    " is ok: nothing tries again when the fault is mended (controller/reconcile/adopt.py, _tried)",
+)
+def test_light_comes_back_when_the_fault_is_mended() -> None:
+    frozen_badly, of_the_job = 565, 1
+    steps = [
+        faults.Step("submit", 964),
+        faults.Step("fail", frozen_badly),
+        faults.Step("pull a fiber", of_the_job),
+        faults.Step("mend", after_ms=20_000),
+    ]
+    faults.story(steps, 1, repairs=False)
 
 
 @told(60)
