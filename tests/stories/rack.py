@@ -161,7 +161,7 @@ class StoryRack(Rack):
         self._keeper = asyncio.create_task(self._keep())
         try:
             await self._served()
-            await self.until(super()._whole)
+            await self.until(super().whole)
             yield
         finally:
             self._tell()
@@ -187,7 +187,7 @@ class StoryRack(Rack):
         self.store._engine.dispose()
         self.store._acknowledged.close()
 
-    async def _whole(self) -> bool:
+    async def whole(self) -> bool:
         return True  # a story goes on while its controller starts
 
     @property
