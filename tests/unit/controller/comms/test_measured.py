@@ -43,7 +43,7 @@ def measured(
     kind: str = "collectives",
 ) -> None:
     """Keep a measurement with these rows; one of links with these fits."""
-    kept = rack.see.measurements
+    kept = rack.parts.state.measurements
     kept.put(
         MeasurementRecord(
             id=ident,

@@ -67,7 +67,7 @@ async def test_predictions_rest_on_the_newest_valid_links_also_after_a_restart(
 
     await measured(rack, "m2")
     assert await source(rack) == "measurement m2"
-    records = rack.see.measurements
+    records = rack.parts.state.measurements
     records.change("m2", valid=False)
     assert await source(rack) == "measurement m1"
     records.change("m2", valid=True, settings={"together": True})
