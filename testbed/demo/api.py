@@ -26,7 +26,7 @@ class Controller:
     """One controller; every method raises DemoError."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
-        self._url = url
+        self.url = url
         token = os.environ.get("LIGHTLOOM_TOKEN") or local_token(url)
         self._http = httpx.Client(
             base_url=url + PREFIX,
@@ -104,21 +104,21 @@ class Controller:
         except httpx.TimeoutException as error:
             raise DemoError(
                 "timeout",
-                f"the controller at {self._url} did not answer in time ({type(error).__name__})",
+                f"the controller at {self.url} did not answer in time ({type(error).__name__})",
                 object=about,
                 hint="see the controller's log: lightloom testbed status",
             ) from error
         except httpx.HTTPError as error:
             raise DemoError(
                 "unreachable",
-                f"no answer from the controller at {self._url}: {error or type(error).__name__}",
+                f"no answer from the controller at {self.url}: {error or type(error).__name__}",
                 object=about,
                 hint="see the controller's log: lightloom testbed status",
             ) from error
         except ValueError as error:
             raise DemoError(
                 "failed",
-                f"the server at {self._url} is not a lightloom controller",
+                f"the server at {self.url} is not a lightloom controller",
                 object=about,
                 hint="check what listens there: lightloom testbed status",
             ) from error

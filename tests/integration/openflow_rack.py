@@ -24,19 +24,10 @@ from pyroute2 import netns as namespaces
 
 from controller.devices.aggregators import AttachPoint
 from sitefile.model import CabledSite
+from tests.integration.machine import LIMIT_S, run
 
 FABRIC = "ll-t-of-fab"
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
-LIMIT_S = 60
-"""For one command; the machine may stand still for a while."""
-
-
-def run(*command: str, check: bool = True) -> str:
-    """Run a program and return its output."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if check and done.returncode:
-        raise AssertionError(f"{' '.join(command)}: {done.stderr or done.stdout}")
-    return done.stdout
 
 
 def inside(netns: str, *command: str, check: bool = True) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ from container_mgr.users import DEFAULT_ID
 from container_mgr.values import AgentError, RankCheckpoint, Where
 from tests.integration.agent_parts import PrivateEngine, two_nics
 from tests.integration.checkpoint_agent import MEMORY, Agent, agent, spec
-from tests.integration.test_agent_volumes import loop_volume
+from tests.integration.mounts import loop_volume, mounts, unmount
 from tests.parts.agent.ranks import until
 
 pytestmark = pytest.mark.root
@@ -38,16 +37,6 @@ def place(tmp_path: Path) -> Iterator[Path]:
     with two_nics():
         yield tmp_path
         unmount(tmp_path)
-
-
-def mounts(below: Path) -> list[str]:
-    table = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    return [w for line in table.splitlines() if (w := line.split(" ")[4]).startswith(f"{below}/")]
-
-
-def unmount(below: Path) -> None:
-    for path in mounts(below):
-        subprocess.run(["umount", "--lazy", path], check=True, timeout=30)
 
 
 async def told(one: Agent, kind: Kind, step: int | None = None, epoch: int = 1) -> Holding:

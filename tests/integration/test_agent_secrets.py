@@ -12,6 +12,7 @@ import structlog
 
 from container_mgr.docker.entry import SECRETS_FILE
 from tests.integration.agent_parts import PrivateEngine, Rig
+from tests.integration.machine import command_lines, files_with
 from tests.parts.agent.ranks import output, until
 
 pytestmark = pytest.mark.root
@@ -52,24 +53,7 @@ async def test_a_secret_reaches_its_rank_and_no_other_place(
     assert has_in_environment(pid, MARK)
 
 
-def command_lines() -> str:
-    """Return the command lines of all processes of this machine."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            found.append((process / "cmdline").read_bytes().decode(errors="replace"))
-        except OSError:
-            continue  # it has ended
-    return "\n".join(found)
-
-
 def has_in_environment(pid: int, text: str) -> bool:
     """Whether a child of a container's first process has a text in its environment."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     return any(text in Path(f"/proc/{c}/environ").read_text(errors="replace") for c in children)
-
-
-def files_with(place: Path, text: str) -> list[Path]:
-    """Return the files below a directory that hold a text."""
-    files = [path for path in place.rglob("*") if path.is_file()]
-    return [path for path in files if text.encode() in path.read_bytes()]

@@ -14,8 +14,8 @@ import pytest_asyncio
 from controller.devices.agents.messages import rank_message
 from protos import agent_pb2 as pb
 from tests.integration.agent_parts import PrivateEngine, private_engine
-from tests.integration.test_agent_checkpoints import unmount
-from tests.integration.test_agent_volumes import UID, VolumeRig, imagenet, scratch, volume_rig
+from tests.integration.mounts import unmount
+from tests.integration.volume_parts import UID, VolumeRig, imagenet, scratch, volume_rig
 from tests.parts.agent.ranks import output, until, when_ended
 
 pytestmark = pytest.mark.root

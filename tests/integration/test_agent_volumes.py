@@ -3,125 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from container_mgr.fence import TERM_KEY
 from container_mgr.ranks import quotas
 from container_mgr.users import DEFAULT_ID
 from container_mgr.volumes.offers import Offer
-from controller.devices.agents.messages import rank_message
-from controller.devices.agents.trust import AgentTrust
-from pki import CONTROLLER, Credentials
 from protos import agent_pb2 as pb
-from protos import agent_pb2_grpc
-from tests.integration.agent_parts import PrivateEngine, Rig, agent_rig, two_nics
+from tests.integration.agent_parts import PrivateEngine
+from tests.integration.mounts import loop_volume, mounted
 from tests.integration.tiny_image import tiny_image_tar
-from tests.parts.agent.ranks import SLEEP, output, until, when_ended
+from tests.integration.volume_parts import UID, VolumeRig, imagenet, scratch, volume_rig
+from tests.parts.agent.ranks import until, when_ended
 
 pytestmark = pytest.mark.root
 
-UID, OTHER = 5000, 5001
-"""The users of two projects."""
+OTHER = UID + 1
+"""The user of another project."""
 HOSTILE = "ll-hostile:test"
 QUOTA = 1 << 20
-
-
-@dataclass
-class VolumeRig:
-    """An agent with volumes, called directly: a controller would refuse what some tests ask."""
-
-    rig: Rig
-    stub: agent_pb2_grpc.AgentStub
-    directory: Path
-
-    @property
-    def data(self) -> Path:
-        return self.directory / "data"
-
-    @property
-    def scratch(self) -> Path:
-        return self.directory / "scratch"
-
-    def rank(
-        self, rank: int, script: str, *volumes: pb.VolumeMount, uid: int | None = UID, **spec: Any
-    ) -> pb.Rank:
-        message = rank_message(self.rig.spec(rank, "sh", "-c", script, **spec))
-        message.volumes.extend(volumes)
-        if uid is not None:
-            message.uid = message.gid = uid
-        return message
-
-    async def call(self, method: str, request: Any) -> Any:
-        return await getattr(self.stub, method)(request, timeout=90, metadata=((TERM_KEY, "0"),))
-
-    async def start(self, *ranks: pb.Rank) -> pb.RanksReply:
-        return await self.call("Start", pb.StartRequest(ranks=ranks))
-
-    async def run(self, rank: pb.Rank) -> list[str]:
-        """Run one rank, and another one that keeps its fiber lit; return the output."""
-        peer = rank_message(self.rig.spec(1 - rank.rank, *SLEEP, job=rank.job))
-        reply = await self.start(rank, peer)
-        assert not reply.faults, reply.faults
-        await when_ended(self.rig, rank.rank)
-        return await output(self.rig, rank.rank, rank.job)
-
-    async def fault(self, rank: pb.Rank) -> pb.Fault:
-        """Return why a rank is refused; nothing may be left of it."""
-        reply = await self.start(rank)
-        assert [r.state for r in reply.ranks] == []
-        assert (await self.call("Observe", pb.ObserveRequest())).ranks == []
-        return reply.faults[0]
-
-    async def status(self, rank: int) -> pb.RankStatus:
-        reply = await self.call("Observe", pb.ObserveRequest())
-        return next(r for r in reply.ranks if r.rank == rank)
-
-    async def volume(self, name: str) -> pb.Volume:
-        reply = await self.call("Volumes", pb.VolumesRequest())
-        return next(v for v in reply.volumes if v.name == name)
-
-
-@contextlib.asynccontextmanager
-async def volume_rig(
-    private: PrivateEngine, directory: Path, *more: Offer
-) -> AsyncIterator[VolumeRig]:
-    for name in ("data", "scratch"):
-        (directory / name).mkdir(mode=0o755)
-    (directory / "data" / "train.txt").write_text("sample\n", encoding="ascii")
-    offers = (
-        Offer("imagenet", directory / "data"),
-        Offer("scratch", directory / "scratch", writable=True),
-        *more,
-    )
-    with two_nics():
-        async with agent_rig(private, directory, volumes=offers) as rig:
-            now = datetime.now(UTC)
-            trust = AgentTrust(Credentials.load(directory / "controller", CONTROLLER, now=now))
-            async with trust.channel(rig.config.server, rig.config.listen) as channel:
-                yield VolumeRig(rig, agent_pb2_grpc.AgentStub(channel), directory)
 
 
 @pytest_asyncio.fixture
 async def rig(private: PrivateEngine, tmp_path: Path) -> AsyncIterator[VolumeRig]:
     async with volume_rig(private, tmp_path) as one:
         yield one
-
-
-def imagenet(path: str = "/data", *, read_only: bool = True) -> pb.VolumeMount:
-    return pb.VolumeMount(volume="imagenet", path=path, read_only=read_only)
-
-
-def scratch(owner: str, scope: pb.Scope = pb.SCOPE_JOB, **fields: Any) -> pb.VolumeMount:
-    return pb.VolumeMount(volume="scratch", path="/scratch", scope=scope, owner=owner, **fields)
 
 
 IDS = "while read -r line; do case $line in [UG]id:*|Groups:*) echo $line;; esac; done"
@@ -236,15 +146,6 @@ async def test_a_link_on_the_way_to_a_volume_is_refused(rig: VolumeRig) -> None:
     rig.data.symlink_to(rig.directory / "moved")
     fault = await rig.fault(rig.rank(0, "true", imagenet()))
     assert (fault.code, "imagenet" in fault.message) == ("unavailable", True)
-
-
-@contextlib.contextmanager
-def mounted(*words: str | Path) -> Iterator[None]:
-    subprocess.run(["mount", *map(str, words)], check=True, timeout=30)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(words[-1])], check=True, timeout=30)
 
 
 async def test_a_mount_below_a_volume_is_not_visible(rig: VolumeRig) -> None:
@@ -378,19 +279,6 @@ async def test_a_volume_of_an_image_does_not_hide_one_of_the_job(
     rank = rig.rank(0, "cat /data/train.txt", imagenet())
     rank.image = HOSTILE
     assert await rig.run(rank) == ["sample"]
-
-
-@contextlib.contextmanager
-def loop_volume(directory: Path) -> Iterator[Path]:
-    """Mount an ext4 of its own on a loop device."""
-    image, place = directory / "ll-disk.img", directory / "disk"
-    place.mkdir()
-    with image.open("wb") as file:
-        os.truncate(file.fileno(), 256 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, timeout=60)
-    with mounted("-o", "loop", image, place):
-        place.chmod(0o755)
-        yield place
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.rack import record
 from tests.integration.racks import rack_of
+from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -40,10 +40,9 @@ def lightloom(controller: Controller, *words: str) -> subprocess.CompletedProces
 def test_a_failed_job_is_diagnosed_with_one_command(controller: Controller) -> None:
     request = {"count": 3, "name": "red", "command": ["sh", "-c", FAILS]}
     controller.post("/jobs", request)
-    deadline = time.monotonic() + 120
-    while (view := controller.get("/jobs/red"))["state"] != "failed":
-        assert time.monotonic() < deadline, view
-        time.sleep(0.2)
+    view = until(
+        lambda: controller.get("/jobs/red"), lambda job: job["state"] == "failed", limit_s=120.0
+    )
     shown = lightloom(controller, "describe", "job", "red").stdout
     assert "rank 1 exited with code 3" in shown
     assert "lightloom stopped ranks 0, 2" in shown

@@ -19,6 +19,7 @@ import pytest
 import ocs_driver
 from ocs_driver import CircuitRequest, CircuitState, Mode, OcsDriver
 from testbed.ocs_emulator.veth import FILTER_PRIORITY
+from tests.integration.waiting import eventually
 
 pytestmark = pytest.mark.root
 
@@ -178,10 +179,7 @@ def between(a: str, b: str) -> CircuitRequest:
 
 
 async def carrier_comes(endpoint: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not has_carrier(endpoint):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await eventually(lambda: has_carrier(endpoint), limit_s=PATIENCE_S)
 
 
 async def only_state_comes(driver: OcsDriver, state: CircuitState) -> None:

@@ -13,38 +13,33 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 
-from controller.daemon.relay import relayed
 from controller.devices.aggregators import (
     AggregatorConnected,
     AggregatorError,
-    AggregatorEvent,
     AggregatorRefused,
     PortStatus,
 )
-from controller.devices.openflow.aggregators import OpenFlowAggregators
-from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.pipeline import PROBE_MAC, ROCE_UDP_PORT
-from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import unpack_cookie
-from controller.devices.openflow.session.listen import listening_socket
-from controller.devices.openflow.session.tls import read_speech
-from tests.integration.openflow_rack import (
-    FABRIC,
-    OpenFlowRack,
-    Stream,
-    bridge,
-    inside,
-    netns_of,
-    run,
+from tests.integration import openflow_control
+from tests.integration.machine import run
+from tests.integration.openflow_control import (
+    DEADLINE_S,
+    JOBS,
+    PLACES,
+    PORT,
+    SITE,
+    Control,
+    programs,
 )
+from tests.integration.openflow_rack import OpenFlowRack, Stream, bridge, inside, netns_of
 from tests.parts.openflow.fake_table import (
     CONTROLLER,
     FakeFabric,
@@ -53,32 +48,15 @@ from tests.parts.openflow.fake_table import (
     arp,
     udp,
 )
-from tests.parts.openflow.sites import attach, make_site
-from tests.parts.openflow.tls import Trust, tls_site
+from tests.parts.openflow.tls import Trust
 
 pytestmark = pytest.mark.root
 
-PORT = 6653
-SITE = tls_site(make_site(listen=f"127.0.0.1:{PORT}", netns=FABRIC))
-PLACES = attach(
-    ("gpu0", "as0", 1),
-    ("gpu1", "as0", 2),
-    ("gpu2", "as0", 3),
-    ("gpu3", "as1", 1),
-    ("gpu4", "as1", 2),
-    ("gpu5", "as1", 3),
-)
-JOBS = {"red": ("gpu0", "gpu1", "gpu4"), "blue": ("gpu2", "gpu3")}
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 MARK = b"lightloom-openflow-test"
-DEADLINE_S = 60.0
 IGMP, ICMPV6 = 2, 58
 SEED = 67
 ROOT = Path(__file__).parents[2]
-
-
-def programs(epoch: int = 1, held: frozenset[str] = frozenset()) -> Mapping[str, FlowProgram]:
-    return compiler.compile(SITE, epoch, PLACES, JOBS, held)
 
 
 @pytest.fixture(scope="module")
@@ -95,30 +73,6 @@ def rack(trust: Trust) -> Iterator[OpenFlowRack]:
         yield rack
     finally:
         rack.close()
-
-
-class Control:
-    """A running controller and what it posted. ``tls`` has its certificate."""
-
-    def __init__(self, tls: Path) -> None:
-        self.events: list[AggregatorEvent] = []
-        self._relay = ExitStack()
-        tcp = self._relay.enter_context(listening_socket(SITE.openflow_listen, FABRIC))
-        listener = self._relay.enter_context(relayed(tcp, read_speech(SITE, tls)))
-        self.aggregators = OpenFlowAggregators(SITE, self.events.append, listener)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110  # conditions of any kind, on purpose
-                await asyncio.sleep(0.01)
-
-    async def start(self) -> None:
-        await self.aggregators.start()
-        await self.until(lambda: len(self.aggregators.connected()) == len(SITE.aggregators))
-
-    async def stop(self) -> None:
-        await self.aggregators.stop()
-        self._relay.close()
 
 
 @pytest.fixture
@@ -227,23 +181,10 @@ async def test_counters_count_and_port_status_follows_the_carrier(rack, control)
     await control.until(lambda: control.aggregators.carrier("as0")[1])
 
 
-CONTROLLER_PROCESS = """
-import asyncio, pathlib, sys
-from tests.integration.test_openflow import Control, programs, DEADLINE_S
-async def main():
-    control = Control(pathlib.Path(sys.argv[1]))
-    await control.start()
-    await control.aggregators.install(programs(), deadline_s=DEADLINE_S)
-    print("installed", flush=True)
-    await asyncio.Event().wait()
-asyncio.run(main())
-"""
-
-
 async def test_a_killed_controller_disturbs_no_traffic_and_its_successor_changes_nothing(
     rack, trust
 ):
-    script = (sys.executable, "-c", CONTROLLER_PROCESS, str(trust.controller))
+    script = (sys.executable, "-m", openflow_control.__name__, str(trust.controller))
     first = await asyncio.create_subprocess_exec(*script, cwd=ROOT, stdout=PIPE)
     successor = None
     traffic = None

@@ -48,6 +48,7 @@ from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Authority, Credentials, agent_name
 from tests.integration.agent_parts import ip
+from tests.integration.waiting import eventually
 
 pytestmark = pytest.mark.root
 
@@ -200,12 +201,7 @@ class Agent:
         return Path(f"held{self.number}") / FOLDER.name / self.endpoint
 
 
-async def until(ask: Callable[[], _T]) -> _T:
-    end = time.monotonic() + LIMIT_S
-    while not (found := ask()):
-        assert time.monotonic() < end, "it did not happen"
-        await asyncio.sleep(0.01)
-    return found
+until = partial(eventually, limit_s=LIMIT_S)
 
 
 @asynccontextmanager

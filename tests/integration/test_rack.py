@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +24,7 @@ import testbed
 from ocs_driver import CircuitRequest
 from sitefile import CabledSite, load_site
 from testbed import processes as kernel_view
-from testbed.engine import DATA_ROOT, LABEL, Engine
+from testbed.engine import LABEL, Engine
 from testbed.rack import RackError, RackStatus, down, network, ovs, programs, set_rates, status, up
 from testbed.rack.down import take_down
 from testbed.rack.layout import lay_out
@@ -32,6 +32,8 @@ from testbed.rack.process import accepts, spawn, wait_ready
 from testbed.rack.remains import find
 from testbed.rack.up import KEPT_LOGS
 from testbed.token import local_token
+from tests.integration import waiting
+from tests.integration.machine import run, traces
 from tests.integration.tiny_image import tiny_image_tar
 
 down_module = importlib.import_module("testbed.rack.down")  # the name is its function's, too
@@ -39,23 +41,11 @@ pytestmark = pytest.mark.root
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
 PASSWORD = "secret"  # noqa: S105
+until = functools.partial(waiting.until, limit_s=60.0, pause_s=0.2)
 
 
 def quiet(_: str) -> None:
     pass
-
-
-def run(*argv: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, **(env or {})},
-    )
-    assert done.returncode == 0, f"{argv}: {done.stderr}"
-    return done.stdout
 
 
 def pings(netns: str, address: str) -> bool:
@@ -67,31 +57,6 @@ def pings(netns: str, address: str) -> bool:
 def has_carrier(netns: str, link: str) -> bool:
     (entry,) = json.loads(run("ip", "-n", netns, "-j", "link", "show", "dev", link))
     return "LOWER_UP" in entry["flags"]
-
-
-def traces(run_dir: Path) -> list[str]:
-    """Everything of a rack that the machine still shows, found without the rack's own code."""
-    found = [line for line in run("ip", "netns", "list").splitlines() if line.startswith("ll-")]
-    found += [str(link) for link in Path("/sys/class/net").glob("ll-*")]
-    found += [
-        target
-        for line in Path("/proc/self/mountinfo").read_text().splitlines()
-        for target in [line.split()[4]]  # a lane shows the machine's data root elsewhere
-        if any(part in target for part in (str(run_dir), "/run/netns/ll-", str(DATA_ROOT)))
-    ]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if str(run_dir) in command:
-                found.append(f"process {entry.name}: {command}")
-    for folder, names, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{name}" for name in names if name.startswith("ll-")]
-    if run_dir.exists():
-        found.append(str(run_dir))
-    return found
 
 
 def shim_sockets() -> set[Path]:
@@ -189,10 +154,8 @@ def test_the_rack_is_up_only_once_and_its_rates_can_be_changed(run_dir: Path) ->
     assert {"controller", "ocs0", "ovs-vswitchd", "agent-srv0"} <= {p.name for p in first.parts}
     assert {part.source for part in first.emulated} == {"emulated"}
     json.dumps(first.to_dict())
-    deadline = time.monotonic() + 60  # the database says so some seconds later
-    while controllers(run_dir) != {'target : "ssl:127.0.0.1:6653"', "is_connected : true"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    connected = {'target : "ssl:127.0.0.1:6653"', "is_connected : true"}
+    until(lambda: controllers(run_dir), connected.__eq__)  # the database says so seconds later
 
     with pytest.raises(RackError) as caught:
         up(PAPER, run_dir, progress=quiet)
@@ -253,10 +216,7 @@ def submit_and_freeze(url: str) -> None:
 
 
 def reach(client: httpx.Client, state: str) -> None:
-    deadline = time.monotonic() + 60
-    while (job := client.get("/jobs/red").json())["state"] != state:
-        assert time.monotonic() < deadline, job
-        time.sleep(0.2)
+    until(lambda: client.get("/jobs/red").json(), lambda job: job["state"] == state)
 
 
 @pytest.mark.parametrize("killed", ["none", "all"])
@@ -331,7 +291,8 @@ def test_a_fresh_engine_knows_nothing_of_containers_of_one_that_was_killed(tmp_p
                 network_mode="none",
                 detach=True,
             )
-        for pid in (*engine._daemon(), *engine._helpers()):
+        pids = [kernel_view.running(name, engine_dir) for name in ("dockerd", "containerd")]
+        for pid in itertools.chain.from_iterable(pids):
             os.kill(pid, signal.SIGKILL)
         engine.stop()
         with closing(docker.DockerClient(engine.start().host_url, timeout=60)) as client:

@@ -9,7 +9,6 @@ point, without a rack, is tests/unit/controller/base/test_failpoints.py.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 import time
@@ -77,7 +76,6 @@ class Story:
     def __init__(self, mortal: Mortal, run_dir: Path) -> None:
         self.mortal = mortal
         self.store = run_dir / "controller" / "controller.sqlite"
-        self.recovery_s: dict[str, float] = {}
         for name, ends in RINGS.items():
             mortal.post("/jobs", ring.request(name, ends))
         mortal.until(self.rings_run)
@@ -128,8 +126,7 @@ class Story:
             act()
         assert self.mortal.died() == failpoints.EXIT_STATUS, point
         assert not self.mortal.deathbed.exists(), point
-        self.recovery_s[point] = round(self.mortal.start(), 3)
-        print(point, self.recovery_s[point])
+        print(f"{point}: whole {self.mortal.start():.3f} s after the next start")
 
     def check(self, point: str, *allowed: dict[str, str | None]) -> None:
         """Old or new epoch; one circuit a port; the same containers, all running; bytes flow."""
@@ -236,59 +233,77 @@ class Story:
         )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def story() -> Iterator[Story]:
+    """One rack for all deaths; each test leaves it as it was at first."""
     run_dir = Path(f"/run/lightloom/test-{os.getpid()}")
     with rack_of(PAPER, run_dir) as status, taken_over(status, run_dir) as mortal:
         yield Story(mortal, run_dir)
 
 
-def test_controller_that_dies_at_any_failpoint_is_followed_by_one_that_converges(
-    story: Story,
-) -> None:
-    mortal, home = story.mortal, story.before
-    for point, outcome in REGROUP.items():
-        story.regroup(point, outcome)
+def test_every_failpoint_is_here() -> None:
+    places = (*SUBMIT, *CANCEL, *ATTACH, *RESTART, *RELEASE)
+    assert {*REGROUP, *ROLLOUT, *sides(*places)} == set(failpoints.POINTS)
 
-    for point, begun in ROLLOUT.items():
-        story.roll_out(point, begun)
 
-    for point in sides(*SUBMIT):
-        spare = ring.request("spare", [SPARE], "restart")
-        story.dies(point, lambda spare=spare: mortal.http.post("/jobs", json=spare))
-        story.check(point, home)
-        story.cancel_spare()
-    for point in sides(*CANCEL):
-        story.submit_spare()
-        story.dies(point, lambda: mortal.http.post("/jobs/spare/cancel"))
-        mortal.until(lambda: story.spare() in ("running", "cancelled", "failed"))
-        story.cancel_spare()
-        story.check(point, home)
-    for point in sides(*ATTACH):
-        story.submit_spare()
-        body = {"aggregator": "as1"}
-        story.dies(point, lambda body=body: mortal.http.post(ATTACH_PATH, json=body))
-        mortal.until(lambda: story.spare() == "running")
-        story.check(point, home)
-        story.cancel_spare()
-    for point in sides(*RESTART):
-        mortal.die_at("switch.after")
-        plan = mortal.post("/plans", {})
-        with contextlib.suppress(httpx.TransportError):
-            mortal.http.post("/transactions", json={"plan": plan})
-        mortal.died()
-        story.dies(point, mortal.spawn)
-        story.check(point, home)
-    for point in sides(*RELEASE):
-        mortal.kill()
-        with contextlib.closing(sqlite3.connect(story.store)) as db, db:
-            row = (OUT_OF_USE, "put out of use by a test", time.time())
-            db.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?)", row)
-        mortal.start()
-        story.dies(point, lambda: mortal.http.post(f"/quarantine/{OUT_OF_USE}/release"))
-        gone = not mortal.get("/quarantine")["items"]
-        assert gone == point.endswith("after")
-        story.check(point, home)
+@pytest.mark.parametrize(("point", "outcome"), REGROUP.items())
+def test_a_controller_dies_in_a_regroup(story: Story, point: str, outcome: str) -> None:
+    story.regroup(point, outcome)
 
-    assert story.recovery_s.keys() == set(failpoints.POINTS)
-    print(json.dumps({"recovery_s": story.recovery_s}))  # includes the start of the process
+
+@pytest.mark.parametrize(("point", "begun"), ROLLOUT.items())
+def test_a_controller_dies_in_the_first_batch_of_two(story: Story, point: str, begun: int) -> None:
+    story.roll_out(point, begun)
+
+
+@pytest.mark.parametrize("point", sides(*SUBMIT))
+def test_a_controller_dies_while_a_job_begins(story: Story, point: str) -> None:
+    spare = ring.request("spare", [SPARE], "restart")
+    story.dies(point, lambda: story.mortal.http.post("/jobs", json=spare))
+    story.check(point, story.before)
+    story.cancel_spare()
+
+
+@pytest.mark.parametrize("point", sides(*CANCEL))
+def test_a_controller_dies_while_a_job_is_cancelled(story: Story, point: str) -> None:
+    story.submit_spare()
+    story.dies(point, lambda: story.mortal.http.post("/jobs/spare/cancel"))
+    story.mortal.until(lambda: story.spare() in ("running", "cancelled", "failed"))
+    story.cancel_spare()
+    story.check(point, story.before)
+
+
+@pytest.mark.parametrize("point", sides(*ATTACH))
+def test_a_controller_dies_while_a_job_restarts_for_its_light(story: Story, point: str) -> None:
+    story.submit_spare()
+    body = {"aggregator": "as1"}
+    story.dies(point, lambda: story.mortal.http.post(ATTACH_PATH, json=body))
+    story.mortal.until(lambda: story.spare() == "running")
+    story.check(point, story.before)
+    story.cancel_spare()
+
+
+@pytest.mark.parametrize("point", sides(*RESTART))
+def test_a_controller_dies_again_while_it_recovers(story: Story, point: str) -> None:
+    mortal = story.mortal
+    mortal.die_at("switch.after")
+    plan = mortal.post("/plans", {})
+    with contextlib.suppress(httpx.TransportError):
+        mortal.http.post("/transactions", json={"plan": plan})
+    mortal.died()
+    story.dies(point, mortal.spawn)
+    story.check(point, story.before)
+
+
+@pytest.mark.parametrize("point", sides(*RELEASE))
+def test_a_controller_dies_while_a_port_is_put_back_into_use(story: Story, point: str) -> None:
+    mortal = story.mortal
+    mortal.kill()
+    with contextlib.closing(sqlite3.connect(story.store)) as db, db:
+        row = (OUT_OF_USE, "put out of use by a test", time.time())
+        db.execute("INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?)", row)
+    mortal.start()
+    story.dies(point, lambda: mortal.http.post(f"/quarantine/{OUT_OF_USE}/release"))
+    gone = not mortal.get("/quarantine")["items"]
+    assert gone == point.endswith("after")
+    story.check(point, story.before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ import pytest
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
 from testbed.rack import ovs
+from tests.integration import waiting
+from tests.integration.machine import run
 from tests.integration.racks import rack_of
-from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -43,11 +44,7 @@ def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
     assert not left, "the rack is taken down whole"
 
 
-def until(condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+until = partial(waiting.until, limit_s=60.0)
 
 
 def ping(job: str, address: str) -> list[str]:
@@ -107,7 +104,7 @@ def test_a_regroup_joins_a_job_and_its_neighbours_lose_no_packet(
     until(lambda: all(job["state"] == "running" for job in jobs()))
     ips = {e["name"]: e["ip"] for e in controller.items("/endpoints")}
     for name, (_, other) in JOBS.items():
-        until(functools.partial(reaches, name, ips[other]))
+        until(partial(reaches, name, ips[other]))
     assert received("red", ips["gpu1"], 3) == 0, "jobs stay apart"
 
     plan = controller.post("/plans", {})
@@ -132,7 +129,7 @@ def test_a_regroup_joins_a_job_and_its_neighbours_lose_no_packet(
 
 def lightloom(controller: Controller, *argv: str, code: int = 0) -> str:
     """Run the command against the rack's controller and return what it printed."""
-    env = {**os.environ, "LIGHTLOOM_URL": controller._url}
+    env = {**os.environ, "LIGHTLOOM_URL": controller.url}
     command = [
         sys.executable,
         "-c",

@@ -15,7 +15,7 @@ import pytest
 from testbed.rack import down
 from testbed.rack.remains import find
 from testbed.roce import experiment, setup
-from tests.integration.test_rack import run, traces
+from tests.integration.machine import run, traces
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 

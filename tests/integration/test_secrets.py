@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,9 @@ from container_mgr.docker.entry import SECRETS_FILE
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller
 from testbed.engine import DATA_ROOT
+from tests.integration import waiting
+from tests.integration.machine import command_lines, files_with
 from tests.integration.racks import rack_of
-from tests.integration.test_agent_secrets import command_lines, files_with
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -40,11 +41,7 @@ def state(controller: Controller, job: str, wanted: str) -> None:
     until(lambda: controller.get(f"/jobs/{job}")["state"] == wanted)
 
 
-def until(good: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not good():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+until = partial(waiting.until, limit_s=60.0, pause_s=0.2)
 
 
 def test_a_secret_is_found_nowhere_but_in_its_ranks(controller: Controller) -> None:

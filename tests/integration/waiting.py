@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -21,4 +22,19 @@ def until(
     while not good(found := ask()):
         assert time.monotonic() < deadline, found
         time.sleep(pause_s)
+    return found
+
+
+async def eventually(
+    ask: Callable[[], Answer],
+    good: Callable[[Answer], object] = bool,
+    *,
+    limit_s: float,
+    pause_s: float = 0.01,
+) -> Answer:
+    """Do as ``until`` beside other tasks; ``ask`` does not block."""
+    deadline = time.monotonic() + limit_s
+    while not good(found := ask()):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(pause_s)
     return found

@@ -76,7 +76,7 @@ async def steady(tmp_path: Path) -> AsyncIterator[tuple[str, TalkingRack]]:
 
 
 def homes(rack: TalkingRack) -> dict[str, str]:
-    return {name: home for name, home in rack.service._state.light.homes().items() if home}
+    return {name: at.aggregator for name, at in rack.aggregators.light().items()}
 
 
 async def test_a_measurement_is_followed_live_and_its_pairs_are_shown(

@@ -62,9 +62,11 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
     await rack.service.commands.submit(scattered("red", 4))
     await rack.state("red", "running")
     job = await rack.service.queries.job("red")
-    async with asyncio.timeout(60):
-        while rack.service._telemetry.sample("red", 0) is None:  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(0.05)
+
+    async def told() -> bool:
+        return any(one.gpu is not None for one in await rack.service.queries.containers())
+
+    await rack.until(told)
     await page.goto(f"{url}/#/objects/containers")
     row = page.locator("tbody tr", has_text=job.endpoints[0])
     await expect(row).to_contain_text("61 °C")
@@ -163,7 +165,7 @@ async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: Talking
     await expect(page.locator("tr", has_text="as0/4")).to_contain_text("no light")
     await page.get_by_role("button", name="Put back into use").click()
     await expect(page.get_by_text("nothing: every port and endpoint may be used")).to_be_visible()
-    assert not rack.service._state.light.quarantine
+    assert not await rack.service.queries.quarantine()
 
 
 async def test_light_and_alarms_of_a_switch(page: Page, url: str, rack: TalkingRack) -> None:

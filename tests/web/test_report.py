@@ -27,7 +27,7 @@ async def test_a_report_of_a_job_opens_without_errors(
 ) -> None:
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     monkeypatch.setattr(runner, "SAMPLE_S", 0.05)
-    homes = {name: home for name, home in rack.service._state.light.homes().items() if home}
+    homes = {name: at.aggregator for name, at in rack.aggregators.light().items()}
 
     def said(record: MeasurementRecord, *_: object) -> list[Line]:
         assert record.fabric is not None

@@ -172,12 +172,13 @@ async def test_the_form_asks_for_checkpoints_and_spares(
     await form.get_by_label("Ranks with which it goes on at least").fill("2")
     await form.get_by_role("button", name="Submit").click()
     await expect(page.get_by_role("row", name="red")).to_be_visible()
-    asked = rack.service._state.jobs["red"].request
-    assert asked.checkpoint is not None
-    assert (asked.checkpoint.size_bytes, asked.checkpoint.complete) == (1610612736, "dcp")
-    assert (asked.spares, asked.spares_needed, asked.on_loss) == (1, False, "shrink")
-    assert (asked.checkpoint.where, asked.checkpoint.scheme) == ("disk", "single")
-    assert (asked.checkpoint.identical, asked.at_least) == (True, 2)
+    asked = await rack.service.queries.job("red")
+    kept = asked.checkpoint
+    assert kept is not None
+    assert (kept.local.size_bytes, kept.complete) == (1610612736, "dcp")
+    assert (asked.spares_asked, asked.spares_needed, asked.on_loss) == (1, False, "shrink")
+    assert (kept.local.where, kept.copies.scheme) == ("disk", "single")
+    assert (kept.replicas, asked.at_least) == ("identical", 2)
 
 
 async def test_a_move_that_brings_copies_together_is_warned_of(

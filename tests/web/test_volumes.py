@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import Page, expect
 
+from base import clock
 from controller.devices.engine import OfferedVolume, Scope, VolumeData
 from controller.state.offers import Offers
 from sitefile.volumes import Volume
@@ -52,7 +53,7 @@ async def test_a_job_asks_for_volumes_by_name(page: Page, url: str, rack: Talkin
 async def test_what_a_job_left_is_listed_and_removed(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    now = rack.service._state.clock()
+    now = clock.time()
     left = [
         VolumeData(Scope.JOB, f"default.{job}", bytes=2**30, files=7, used_at=now, jobs=jobs)
         for job, jobs in (("old", ()), ("busy", ("busy",)))

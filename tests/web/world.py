@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,14 @@ async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]
         yield url
 
 
+class _Server(uvicorn.Server):
+    """Leaves signals to the test runner."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 @asynccontextmanager
 async def serving(app: FastAPI) -> AsyncIterator[str]:
     """Serve an application on loopback; yields the URL."""
@@ -125,9 +133,8 @@ async def serving(app: FastAPI) -> AsyncIterator[str]:
         # A client that reuses a connection while it closes would lose an answer.
         timeout_keep_alive=int(PATIENCE_S),
     )
-    server = uvicorn.Server(config)
-    # Signals belong to the test runner.
-    task = asyncio.create_task(server._serve(sockets=[bound]))
+    server = _Server(config)
+    task = asyncio.create_task(server.serve(sockets=[bound]))
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:

@@ -30,8 +30,8 @@ from testbed.demo import PAPER_SITE, homes
 from testbed.demo.api import Controller
 from testbed.rack import ovs
 from tests.integration import waiting
+from tests.integration.machine import run
 from tests.integration.paper.conftest import RUN_DIR
-from tests.integration.test_rack import run
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(400)]
 
