@@ -42,7 +42,6 @@ SMALL = ("agent",)
 """Modules whose names begin so are too short for a lane each: they share one."""
 OUTSIDE = ("install", "lanes")
 """Modules that look at the machine, or make lanes themselves."""
-MARKS = "not soak"
 LOGS = gates.LOGS / gates.RACK
 TIMES = Path("/var/lib/lightloom/test-times.json")
 """Seconds of every unit's last run on this machine."""
@@ -208,7 +207,16 @@ class _Runner:
             lanes.end(name)
 
     def _words(self, unit: Unit) -> list[str]:
-        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", MARKS]
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--durations",
+            "10",
+        ]
         return [*words, *self._options, *unit.paths]
 
     def _run(self, unit: Unit, words: Sequence[str], lane: str = "") -> Result:
