@@ -80,7 +80,7 @@ def run(run_dir: Path, *, progress: Progress) -> Document:
         rates = (status.access_bps / RATE_DIVISOR, status.inter_aggregator_bps / RATE_DIVISOR)
         rack.set_rates(run_dir, *rates)
         _start_jobs(controller)
-        experiment = _Experiment(run_dir, controller, progress)
+        experiment = Experiment(run_dir, controller, progress)
         stack.callback(experiment.close)
         experiment.boot(parts)
         document = experiment.measure()
@@ -92,13 +92,15 @@ def run(run_dir: Path, *, progress: Progress) -> Document:
     return document
 
 
-class _Experiment:
+class Experiment:
+    """Guests with RDMA on the rack's endpoints, and what is measured between them."""
+
     def __init__(self, run_dir: Path, controller: Controller, progress: Progress) -> None:
         self._dir = run_dir
         self._controller = controller
         self._progress = progress
         self._site = load_site(PAPER_SITE)
-        self._guests: dict[str, Guest] = {}
+        self.guests: dict[str, Guest] = {}
         self._boot_s = 0.0
 
     def boot(self, parts: Parts) -> None:
@@ -109,14 +111,14 @@ class _Experiment:
             cable = self._site.endpoint(endpoint)
             address = Address(cable.ip, cable.prefix_len, cable.mac)
             room = _room(name)
-            self._guests[name] = Guest.start(f"ll-{name}", room, address, parts, self._dir)
-        for guest in self._guests.values():
+            self.guests[name] = Guest.start(f"ll-{name}", room, address, parts, self._dir)
+        for guest in self.guests.values():
             guest.await_boot()
         self._boot_s = time.monotonic() - begin
 
     def close(self) -> None:
         """End all guests."""
-        for guest in self._guests.values():
+        for guest in self.guests.values():
             guest.close()
 
     def measure(self) -> Document:
@@ -130,7 +132,7 @@ class _Experiment:
         return {
             "source": "emulated",
             "site": self._site.name,
-            "guests": {"count": len(self._guests), "kernel": kernel, "boot_s": self._boot_s},
+            "guests": {"count": len(self.guests), "kernel": kernel, "boot_s": self._boot_s},
             "qp_timeout": ib_timeout(DARK_TOLERANCE_S),
             "before": asdict(before),
             "through": asdict(through),
@@ -149,7 +151,7 @@ class _Experiment:
         """Write from red's first rank to the memory of its second rank for ``seconds``."""
         self._progress(f"ib_write_bw {when}")
         transfer = Transfer(seconds, ib_timeout(DARK_TOLERANCE_S))
-        rules, arrived = self._rule_packets(), splice.to_guest(self._guests["red-1"].netns)
+        rules, arrived = self._rule_packets(), splice.to_guest(self.guests["red-1"].netns)
         self._ask("red-1", server(transfer))
         with ThreadPoolExecutor(max_workers=1) as beside:
             command = client(transfer, self._site.endpoint(RED[1]).ip)
@@ -157,7 +159,7 @@ class _Experiment:
             if meanwhile is not None:
                 meanwhile()
             bandwidth_bps = parse(writing.result(), transfer)
-        delivered = splice.to_guest(self._guests["red-1"].netns).since(arrived)
+        delivered = splice.to_guest(self.guests["red-1"].netns).since(arrived)
         passed = None
         if meanwhile is None:
             time.sleep(_FLOW_STATS_S)
@@ -183,10 +185,10 @@ class _Experiment:
         are dropped as RoCEv2 and not because of a missing ARP reply.
         """
         self._progress("RoCEv2 from job blue to job red")
-        blue = self._guests["blue-0"].netns
+        blue = self.guests["blue-0"].netns
         sent, received = splice.from_guest(blue), {}
         for rank, endpoint in enumerate(RED):
-            netns = self._guests[f"red-{rank}"].netns
+            netns = self.guests[f"red-{rank}"].netns
             received[netns] = splice.to_guest(netns)
             target = self._site.endpoint(endpoint)
             self._ask("blue-0", f"arp -i eth0 -s {target.ip} {target.mac}")
@@ -219,7 +221,7 @@ class _Experiment:
         return found
 
     def _ask(self, guest: str, command: str, timeout_s: float = COMMAND_S) -> str:
-        status, output = self._guests[guest].run(command, timeout_s=timeout_s)
+        status, output = self.guests[guest].run(command, timeout_s=timeout_s)
         if status:
             raise GuestError(
                 f"{guest}: `{command}` returned {status}: {output[-800:]}", "see the output"
@@ -228,7 +230,7 @@ class _Experiment:
 
     def _try(self, guest: str, command: str) -> None:
         """Run a command that is expected to fail."""
-        self._guests[guest].run(command, timeout_s=COMMAND_S)
+        self.guests[guest].run(command, timeout_s=COMMAND_S)
 
 
 def _datagram_command(address: str) -> str:

@@ -35,7 +35,7 @@ async def finished(rack: Rack, ident: str, says: Says) -> MeasurementView:
         if number < len(runs):
             name = job_name(ident, number)
             await _running(rack, name)
-            record = rack.service._state.measurements[ident]
+            record = rack.see.measurements[ident]
             lines: dict[int, list[str]] = {}
             for line in says(record, number, runs[number]):
                 if line.run == number:
@@ -48,7 +48,7 @@ async def finished(rack: Rack, ident: str, says: Says) -> MeasurementView:
             continue
 
         def on(done: int = number) -> bool:
-            ended = rack.service._state.measurements[ident].ended
+            ended = rack.see.measurements[ident].ended
             return ended or len(_runs(rack, ident)) > done
 
         await rack.until(on)
@@ -91,13 +91,10 @@ def pairs(homes: Mapping[str, str], record: MeasurementRecord, slow: str = "") -
 
 
 def _runs(rack: Rack, ident: str) -> Sequence[Run]:
-    """Return the runs so far; those of an ended measurement are not known any more."""
-    runner = rack.service._measurements._runners.get(ident)
-    if runner is not None and runner._runs:
-        return list(runner._runs)
+    """Return the runs so far, as its record has them: without their commands."""
     return [
-        Run(command=(), endpoints=one.endpoints)
-        for one in rack.service._state.measurements[ident].runs
+        Run(command=(), endpoints=one.endpoints, label=one.label, homes=one.homes)
+        for one in rack.see.measurements[ident].runs
     ]
 
 

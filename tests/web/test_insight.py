@@ -56,7 +56,7 @@ async def offering(rack: TalkingRack) -> TalkingRack:
     """Every server offers the volume of results."""
     offered = OfferedVolume("results", read_only=False, filesystem="xfs", free_bytes=2**30)
     rack.engine.offered = {server.name: (offered,) for server in rack.site.servers}
-    await rack.service._volumes.read()
+    await rack.parts.volumes.read()
     return rack
 
 
@@ -243,7 +243,7 @@ async def test_what_a_job_communicates(page: Page, url: str, rack: TalkingRack) 
         )
         for spec in rack.engine.specs["red"]
     ]
-    await rack.service._comms.read()
+    await rack.parts.comms.read()
     await page.goto(f"{url}/#/jobs/red")
     panel = page.get_by_role("region", name="Communication")
     strip = panel.get_by_role("group", name="The slowest rank's step").locator(".marks span")

@@ -160,7 +160,7 @@ async def test_lists_have_the_ids_of_the_command_line(
 async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: TalkingRack) -> None:
     from controller.state.records import Quarantine
 
-    rack.service._state.light.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
+    rack.parts.state.light.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
     await page.goto(f"{url}/#/switches")
     await expect(page.locator("tr", has_text="as0/4")).to_contain_text("no light")
     await page.get_by_role("button", name="Put back into use").click()
@@ -169,7 +169,7 @@ async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: Talking
 
 
 async def test_light_and_alarms_of_a_switch(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service._power.measure()
+    await rack.parts.power.measure()
     await page.goto(f"{url}/#/switches")
     row = page.get_by_role("row", name=re.compile("gpu2"))
     await expect(row).to_contain_text("-3.0 dBm")

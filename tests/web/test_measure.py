@@ -74,7 +74,7 @@ async def test_the_form_shows_the_jobs_first_and_starts_them(page: Page, url: st
 
 
 async def test_links_as_heat_map_curves_and_table(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service._power.measure()
+    await rack.parts.power.measure()
     answers = await Answers().on(page)
     answers.keep(studied.links(FOUR))
     await page.goto(f"{url}/#/measurements/m7")

@@ -19,7 +19,7 @@ class Held:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self.there, self._go_on, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.there, self.go_on, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @classmethod
     async def first(cls, page: Page, path: str, method: str = "GET") -> Held:
@@ -31,17 +31,17 @@ class Held:
                 return
             answer = await route.fetch()
             held.there.set()
-            await held._go_on.wait()
+            await held.go_on.wait()
             await route.fulfill(response=answer)
-            held._gone.set()
+            held.gone.set()
 
         await page.route(path, hold)
         return held
 
     async def end(self) -> None:
         """Let it through, and give the page time to process it."""
-        self._go_on.set()
-        await self._gone.wait()
+        self.go_on.set()
+        await self.gone.wait()
         await self._page.evaluate("new Promise((done) => setTimeout(done, 100))")
 
 

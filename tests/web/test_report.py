@@ -51,7 +51,7 @@ async def test_a_report_of_a_job_opens_without_errors(
         )
         for spec in rack.engine.specs["red"]
     ]
-    await rack.service._comms.read()
+    await rack.parts.comms.read()
     moved = next(r for r in (await rack.service.queries.job("red")).ranks if r.home == "as1")
     await rack.service.commands.whatif("red", WhatIfRequest(homes={moved.endpoint: "as0"}))
     file = tmp_path / "red.html"

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import Page, expect
 
-from base import clock
 from controller.devices.engine import OfferedVolume, Scope, VolumeData
 from controller.state.offers import Offers
 from sitefile.volumes import Volume
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def stock(rack: TalkingRack, *data: VolumeData) -> None:
     """Give the site a volume per job, and two servers that offer it."""
-    state = rack.service._state
+    state = rack.parts.state
     volumes = {"scratch": Volume("scratch", read_only=False, per="job", keep_s=86400.0)}
     state.site = replace(state.site, volumes=volumes)
     state.offers = Offers(state.site)
@@ -28,7 +27,7 @@ async def stock(rack: TalkingRack, *data: VolumeData) -> None:
         "srv0": (replace(offered, data=data),),
         "srv1": (replace(offered, problem="it is not a mount point"),),
     }
-    await rack.service._volumes.read()
+    await rack.parts.volumes.read()
 
 
 async def test_a_job_asks_for_volumes_by_name(page: Page, url: str, rack: TalkingRack) -> None:
@@ -53,7 +52,7 @@ async def test_a_job_asks_for_volumes_by_name(page: Page, url: str, rack: Talkin
 async def test_what_a_job_left_is_listed_and_removed(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    now = clock.time()
+    now = rack.see.now()
     left = [
         VolumeData(Scope.JOB, f"default.{job}", bytes=2**30, files=7, used_at=now, jobs=jobs)
         for job, jobs in (("old", ()), ("busy", ("busy",)))
