@@ -181,7 +181,7 @@ class Faults:
             await rack.until(lambda: self._settled(name), BRIEFLY_S)
 
     def _settled(self, name: str) -> bool:
-        job = self.rack.service._state.jobs.get(name)
+        job = self.rack.see.jobs.get(name)
         return job is not None and job.state not in ("pending", "starting")
 
     async def _regroup(self, wait_s: float, wanted: list[str]) -> None:
@@ -247,8 +247,7 @@ class Faults:
 
     def _forget(self) -> None:
         """After a death: answers may have been "not known", and the store decides."""
-        journal = self.rack.service.journal
-        if not (journal._owed or journal._late or journal._writer):
+        if not self.rack.see.writes:
             return
         durable, log = self._on_disk()
         self.refused -= durable.keys()
@@ -274,7 +273,7 @@ class Faults:
             # waits for an operator's "repair".
             await rack.do(rack.service.commands.repair("ocs0"))
             await rack.until(self._at_rest, limit_s=REST_S)
-        state = rack.service._state
+        state = rack.see
         assert rack.aggregators.light() == state.light.attachments, "I4: light = intent"
         assert self._flows_right(), "I4: flows = intent"
         running = {job.name: job for job in state.jobs.values() if job.state == "running"}
@@ -286,7 +285,7 @@ class Faults:
         self._reach(whole=True)
 
     async def _at_rest(self) -> bool:
-        state = self.rack.service._state
+        state = self.rack.see
         health = await self.rack.service.queries.health()
         states = {job.state for job in state.jobs.values()}
         there = {s.job for s in self.rack.engine.statuses.values()}
@@ -294,7 +293,7 @@ class Faults:
         lit = state.light.attachments.keys()
         return (
             state.ready
-            and not self.rack.service._interrupted
+            and not self.rack.see.interrupted
             and health.status == "ok"
             and not state.transactions.running
             and not state.jobs.owed
@@ -308,7 +307,7 @@ class Faults:
         )
 
     def _flows_right(self) -> bool:
-        state = self.rack.service._state
+        state = self.rack.see
         now = state.forwarding()
         wanted = compiler.compile(self.rack.site, now.epoch, now.attachments, now.jobs, now.held)
         have = self.rack.aggregators.programs
@@ -337,13 +336,13 @@ class Faults:
         assert len(live) == len(set(live))
 
     def i2_an_endpoint_has_one_job(self) -> None:
-        jobs = self.rack.service._state.jobs.values()
+        jobs = self.rack.see.jobs.values()
         held = [e for job in jobs if job.holding for e in job.endpoints]
         assert len(held) == len(set(held))
 
     def _reach(self, *, whole: bool) -> None:
         """I3: no frame leaves its job, through the present flow tables and circuits."""
-        site, state = self.rack.site, self.rack.service._state
+        site, state = self.rack.site, self.rack.see
         programs = self.rack.aggregators.programs
         if programs.keys() != {a.name for a in site.aggregators}:
             return  # no flows were installed, so no frame passes
@@ -369,10 +368,10 @@ class Faults:
 
     def i4_every_resource_has_an_owner(self) -> None:
         """Circuits, rules and containers belong to the intent or to a running transaction."""
-        state = self.rack.service._state
-        pulled = self.rack.service._adopter._wanted
+        state = self.rack.see
+        pulled = self.rack.see.dark()
         for endpoint, at in self.rack.aggregators.light().items():
-            owed = self.rack.service._interrupted.owed
+            owed = self.rack.see.owed
             owners = {state.light.attachments.get(endpoint), owed.get(endpoint)}
             for running in state.transactions.running.values():
                 for path in running.tx.paths:
@@ -408,7 +407,7 @@ class Faults:
 
     def i6_an_epoch_is_one_state_and_never_goes_back(self) -> None:
         """An epoch has one set of attachments, and no endpoint has two holders in it."""
-        state = self.rack.service._state
+        state = self.rack.see
         assert state.epoch >= self.epoch, "the epoch went back"
         self.epoch = state.epoch
         holders = {endpoint: job.name for endpoint, job in state.jobs.holders().items()}
@@ -418,7 +417,7 @@ class Faults:
             assert held.setdefault(endpoint, job) == job, f"{endpoint} changed hands in an epoch"
 
     def i7_refused_jobs_do_not_run_and_reported_ends_stay(self) -> None:
-        state = self.rack.service._state
+        state = self.rack.see
         assert not self.refused & state.jobs.keys()
         assert not self.refused & {s.job for s in self.rack.engine.statuses.values()}
         for job in state.jobs.values():

@@ -222,16 +222,15 @@ class StoryRack(Rack):
         await self.until(self._rests, 600.0)
 
     async def _rests(self) -> bool:
-        state, journal = self.service._state, self.service.journal
-        under_way = journal._owed or journal._late or journal._writer
-        return not (under_way or state.transactions.running or state.jobs.handled)
+        see = self.see
+        return not (see.writes or see.transactions.running or see.jobs.handled)
 
     def _tell(self) -> None:
         for call in self.engine.calls:
             self._log.note(f"engine: {call[0]} {call[1]}")
         self.engine.calls.clear()
         if hasattr(self, "service"):
-            for event in self.service._state.events.since(self._told, 10_000):
+            for event in self.parts.state.events.since(self._told, 10_000):
                 self._log.note(f"event: {event.object} {event.reason} {event.message}")
                 self._told = event.id
 

@@ -17,7 +17,7 @@ LIMIT_S = 600.0
 
 
 def state_of(rack: Rack) -> State:
-    return rack.service._state
+    return rack.parts.state
 
 
 def job_of(rack: Rack, name: str = "red") -> JobRecord:
@@ -55,7 +55,7 @@ async def again(rack: Rack, before: JobRecord) -> JobRecord:
 
     def goes_on() -> bool:
         job = job_of(rack, before.name)
-        quiet = not rack.service._swaps.swapper.has(job.name)
+        quiet = not rack.see.recovers(job.name)
         return job.state == "running" and job.epoch > before.epoch and quiet
 
     try:
@@ -122,9 +122,9 @@ def _dead(rack: Rack) -> bool:
 
 def _quiet(rack: Rack, state: State) -> bool:
     return not (
-        rack.service._swaps.swapper.has("red")
+        rack.see.recovers("red")
         or state.transactions.running
-        or rack.service._interrupted
+        or rack.see.interrupted
         or state.light.held
     )
 

@@ -237,6 +237,16 @@ class Sight:
         return owes(self._state.journal)
 
     @property
+    def writes(self) -> bool:
+        """Whether something is owed to the store or is being written."""
+        return self.owes or self._state.journal._writer is not None
+
+    @property
+    def owed(self) -> Mapping[str, AttachPoint | None]:
+        """Where endpoints go back to that an interrupted transaction left elsewhere."""
+        return self._parts.interrupted.owed
+
+    @property
     def searches(self) -> bool:
         """Whether a plan is being searched for."""
         return self._parts.plans.busy
