@@ -10,11 +10,12 @@ from controller.advice.compared import predictions_of, spec_of
 from controller.advice.outcome import met
 from controller.base.errors import ServiceError
 from controller.schema.insight.advice import PredictionView, RangeView
+from controller.state import keys
+from controller.state.intentions import constant
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import Cause, PredictionRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropRecords, PutRecords, Write
 from controller.telemetry.steps import FactsOf, Outlook, StepMeter
 from measure.envelope import Measurement
 from scheduler.steptime.facts import StepFacts
@@ -43,17 +44,9 @@ class PredictionKeeper:
 
         It replaces an open one of the same job, cause and homes, and keeps its id.
         """
-        made, replaced = self._drawn(job, cause, after, outlook)
-        predictions = self._state.predictions
-        gone = predictions.put(made)
-        try:
-            await self._state.commit(*_writes(made, gone))
-        except ServiceError:
-            if replaced is None:
-                predictions.remove(made.id)
-            elif predictions.get(made.id) is made:
-                predictions.put(replaced)
-            raise
+        made = self._drawn(job, cause, after, outlook)
+        await self._state.intend({keys.of(made): constant(made)})
+        self._trim()
         return made
 
     def planned(self, moves: Mapping[str, str | None]) -> None:
@@ -74,8 +67,7 @@ class PredictionKeeper:
             outlook = self._meter.outlook(job.name, now, then)
             if outlook.then_s is None:
                 continue
-            made, _ = self._drawn(job, "plan", after, outlook)
-            state.journal.owe(*_writes(made, state.predictions.put(made)))
+            self._note(self._drawn(job, "plan", after, outlook))
 
     def compared(self, record: MeasurementRecord, result: Measurement) -> None:
         """Note what a comparison predicted; the journal writes it with the result.
@@ -93,8 +85,18 @@ class PredictionKeeper:
             ]
             for ident in older:
                 state.predictions.remove(ident)
-            kept = replace(made, id=state.predictions.next_id())
-            state.journal.owe(*_writes(kept, (*older, *state.predictions.put(kept))))
+                state.journal.owe(keys.kept(PredictionRecord, ident))
+            self._note(replace(made, id=state.predictions.next_id()))
+
+    def _note(self, made: PredictionRecord) -> None:
+        """Keep a prediction; it is durable with the next commit."""
+        self._state.predictions.put(made)
+        self._state.journal.owe(keys.of(made))
+        self._trim()
+
+    def _trim(self) -> None:
+        gone = self._state.predictions.trim()
+        self._state.journal.owe(*(keys.kept(PredictionRecord, ident) for ident in gone))
 
     async def check(self) -> None:
         """Judge the open predictions once: those whose homes came true, and those that expire."""
@@ -117,7 +119,7 @@ class PredictionKeeper:
                 changed.append(judged_)
         if changed:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(PutRecords(changed))
+                await state.record(*map(keys.of, changed))
 
     def _rings(self) -> dict[Ring, list[JobRecord]]:
         """Return the jobs that run or have run, by their endpoints in rank order."""
@@ -150,8 +152,8 @@ class PredictionKeeper:
 
     def _drawn(
         self, job: JobRecord, cause: Cause, after: Homes, outlook: Outlook
-    ) -> tuple[PredictionRecord, PredictionRecord | None]:
-        """Return a new prediction, and the one that it replaces."""
+    ) -> PredictionRecord:
+        """Return a new prediction, with the id of the open one that it replaces."""
         step, homes = outlook.then_s, {e: after.get(e) for e in job.endpoints}
         replaced = next(
             (
@@ -164,7 +166,7 @@ class PredictionKeeper:
             ),
             None,
         )
-        made = PredictionRecord(
+        return PredictionRecord(
             id=replaced.id if replaced else self._state.predictions.next_id(),
             job=job.name,
             submitted_at=job.submitted_at,
@@ -177,7 +179,6 @@ class PredictionKeeper:
             step_before_s=outlook.now_s,
             basis=(*outlook.basis, *outlook.unidentified),
         )
-        return made, replaced
 
 
 def judged(
@@ -250,7 +251,3 @@ def prediction_view(record: PredictionRecord) -> PredictionView:
         basis=list(record.basis),
         state=record.state,
     )
-
-
-def _writes(made: PredictionRecord, gone: Sequence[str]) -> list[Write]:
-    return [PutRecords((made,)), DropRecords(PredictionRecord, gone)]

@@ -11,10 +11,10 @@ from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
 from controller.checkpoints import runs
 from controller.checkpoints.book import Book
+from controller.state import keys
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutRecords
 
 
 class Books:
@@ -100,7 +100,7 @@ class Books:
     def change(self, folder: str, **fields: object) -> CheckpointRecord:
         """Change a record; it is durable with the next commit, which is within a second."""
         record = self._state.checkpoints.change(folder, **fields)
-        self._state.journal.owe(PutRecords((record,)))
+        self._state.journal.owe(keys.of(record))
         return record
 
     def lay_out(self, record: CheckpointRecord, epoch: int, layout: Layout) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 
@@ -28,9 +29,9 @@ from controller.schema.checkpoints import (
     VerificationView,
 )
 from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.keys import kept
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutRecords
 
 VERIFY_TIMEOUT_S = 600.0
 DROP_TIMEOUT_S = 30.0
@@ -175,14 +176,14 @@ class CheckpointDesk:
                 object=f"job/{job}",
                 hint="a loss now would cost more: use force to drop it nevertheless",
             )
-        spoiled = dict(record.spoiled) | dict.fromkeys(keys, DROPPED)
-        now = self._state.checkpoints.change(record.folder, spoiled=tuple(spoiled.items()))
-        try:
-            await self._state.commit(PutRecords((now,)))
-        except ServiceError:
-            if record.folder in self._state.checkpoints:
-                self._state.checkpoints.change(record.folder, spoiled=record.spoiled)
-            raise
+
+        def spoiled(now: CheckpointRecord | None) -> CheckpointRecord:
+            if now is None:
+                raise self._removed(job)
+            all_of_them = dict(now.spoiled) | dict.fromkeys(keys, DROPPED)
+            return replace(now, spoiled=tuple(all_of_them.items()))
+
+        await self._state.intend({kept(CheckpointRecord, record.folder): spoiled})
         await book.fold([Spoiled(key, DROPPED) for key in keys])
         servers = {
             places[name].server
@@ -257,13 +258,16 @@ class CheckpointDesk:
                 hint="submit it with checkpoint: (docs/checkpoints.md)",
             )
         if found is None:
-            raise ServiceError(
-                "not_found",
-                f"the checkpoints of job {job} are removed: it has ended",
-                object=f"job/{job}",
-                hint="checkpoints in a store stay there",
-            )
+            raise self._removed(job)
         return known, spec, *found
+
+    def _removed(self, job: str) -> ServiceError:
+        return ServiceError(
+            "not_found",
+            f"the checkpoints of job {job} are removed: it has ended",
+            object=f"job/{job}",
+            hint="checkpoints in a store stay there",
+        )
 
     def _key(self, job: str, book: Book, step: int) -> Key:
         ledger = book.ledger

@@ -13,9 +13,10 @@ from controller.checkpoints.books import Books
 from controller.checkpoints.hearing import Hearing
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
+from controller.state import keys
+from controller.state.intentions import constant
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.state import State
-from controller.state.writes import DropRecords
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ class Removal:
         for record, _ in self._books:
             found = self._books.job(record)
             gone = found is None or found[0].ended
-            if not gone or record.job in state.jobs.unsaved:
+            if not gone or state.changing(keys.job(record.job)):
                 continue
             if record.remove_after is None:
                 ended = None if found is None else found[0].finished_at
@@ -87,11 +88,10 @@ class Removal:
                 self._books.change(record.folder, servers=left)
             return
         try:
-            await self._state.commit(DropRecords(CheckpointRecord, (record.folder,)))
+            await self._state.intend({keys.of(record): constant(None)})
         except ServiceError as error:
             log.error("checkpoints_not_forgotten", folder=record.folder, error=error.message)
             return
-        self._state.checkpoints.remove(record.folder)
         self._books.forget(record.folder)
         self._forgotten(record.folder)
         text = "its checkpoints are removed: it has ended"

@@ -23,11 +23,11 @@ from controller.checkpoints.hearing import Hearing
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine, FetchFault, Folder, GetPart
 from controller.devices.engine import EngineError, RankCheckpoint, Scope, VolumeMount
+from controller.state import keys
 from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
 from controller.state.offers import owner_of
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
-from controller.state.writes import PutRecords
 
 log = structlog.get_logger(__name__)
 
@@ -257,10 +257,9 @@ class Starts:
             book.allowed.update(endpoints)
         if gets.keys() <= record.servers:
             return
-        now = self._state.checkpoints.change(
-            job.folder, servers=record.servers | frozenset(gets.keys())
+        await self._state.intend(
+            {keys.of(record): lambda now: replace(now, servers=now.servers | gets.keys())}
         )
-        await self._state.commit(PutRecords((now,)))
 
     async def _fetch(
         self,
@@ -306,22 +305,14 @@ class Starts:
         at = tuple(places[endpoint] for endpoint in job.endpoints)
         layout, why = await book.compute(partial(laid_out, spec, at))
         run = Run(len(job.endpoints), layout, key, spec.identical)
-        before = self._record(job)
         made = RunRecord(epoch=job.epoch, run=run, endpoints=job.endpoints, began_at=state.clock())
-        record = runs.added(before, made, book.ledger)
-        record = replace(
-            record, servers=record.servers | self._servers(job.endpoints), remove_after=None
-        )
-        state.checkpoints.put(record)
-        try:
-            async with failpoints.around("save-run"):
-                await state.commit(PutRecords((record,)))
-        except BaseException:
-            now = state.checkpoints.get(job.folder)
-            if now is not None:
-                left = tuple(one for one in now.runs if one is not made)
-                state.checkpoints.put(replace(now, runs=left))
-            raise
+        ledger, servers = book.ledger, self._servers(job.endpoints)
+
+        def begun(now: CheckpointRecord) -> CheckpointRecord:
+            now = runs.added(now, made, ledger)
+            return replace(now, servers=now.servers | servers, remove_after=None)
+
+        await state.intend({keys.of(self._record(job)): begun}, point="save-run")
         await book.fold([Began(job.epoch, run)])
         book.laid_at, book.unprotected_why = at, why
         book.told.clear()

@@ -19,10 +19,10 @@ from controller.comms.ledger import Bucket, BucketSums, JobComms, advance
 from controller.comms.views import view_of
 from controller.devices.engine import ExecutionEngine, Recording
 from controller.schema.insight.comms import CommsView
+from controller.state import keys
 from controller.state.kept.comms import CommsRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropRecords, PutRecords
 from measure.comms import facts as step_facts
 from scheduler.steptime.facts import StepFacts
 
@@ -150,12 +150,9 @@ class CommsKeeper:
             state.comms.remove(name)
         for record in made.values():
             gone.update(state.comms.put(record))
-        changed = made.keys() | gone
-        kept = [record for name in changed if (record := state.comms.get(name)) is not None]
-        dropped = [name for name in changed if name not in state.comms]
-        if kept or dropped:
+        if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(PutRecords(kept), DropRecords(CommsRecord, dropped))
+                await state.record(*(keys.kept(CommsRecord, name) for name in sorted(changed)))
 
     async def _by_job(
         self, found: Sequence[Recording]

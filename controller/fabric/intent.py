@@ -13,10 +13,11 @@ from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AggregatorError, Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.ranks.calls import observe_containers
+from controller.state import keys
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
-from controller.state.writes import PutJob, PutRecords, PutTransaction
+from controller.state.writes import PutTransaction
 from controller.transaction.model import Cause, Phase, Transaction
 
 
@@ -55,11 +56,10 @@ class FabricIntent:
         running = state.transactions.running[tx.id]
         now = running.clock()
         entry = PutTransaction(transaction_record(running, state.epoch, now), intent_of(tx))
-        facts = state.facts()
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
                 try:
-                    await state.commit(entry, facts)
+                    await state.commit(entry, keys.FACTS)
                 except (OutcomeUnknownError, asyncio.CancelledError):
                     running.admitted = True  # the store may have it
                     raise
@@ -72,10 +72,10 @@ class FabricIntent:
             self._charge_dark_time(tx)
             await state.record(
                 entry,
-                facts,
-                state.placed(),
-                PutRecords(quarantined),
-                *(PutJob(state.jobs[job.name]) for job in tx.jobs),
+                keys.FACTS,
+                keys.ATTACHMENTS,
+                *map(keys.of, quarantined),
+                *(keys.job(job.name) for job in tx.jobs),
             )
         running.written = True
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -23,6 +24,7 @@ from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
+from controller.state import keys
 from controller.state.jobs import Handled
 from controller.state.records import JobRecord, Observed
 from controller.state.state import State
@@ -145,7 +147,9 @@ class JobKeeper:
             try:
                 return await self._save_switch(name, before, after)
             except ServiceError:
-                if self._revert_switch(name, after, before):
+                now = self._state.jobs.get(name)
+                undone = now is not None and now.state == before
+                if undone and not self._ender.is_ending(name):
                     await undo(self._engine, job)
                 raise
 
@@ -182,7 +186,7 @@ class JobKeeper:
     async def admit(self, job: JobRecord, placement: Placement) -> str:
         """Allocate the job's endpoints and begin to start it; return why not, or ""."""
         state = self._state
-        if self._ender.is_ending(job.name):
+        if self._ender.is_ending(job.name) or state.changing(keys.job(job.name)):
             return ""  # its end is being saved
         moving: Running | None = None
         try:
@@ -190,23 +194,24 @@ class JobKeeper:
                 moves = {move.endpoint: move.target for move in placement.moves}
                 moving = self._mover.begin(Cause.PLACEMENT, moves)
             state.next_epoch()
-            state.jobs.change(
+            epoch = state.epoch
+            await self._ender.save(
                 job.name,
-                state="starting",
-                reason="its light is being moved" if moving else "its containers are starting",
-                endpoints=placement.endpoints,
-                spares=placement.spares,
-                epoch=state.epoch,
-                exit_codes=(None,) * len(placement.endpoints),
-                reserved_at=None,
-                could_start_at=None,
+                lambda now: replace(
+                    now,
+                    state="starting",
+                    reason="its light is being moved" if moving else "its containers are starting",
+                    endpoints=placement.endpoints,
+                    spares=placement.spares,
+                    epoch=epoch,
+                    exit_codes=(None,) * len(placement.endpoints),
+                    reserved_at=None,
+                    could_start_at=None,
+                ),
             )
-            await self._ender.save(job.name)
         except ServiceError as error:
             if moving is not None:
                 self._mover.call_off(moving, error.message)
-            if state.jobs[job.name].state == "starting":  # it may have been cancelled meanwhile
-                state.jobs.put_back(job)
             return error.message
         if self._ender.is_ending(job.name) or state.jobs[job.name].state != "starting":
             if moving is not None:  # cancelled while the allocation became durable
@@ -225,14 +230,13 @@ class JobKeeper:
         job = self.get(name)
         if job.state != "running" or state.transactions.of_job(name) or self._ender.is_ending(name):
             return
+
+        def stopping(now: JobRecord) -> JobRecord:
+            self._require_state(name, "running")
+            return replace(now, state="starting", reason=reason)
+
         try:
-            state.jobs.change(name, state="starting", reason=reason)
-            try:
-                await self._ender.save(name)
-            except ServiceError:
-                if state.jobs[name].state == "starting":
-                    state.jobs.put(job)
-                raise
+            await self._ender.save(name, stopping)
             await self._ender.stop(job)
             now = state.jobs[name]
             if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
@@ -397,22 +401,17 @@ class JobKeeper:
             ) from None
 
     async def _save_switch(self, name: str, before: JobState, after: JobState) -> JobRecord:
-        # A rank may have died during the call to the agents: such a job ends, or starts again.
-        self._require_state(name, before, "is ending" if self._ender.is_ending(name) else "")
         reason = _REASONS[after]
-        job = self._state.jobs.change(name, state=after, reason=reason)
-        await self._ender.save(name)
+
+        def switched(now: JobRecord) -> JobRecord:
+            # A rank may have died during the call to the agents: such a job ends, or starts again.
+            self._require_state(name, before, "is ending" if self._ender.is_ending(name) else "")
+            return replace(now, state=after, reason=reason)
+
+        await self._ender.save(name, switched)
         event = "JobPaused" if after == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", event, reason or "by the operator")
-        return job
-
-    def _revert_switch(self, name: str, after: JobState, before: JobState) -> bool:
-        """Revert a pause or a resume that is not durable; False when the job changed since."""
-        job = self._state.jobs.get(name)
-        if job is None or job.state != after or self._ender.is_ending(name):
-            return False
-        self._state.jobs.change(name, state=before, reason=_REASONS[before])
-        return True
+        return self.get(name)
 
 
 def not_ours(job: JobRecord, told: Observed) -> ServiceError:

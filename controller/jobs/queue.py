@@ -10,14 +10,13 @@ from typing import Protocol
 
 from base import clock
 from base.pools import Pool
-from controller.base.errors import ServiceError
 from controller.jobs import decisions
 from controller.jobs.volumes import Explainer
+from controller.state import keys
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
 from controller.state.state import State
-from controller.state.writes import PutJob
 from scheduler.model import Fabric, Placement
 from scheduler.queue.model import Decisions, Hold, Preempt, Promise
 
@@ -82,7 +81,7 @@ class QueueKeeper:
             return
         now = state.clock()
         fabric = without(state.fabric(ours=True), state.jobs.promised_endpoints())
-        jobs = [job for job in state.jobs.values() if job.name not in state.jobs.unsaved]
+        jobs = [job for job in state.jobs.values() if not state.changing(keys.job(job.name))]
         self._keep_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
@@ -174,7 +173,6 @@ class QueueKeeper:
 
     async def _explain(self, holds: Mapping[str, Hold]) -> None:
         state = self._state
-        leads = []
         for done, (name, hold) in enumerate(holds.items()):
             if done % EXPLAIN_BATCH == EXPLAIN_BATCH - 1:
                 await asyncio.sleep(0)
@@ -184,12 +182,8 @@ class QueueKeeper:
                 continue
             since = {"reserved_at": hold.reserved_at, "could_start_at": hold.could_start_at}
             if (job.reserved_at, job.could_start_at) != tuple(since.values()):
-                leads.append(PutJob(state.jobs.annotate(name, **since)))
-        if leads:  # a job's time at the head of the queue survives a restart
-            try:
-                await state.commit(*leads)
-            except ServiceError as error:
-                state.events.add("error", "store", "NotDurable", error.message)
+                state.jobs.annotate(name, **since)
+                state.journal.owe(keys.job(name))  # its time at the head survives a restart
 
     def _waits(self, name: str, reason: str) -> None:
         """Record why a job waits, without waking the queue."""

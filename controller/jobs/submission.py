@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.slices import Turns
 from controller.jobs.admission import (
@@ -19,11 +18,12 @@ from controller.jobs.admission import (
 from controller.jobs.checkpoints import check_checkpoints
 from controller.jobs.volumes import check_offered, volumes_of
 from controller.schema.jobs import JobRequest
+from controller.state import keys
+from controller.state.intentions import Intention, constant
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import PutJob, PutRecords, Write
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,16 +35,6 @@ class Submission:
     """What its image's name means now; empty leaves that to its start."""
     probe: bool = False
     """It is a job of a measurement."""
-
-
-@dataclass(slots=True, frozen=True)
-class _Put:
-    """A job that is in memory and not durable yet."""
-
-    job: JobRecord
-    checkpoints: tuple[CheckpointRecord, ...]
-    before: JobRecord | None
-    """The ended job whose name it has."""
 
 
 class Submissions:
@@ -72,38 +62,32 @@ class Submissions:
         state.require_command()
         if self._admission.site is not state.site:
             self._admission = Admission(state.site)
-        put: list[_Put] = []
+        put: list[JobRecord] = []
         told: list[str] = []
         try:
-            with Turns() as turns:
-                for one in asked:
-                    put.append(self._put(one, user))
-                    await turns.breathe()
-                for each in put:
-                    count = each.job.request.count
-                    text = f"wants {count} endpoint{'' if count == 1 else 's'}"
-                    state.events.add("info", f"job/{each.job.name}", "JobSubmitted", text)
-                    told.append(each.job.name)
-                    await turns.breathe()
-            writes: list[Write] = [PutJob(each.job) for each in put]
-            if checkpoints := tuple(record for each in put for record in each.checkpoints):
-                writes.append(PutRecords(checkpoints))
-            async with failpoints.around("save-job"):
-                await state.commit(*writes)
+            async with state.intention() as intention:
+                with Turns() as turns:
+                    for one in asked:
+                        put.append(await self._put(one, user, intention))
+                        await turns.breathe()
+                    for job in put:
+                        count = job.request.count
+                        text = f"wants {count} endpoint{'' if count == 1 else 's'}"
+                        state.events.add("info", f"job/{job.name}", "JobSubmitted", text)
+                        told.append(job.name)
+                        await turns.breathe()
+                await intention.commit(point="save-job")
         except BaseException as error:
-            for each in reversed(put):
-                self._take_back(each)
             why = error.message if isinstance(error, ServiceError) else "the request was given up"
             for name in told:  # readers of the live stream have seen it submitted
                 text = f"it is not in the queue: {why}"
                 state.events.add("warning", f"job/{name}", "JobNotSubmitted", text)
             raise
         finally:
-            state.jobs.unsaved.difference_update(each.job.name for each in put)
             state.jobs.wake.set()
-        return [each.job for each in put]
+        return put
 
-    def _put(self, one: Submission, user: str) -> _Put:
+    async def _put(self, one: Submission, user: str, intention: Intention) -> JobRecord:
         """Check one job and put it into memory, where nothing happens to it before it is durable.
 
         ServiceError; then nothing has changed.
@@ -131,20 +115,11 @@ class Submissions:
             folder=checkpoints[0].folder if checkpoints else "",
         )
         _check_removals(state, job)
-        state.jobs.unsaved.add(name)
-        before = state.jobs.remove(name)  # a name can be reused; the new job queues last
-        state.jobs.put(job)
-        for record in checkpoints:
-            state.checkpoints.put(record)
-        return _Put(job, checkpoints, before)
-
-    def _take_back(self, put: _Put) -> None:
-        state = self._state
-        state.jobs.remove(put.job.name)
-        for record in put.checkpoints:
-            state.checkpoints.remove(record.folder)
-        if put.before is not None:
-            state.jobs.put_back(put.before)
+        made = {keys.job(name): job, **{keys.of(record): record for record in checkpoints}}
+        await intention.take(*made)  # at once: what has ended, or is not there, is not changed
+        for key, record in made.items():
+            intention.now(key, constant(record))
+        return job
 
     def _named(self, request: JobRequest) -> JobRequest:
         """Return the request with a name that is free. ServiceError ``conflict``."""

@@ -13,9 +13,9 @@ from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.first_cause import blamed, first_cause
 from controller.ranks.strangers import still_spared, strangers
+from controller.state import keys
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
-from controller.state.writes import PutRecords
 from controller.swaps.losses import surely_lost
 
 MISSING_ROUNDS = 3
@@ -122,7 +122,7 @@ class JobWatch:
             state.light.quarantine[entry.object] = entry
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
         with contextlib.suppress(ServiceError):  # the journal retries
-            await state.record(PutRecords(fresh))
+            await state.record(*map(keys.of, fresh))
 
     def note_strangers(self) -> None:
         """Record unknown containers: never stopped, as their jobs may be in a lost store."""

@@ -28,8 +28,9 @@ from controller.schema.insight.measurements import (
     MeasurementView,
     ResultView,
 )
+from controller.state import keys
+from controller.state.intentions import constant
 from controller.state.kept.measurements import MeasurementRecord, RunRecord
-from controller.state.writes import DropMeasurements, PutMeasurement
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Fabric, Importing, Kind, Progress, Run, SettingsError
 
@@ -63,7 +64,7 @@ class MeasurementKeeper:
                 self._state.measurements.change(
                     record.id, state="failed", reason=reason, finished_at=self._state.clock()
                 )
-                self._state.journal.owe(PutMeasurement(self._state.measurements[record.id]))
+                self._state.journal.owe(keys.measurement(record.id))
                 continue
             self._spawn(record.id, kind)
 
@@ -115,7 +116,7 @@ class MeasurementKeeper:
     def get(self, ident: str) -> MeasurementRecord:
         """Return one record. ServiceError ``not_found``."""
         record = self._state.measurements.get(ident)
-        if record is None or ident in self._state.measurements.unsaved:
+        if record is None:
             raise ServiceError(
                 "not_found",
                 f"there is no measurement {ident}",
@@ -230,28 +231,26 @@ class MeasurementKeeper:
 
     async def cancel(self, ident: str) -> MeasurementView:
         """Stop a measurement: its jobs end, its light is put back."""
-        record = self.get(ident)
+
+        def cancelled(now: MeasurementRecord) -> MeasurementRecord:
+            if now.ended:
+                raise ServiceError(
+                    "conflict",
+                    f"measurement {ident} is {now.state} already",
+                    object=f"measurement/{ident}",
+                )
+            return replace(now, cancelling=True)
+
+        cancelled(self.get(ident))
         runner = self._runners.get(ident)
-        if not record.ended and runner is None:
+        if runner is None:
             raise ServiceError(
                 "unavailable",
                 "the controller is still recovering",
                 object="controller",
                 hint="try again in a moment",
             )
-        if record.ended or runner is None:
-            raise ServiceError(
-                "conflict",
-                f"measurement {ident} is {record.state} already",
-                object=f"measurement/{ident}",
-            )
-        self._state.measurements.change(ident, cancelling=True)
-        try:
-            await self._state.commit(PutMeasurement(self._state.measurements[ident]))
-        except ServiceError:
-            if not self._state.measurements[ident].ended:
-                self._state.measurements.change(ident, cancelling=record.cancelling)
-            raise
+        await self._state.intend({keys.measurement(ident): cancelled})
         runner.stop()
         try:
             async with asyncio.timeout(CANCEL_S):
@@ -271,8 +270,7 @@ class MeasurementKeeper:
                 hint=f"cancel it first: lightloom measure cancel {ident}",
             )
         view = self._view(record)
-        await self._state.commit(DropMeasurements((ident,)))
-        self._state.measurements.remove(ident)
+        await self._state.intend({keys.measurement(ident): constant(None)})
         return view
 
     # --- helpers --------------------------------------------------------------------------
@@ -338,20 +336,17 @@ class MeasurementKeeper:
     async def _save(self, record: MeasurementRecord, result: str | None = None) -> None:
         """Make a new measurement durable, or refuse it; forget the oldest beyond the limits."""
         kept = self._state.measurements
-        kept.put(record)
-        kept.unsaved.add(record.id)
-        gone = kept.surplus()
+        if result is not None:
+            kept.results[record.id] = result
         try:
-            await self._state.commit(
-                PutMeasurement(record, result), self._state.facts(), DropMeasurements(gone)
-            )
-        except BaseException:
-            kept.remove(record.id)
-            raise
+            made = {keys.measurement(record.id): constant(record)}
+            await self._state.intend(made, keys.FACTS, visible=True)
         finally:
-            kept.unsaved.discard(record.id)
+            kept.results.pop(record.id, None)
+        gone = kept.surplus()
         for ident in gone:
             kept.remove(ident)
+        self._state.journal.owe(*map(keys.measurement, gone))
 
 
 def _imported(record: MeasurementRecord, body: Body) -> Measurement:

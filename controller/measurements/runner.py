@@ -31,11 +31,11 @@ from controller.measurements.validity import Crossing, Traffic, moved_light, sur
 from controller.measurements.views import job_name
 from controller.plans.planner import Planner
 from controller.ranks.calls import placed
+from controller.state import keys
 from controller.state.kept.measurements import MeasurementRecord, MeasurementState, RunRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.state.transactions import transaction_record
-from controller.state.writes import PutMeasurement
 from controller.telemetry.throughput import Telemetry
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Fabric, Kind, Line, Progress, Run, RunEnd
@@ -406,8 +406,9 @@ class MeasurementRunner:
         before = {name: home for name in moves if (home := now.get(name)) is not None}
         kept = {**before, **self._record.homes_before}
         if kept != self._record.homes_before:
-            record = self._state.measurements.change(self._ident, homes_before=kept)
-            await self._state.commit(PutMeasurement(record))
+            await self._state.intend(
+                {keys.measurement(self._ident): lambda now: replace(now, homes_before=kept)}
+            )
         await self._move(moves)
 
     async def _move(self, moves: Mapping[str, str]) -> None:
@@ -611,11 +612,9 @@ class MeasurementRunner:
 
     async def _keep(self) -> None:
         """Make the record durable; what the store refuses now goes with a later commit."""
-        ident = self._ident
-        result = self._state.measurements.results.get(ident)
         with contextlib.suppress(ServiceError):
-            await self._state.record(PutMeasurement(self._record, result))
-            self._state.measurements.results.pop(ident, None)
+            await self._state.record(keys.measurement(self._ident))
+            self._state.measurements.results.pop(self._ident, None)
 
 
 def _text(error: ServiceError) -> str:

@@ -19,10 +19,10 @@ from base import clock
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
+from controller.state import keys
 from controller.state.notices import identity
 from controller.state.records import Notice
 from controller.state.state import State
-from controller.state.writes import DropRecords
 from sitefile import CabledSite
 
 log = structlog.get_logger(__name__)
@@ -150,6 +150,6 @@ class Courier:
         self._state.outbox.remove(notice.id)
         try:
             async with failpoints.around("save-notice"):
-                await self._state.record(DropRecords(Notice, (notice.id,)))
+                await self._state.record(keys.of(notice))
         except ServiceError as error:  # the journal retries
             log.error("delivery_not_durable_yet", job=notice.job, error=error.message)

@@ -23,9 +23,9 @@ from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.observed.fold import name_of
 from controller.observed.keeper import ObservedKeeper
+from controller.state import keys
 from controller.state.records import JobRecord, Severity
 from controller.state.state import State
-from controller.state.writes import PutJob
 from controller.transaction.model import Cause, Outcome
 from scheduler.metrics import span
 from scheduler.model import Locality, Placement, Request, Wait
@@ -275,7 +275,7 @@ class Allocations:
             return
         if not job.ended:
             self._state.jobs.change(job.name, observed=replace(job.observed, answered=done.text))
-            self._state.journal.owe(PutJob(self._state.jobs[job.name]))
+            self._state.journal.owe(keys.job(job.name))
         severity: Severity = "info" if done.verdict is Verdict.GO else "warning"
         self._state.events.add(severity, f"job/{job.name}", "LightArranged", done.text)
 

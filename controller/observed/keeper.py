@@ -15,9 +15,9 @@ from controller.devices.observed import Batch, ObservedEngine, Seen, Turn
 from controller.fabric.intent import FabricIntent
 from controller.observed.fold import Moment, Rules, fold, gone, name_of
 from controller.ranks import calls
+from controller.state import keys
 from controller.state.records import JobRecord, Severity
 from controller.state.state import State
-from controller.state.writes import DropJobs, PutJob
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +181,7 @@ class ObservedKeeper:
         before = state.jobs.get(record.name)
         state.jobs.put(record)
         if record.holding or (record.ended and before is not None and before.holding):
-            state.journal.owe(PutJob(record))
+            state.journal.owe(keys.job(record.name))
         if record.holding:
             self._engine.placed(record.name, set(calls.placed(state, record).values()))
         if before is None or before.state != record.state:
@@ -212,7 +212,7 @@ class ObservedKeeper:
         held = [record for record in put if record.holding or record.endpoints]
         if held:
             state.next_epoch()
-            state.journal.owe(DropJobs(state.jobs.forget_ended()), state.facts())
+            state.journal.owe(*map(keys.job, state.jobs.forget_ended()), keys.FACTS)
             try:
                 await self._intent.converge()
             except ServiceError as error:  # the drift watch converges them again

@@ -14,6 +14,7 @@ from controller.base.errors import ServiceError
 from controller.plans.planner import Planner
 from controller.plans.rollout import RolloutDesk
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest
+from controller.state.keys import FACTS
 from controller.state.state import State
 from controller.telemetry.steps import StepMeter
 from scheduler.metrics import total_excess_span
@@ -76,7 +77,7 @@ class Regrouper:
             state.scheduled_at = state.looked_at
         state.events.add("info", OBJECT, "RegroupTriggered", f"{fired.trigger}: {fired.reason}")
         try:
-            await state.commit(state.facts())
+            await state.commit(FACTS)
             await self._regroup(fired)
         except ServiceError as error:
             self._skipped(fired, error.message)

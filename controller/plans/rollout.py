@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Literal
 
 import structlog
@@ -20,11 +21,13 @@ from controller.fabric.mover import Mover
 from controller.plans.batching import limits_of, moves_of, no_order
 from controller.plans.planner import Planner
 from controller.schema.plans import PlanView, RolloutRequest, RolloutView
+from controller.state import keys
+from controller.state.intentions import Make, constant
 from controller.state.kept.rollouts import RolloutRecord, RolloutState
+from controller.state.keys import Key
 from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
 from controller.state.transactions import Running
-from controller.state.writes import DropRecords, PutRecords
 from controller.transaction.model import Cause, Outcome
 from scheduler.regroup.batches import BatchError, Batches
 
@@ -96,32 +99,29 @@ class RolloutDesk:
             for move in batch
             if (job := holders.get(move.endpoint)) is not None
         }
-        record = state.rollouts.put(
-            RolloutRecord(
-                id=state.rollouts.next_id(),
-                plan_id=plan.id,
-                batches=tuple(
-                    tuple(MoveRecord(m.endpoint, m.source, m.target) for m in batch)
-                    for batch in found.batches
-                ),
-                total=len(found.batches),
-                least=found.least,
-                max_dark=limits.max_dark,
-                max_pauses=limits.max_pauses,
-                park=limits.park,
-                pauses=dict(found.pauses),
-                owners=owners,
-                jobs={job.name: job.submitted_at for e in owners if (job := holders.get(e))},
-                room_for=plan.makes_room_for,
-                started_at=state.clock(),
-            )
+        record = RolloutRecord(
+            id=state.rollouts.next_id(),
+            plan_id=plan.id,
+            batches=tuple(
+                tuple(MoveRecord(m.endpoint, m.source, m.target) for m in batch)
+                for batch in found.batches
+            ),
+            total=len(found.batches),
+            least=found.least,
+            max_dark=limits.max_dark,
+            max_pauses=limits.max_pauses,
+            park=limits.park,
+            pauses=dict(found.pauses),
+            owners=owners,
+            jobs={job.name: job.submitted_at for e in owners if (job := holders.get(e))},
+            room_for=plan.makes_room_for,
+            started_at=state.clock(),
         )
         self._reserve(record, promised)
         try:
-            await state.commit(PutRecords((record,)), state.facts())
-        except ServiceError:
+            await state.intend({keys.of(record): constant(record)}, keys.FACTS, visible=True)
+        except BaseException:
             self._free(record)
-            state.rollouts.remove(record.id)
             raise
         text = f"plan {plan.id} in {record.total} batches of at most {record.max_dark} endpoints"
         state.events.add("info", f"rollout/{record.id}", "RolloutStarted", text)
@@ -138,21 +138,19 @@ class RolloutDesk:
 
     async def abort(self, ident: str) -> RolloutView:
         """Let no further batch begin; the one under way ends by itself."""
-        record = self._get(ident)
-        if record.state != "running":
-            raise ServiceError(
-                "conflict",
-                f"rollout {ident} is {record.state}",
-                object=f"rollout/{ident}",
-                hint="make a plan that moves the light back",
-            )
-        state = self._state
-        asked = state.rollouts.change(ident, abort=True)
-        try:
-            await state.commit(PutRecords((asked,)))
-        except ServiceError:
-            state.rollouts.change(ident, abort=False)
-            raise
+        self._get(ident)
+
+        def aborted(record: RolloutRecord | None) -> RolloutRecord:
+            if record is None or record.state != "running":
+                raise ServiceError(
+                    "conflict",
+                    f"rollout {ident} is {'forgotten' if record is None else record.state}",
+                    object=f"rollout/{ident}",
+                    hint="make a plan that moves the light back",
+                )
+            return replace(record, abort=True)
+
+        await self._state.intend({keys.kept(RolloutRecord, ident): aborted})
         if ident in self._asked:
             self._asked[ident].set()
         return self.rollout(ident)
@@ -296,19 +294,11 @@ class RolloutDesk:
             running: Running | None = None
             try:
                 running = self._mover.begin(Cause.REGROUP, moves, record.plan_id)
-                tried = state.rollouts.change(
-                    ident,
-                    transactions=(*record.transactions, running.tx.id),
-                    attempts=record.attempts + 1,
-                )
-                await state.commit(PutRecords((tried,)))
+                await state.intend({keys.kept(RolloutRecord, ident): _tried(running.tx.id)})
             except ServiceError as error:
                 why = error.message
                 if running is not None:
                     self._mover.call_off(running, why)
-                    state.rollouts.change(
-                        ident, transactions=record.transactions, attempts=record.attempts
-                    )
             else:
                 return running
             if asyncio.get_running_loop().time() > deadline:
@@ -321,7 +311,7 @@ class RolloutDesk:
         state = self._state
         record = state.rollouts.change(record.id, done=record.done + 1, attempts=0)
         self._reserve(record, frozenset())
-        await self._recorded(PutRecords((record,)))
+        await self._recorded(keys.of(record))
 
     async def _over(self, record: RolloutRecord, ended: RolloutState, why: str) -> None:
         """End a rollout; its batches are forgotten."""
@@ -344,12 +334,23 @@ class RolloutDesk:
         gone = state.rollouts.surplus()
         for ident in gone:
             state.rollouts.remove(ident)
-        await self._recorded(PutRecords((record,)), DropRecords(RolloutRecord, gone))
+        forgotten = (keys.kept(RolloutRecord, ident) for ident in gone)
+        await self._recorded(keys.of(record), *forgotten)
 
-    async def _recorded(self, *writes: PutRecords | DropRecords) -> None:
+    async def _recorded(self, *rows: Key) -> None:
         """Write what has happened; without a store it stays owed, and homes tell the rest."""
         with contextlib.suppress(ServiceError):
-            await self._state.record(*writes)
+            await self._state.record(*rows)
+
+
+def _tried(transaction: str) -> Make:
+    """Return what makes a rollout one that begins its batch with a transaction."""
+
+    def tried(record: RolloutRecord) -> RolloutRecord:
+        transactions = (*record.transactions, transaction)
+        return replace(record, transactions=transactions, attempts=record.attempts + 1)
+
+    return tried
 
 
 def rollout_view(record: RolloutRecord) -> RolloutView:

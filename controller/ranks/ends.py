@@ -16,9 +16,11 @@ from controller.devices.engine import ExecutionEngine, RankStatus
 from controller.devices.errors import DEVICE_ERRORS
 from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
+from controller.state import keys
+from controller.state.intentions import Make, constant
 from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
-from controller.state.writes import DropJobs, DropRecords, PutJob, PutRecords, PutUsage, Write
+from controller.state.writes import PutUsage
 
 log = structlog.get_logger(__name__)
 
@@ -115,27 +117,25 @@ class JobEnder:
             cause = failure.cause if failure else ""
             reason = "; ".join(text for text in (cause, reason, problem) if text)
             self._state.next_epoch()
-            ended = self._ended(name, ending.state, reason, failure)
-            notices = self._state.outbox.of(ended)
-            while error := await self._refusal(ended, notices):
+            ended = self._end_of(self._state.jobs[name], ending.state, reason, failure)
+            while error := await self._refusal(name, ended):
                 if not ending.tried.done():
                     ending.tried.set_result(error)
                 if not stopped:
                     return
                 self._state.jobs.change(name, reason=f"its end is not written yet: {error.message}")
                 await asyncio.sleep(WRITE_AGAIN_S)
-            self._state.jobs.put(ended)
-            surplus = self._state.outbox.add(notices)
+            surplus = self._state.outbox.trim()
             if not ending.tried.done():
                 ending.tried.set_result(None)
         finally:
             del self._ending[name]  # from here on the name may belong to another job
             if not ending.tried.done():
                 ending.tried.set_result(_STOPPING)
-        severity: Severity = "error" if ended.state == "failed" else "info"
+        severity: Severity = "error" if ending.state == "failed" else "info"
         text = reason or "all ranks exited with code 0"
         self._state.events.add(severity, f"job/{name}", _REASONS[ending.state], text)
-        self._state.journal.owe(DropJobs(self._state.jobs.forget_ended()))
+        self._state.journal.owe(*map(keys.job, self._state.jobs.forget_ended()))
         self._give_up(surplus)
         try:
             async with failpoints.around("flows"):
@@ -151,15 +151,21 @@ class JobEnder:
         for notice in surplus:
             text = "the notice of its end is given up: too many others wait"
             self._state.events.add("error", f"job/{notice.job}", "NoticeLost", text)
-        if surplus:
-            self._state.journal.owe(DropRecords(Notice, [notice.id for notice in surplus]))
+            self._state.journal.owe(keys.of(notice))
 
-    async def _refusal(self, ended: JobRecord, notices: Sequence[Notice]) -> ServiceError | None:
+    async def _refusal(self, name: str, ended: Make) -> ServiceError | None:
         """Make an end durable with its notices; return why that did not succeed."""
+        state = self._state
         try:
-            await self._saved(ended, notices)
+            notices = state.outbox.of(ended(state.jobs.get(name)))
+            await state.intend(
+                {keys.job(name): ended, **{keys.of(one): constant(one) for one in notices}},
+                keys.FACTS,
+                PutUsage(state.usage.closing(name)),
+                point="save-job",
+            )
         except ServiceError as error:
-            log.error("end_not_durable", job=ended.name, error=error.message)
+            log.error("end_not_durable", job=name, error=error.message)
             return error
         return None
 
@@ -198,40 +204,46 @@ class JobEnder:
                 self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
             return text, []
 
-    async def save(self, name: str) -> None:
-        """Make an intention for a job durable, with the epoch. ServiceError."""
-        await self._saved(self._state.jobs[name])
+    async def save(self, name: str, made: Make) -> None:
+        """Change a job's record at once, and make that durable with the epoch, or undo it.
+
+        ServiceError, also of ``made``.
+        """
+        await self._state.intend({keys.job(name): made}, keys.FACTS, visible=True, point="save-job")
 
     async def keep(self, name: str) -> None:
         """Make a job's present record durable; it stays owed when the store refuses."""
         try:
             async with failpoints.around("save-job"):
-                await self._state.record(PutJob(self._state.jobs[name]), self._state.facts())
+                await self._state.record(keys.job(name), keys.FACTS)
         except ServiceError as error:
             log.error("job_not_durable_yet", job=name, error=error.message)
 
-    async def _saved(self, job: JobRecord, notices: Sequence[Notice] = ()) -> None:
-        async with failpoints.around("save-job"):
-            ends: list[Write] = [PutRecords(notices)] if notices else []
-            if job.ended:
-                ends.append(PutUsage(self._state.usage.closing(job.name)))
-            await self._state.commit(PutJob(job), self._state.facts(), *ends)
-
-    def _ended(self, name: str, state: JobState, reason: str, failure: Failure | None) -> JobRecord:
-        job = self._state.jobs[name]
+    def _end_of(
+        self, job: JobRecord, state: JobState, reason: str, failure: Failure | None
+    ) -> Make:
+        """Return what makes a job's record that of its end."""
         finished = [
             s.finished_at
             for s in self._state.jobs.statuses
-            if s.job == name and s.epoch == job.epoch and s.finished_at is not None
+            if s.job == job.name and s.epoch == job.epoch and s.finished_at is not None
         ]
         at = max(finished) if state == "completed" and finished else self._state.clock()
         homes = self._state.light.homes()
-        return replace(
-            job,
-            state=state,
-            reason=reason,
-            finished_at=at,
-            final_homes=tuple(homes.get(e) for e in job.endpoints),
-            spares=(),
-            failure=(failure or job.failure) if state == "failed" else None,
-        )
+
+        def ended(now: JobRecord | None) -> JobRecord:
+            if now is None or now.submitted_at != job.submitted_at:
+                raise ServiceError(
+                    "not_found", f"there is no job {job.name} any more", object=f"job/{job.name}"
+                )
+            return replace(
+                now,
+                state=state,
+                reason=reason,
+                finished_at=at,
+                final_homes=tuple(homes.get(e) for e in now.endpoints),
+                spares=(),
+                failure=(failure or now.failure) if state == "failed" else None,
+            )
+
+        return ended

@@ -12,6 +12,7 @@ from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
 from controller.ranks.specs import rank_specs
+from controller.state import keys
 from controller.state.state import State
 from scheduler import ring
 from scheduler.model import RankOrder
@@ -88,24 +89,30 @@ class RankStarter:
         ServiceError when the job is ending, or its ranks do not start.
         """
         state = self._state
+        self._require_going_on(job)
+        state.next_epoch()
+        epoch = state.epoch
+        # Durable first: containers of an epoch that the store does not know must never run.
+        async with failpoints.around("save-intent"):
+            await state.commit(keys.FACTS)
+        self._require_going_on(job)
         record = state.jobs[job]
-        if record.ended or self._ender.is_ending(job):
-            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")
         endpoints = record.endpoints
         if record.request.rank_order is RankOrder.AGGREGATOR:
             endpoints = ring.order(endpoints, state.light.homes())
-        state.next_epoch()
         state.jobs.change(
             job,
             state="starting",
             endpoints=endpoints,
-            epoch=state.epoch,
+            epoch=epoch,
             restarts=record.restarts + 1,
         )
-        # Durable first: containers of an epoch that the store does not know must never run.
-        async with failpoints.around("save-intent"):
-            await state.commit(state.facts())
         try:
             await self.start(job)
         except EngineError as error:
             raise calls.refusal(job, error) from error
+
+    def _require_going_on(self, job: str) -> None:
+        record = self._state.jobs.get(job)
+        if record is None or record.ended or self._ender.is_ending(job):
+            raise ServiceError("conflict", f"job {job} is ending", object=f"job/{job}")

@@ -15,6 +15,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
+from controller.state import keys
 from controller.state.state import State
 from controller.transaction.circuits import (
     Cabling,
@@ -136,7 +137,7 @@ class Adopter:
         state, settled = self._state, dict(self._fresh)
         try:
             async with failpoints.around("save-intent"):
-                await state.record(state.facts(), state.placed())
+                await state.record(keys.FACTS, keys.ATTACHMENTS)
             state.jobs.wake.set()
             await self._intent.converge()
         except BaseException:

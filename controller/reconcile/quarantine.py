@@ -8,9 +8,9 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.adopt import Adopter
 from controller.schema.plans import QuarantineView
+from controller.state import keys
 from controller.state.records import Quarantine
 from controller.state.state import State
-from controller.state.writes import DropRecords
 
 
 class QuarantineKeeper:
@@ -45,9 +45,12 @@ class QuarantineKeeper:
                 object=name,
                 hint="see `lightloom quarantine list`",
             )
+
+        def released(now: Quarantine | None) -> Quarantine | None:
+            return None if now == entry else now  # a new one stays
+
         async with failpoints.around("save-quarantine"):
-            await state.commit(DropRecords(Quarantine, (name,)))
-        state.light.quarantine.pop(name, None)
+            await state.intend({keys.of(entry): released})
         kind = "aggregator" if "/" in name else "endpoint"
         state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")
         cable = state.cables.get(name)
@@ -55,6 +58,5 @@ class QuarantineKeeper:
             await self._adopter.adopt(cable.fiber.device)
         if cable is not None and name not in state.light.attachments:
             self._relight((name,))
-            state.journal.owe(state.facts())
         state.jobs.wake.set()
         return QuarantineView(object=entry.object, reason=entry.reason, since=entry.since)

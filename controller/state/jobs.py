@@ -41,8 +41,6 @@ class Jobs(Mapping[str, JobRecord]):
         """Pending jobs by project."""
         self._sizes: dict[str, tuple[JobSpec | None, int]] = {}
         """Per job that ended: its request and the bytes of its texts."""
-        self.unsaved: set[str] = set()
-        """Jobs that are being submitted: nothing happens to them before they are durable."""
         self.handled: dict[str, Handled] = {}
         """Jobs on which an operator's order is being carried out."""
         self.owed: set[str] = set()

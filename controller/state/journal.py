@@ -4,19 +4,25 @@ Changes that come while a commit is under way share the next one, so that many c
 few writes of the disk. When the store refuses a shared commit, each change is tried alone: the
 rows of one caller cannot make the change of another fail.
 
+A write names the rows that memory holds, and reads them when it is made: what the disk gets of a
+record is the record at that moment. Only rows that memory does not hold (entries of the intent log,
+answers, usage) come with their bodies.
+
 An outcome of the store is known or looked up, never guessed:
 
-- ``commit`` makes an intention durable before anything acts on it. When the store refuses, the
-  intention does not exist and the caller rolls it back. When the store does not answer in time
-  the outcome is unknown: the caller rolls the intention back too, and the next commit rewrites
-  its rows as memory has them then, whether or not the late write succeeded.
+- ``change`` makes an intention durable before anything acts on it (``controller.state.intentions``
+  makes them). When the store refuses, the intention does not exist and is rolled back. When the
+  store does not answer in time the outcome is unknown: the intention is rolled back too, and the
+  next commit rewrites its rows as memory has them then, whether or not the late write succeeded.
 - ``record`` is for what has happened already (a transaction ended, containers stopped). It cannot
-  be rolled back: what is not written now stays owed and goes with the next commit.
+  be rolled back: what is not written now stays owed and goes with the next commit. A row is no
+  longer owed when the disk has it as it was when it was owed, or as it was later.
+- A row has one change under way at a time (``Holds``), and only that change writes it: what is owed
+  of the row meanwhile goes with it, or after it.
 - At most one commit is under way. While one is late nothing else is handed to the store, so a
   write that timed out waiting for its turn is known not to have been written.
 
-Rows are idempotent: writing one twice, or after a newer one was written, is harmless, because an
-owed row is read from memory at the moment when it is written.
+Rows are idempotent: writing one twice is harmless.
 """
 
 from __future__ import annotations
@@ -25,29 +31,23 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.tasks import seen
 from controller.state.events import EventLog
+from controller.state.holds import Holds
+from controller.state.keys import FACTS, Key
 from controller.state.writes import (
+    Body,
     DropAnswer,
-    DropJobs,
-    DropMeasurements,
-    DropRecords,
     KeptAnswer,
     Loaded,
     PutAnswer,
-    PutAttachments,
     PutEvents,
-    PutFacts,
-    PutJob,
-    PutMeasurement,
-    PutRecords,
     PutTransaction,
     PutUsage,
     Write,
-    key_of,
 )
 from controller.usage.interval import Interval
 from controller.usage.ledger import Ledger
@@ -60,18 +60,21 @@ COMMIT_TIMEOUT_S = 10.0
 MOST_TOGETHER = 1000
 """Writes in one commit; a single caller may have more."""
 
-Key = tuple[str, str]
-"""A row: its kind and its name."""
-FACTS: Key = ("facts", "")
-ATTACHMENTS: Key = ("attachments", "")
+Row = Key | Body
+"""A row that memory holds, by its key; any other with its body."""
+Outcome = Literal["durable", "refused", "unknown"]
 
 
-@dataclass(slots=True, frozen=True, eq=False)
-class _Row:
-    """A row that is owed; compared by identity, so that one owed again is distinct."""
+@dataclass(slots=True, eq=False)
+class _Owed:
+    """A row that is owed."""
 
-    write: Write | None
+    body: Body | None = None
     """None: taken from the state when it is written."""
+    asked: int = 0
+    """How often it was owed."""
+    written: int = 0
+    """How many of these the disk has."""
 
 
 class Durable(Protocol):
@@ -96,11 +99,46 @@ class Durable(Protocol):
         """Return the usage in ``window``, of jobs that ended and without ``live``. ServiceError."""
 
 
-@dataclass(slots=True, eq=False)
-class _Change:
-    """The writes of one caller, and the future that tells it how they went."""
+class Change(Protocol):
+    """What one caller changes."""
 
-    writes: Sequence[Write]
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The rows that it has, which nothing else writes."""
+
+    def writes(self) -> Sequence[Write]:
+        """Return what to write at this moment."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Hear of its outcome, before any other commit is made up."""
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Bodies:
+    """Writes that no record of memory stands behind."""
+
+    bodies: Sequence[Body]
+    owe: Callable[..., object]
+    keys: Sequence[Key] = ()
+
+    def writes(self) -> Sequence[Write]:
+        return self.bodies
+
+    def end(self, outcome: Outcome) -> None:
+        """Undo an answer whose outcome is unknown, unless its change is over.
+
+        The end of a transaction in the log is recorded later.
+        """
+        if outcome == "unknown":
+            answers = (w for w in self.bodies if isinstance(w, PutAnswer | DropAnswer))
+            self.owe(*(w if _is_end(w) else DropAnswer(_key(w)[1]) for w in answers))
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A change that waits for its commit, and the future that tells its caller how it went."""
+
+    change: Change
     done: asyncio.Future[None]
     turn: asyncio.TimerHandle | None = None
     """Ends the wait for its turn."""
@@ -113,14 +151,16 @@ class _Change:
             self.turn.cancel()
 
     def fail(self, error: Exception) -> None:
-        """Tell the caller, unless it is gone."""
+        """Tell the change and its caller, unless that is gone."""
         if not self.done.done():
+            self.change.end("unknown" if isinstance(error, OutcomeUnknownError) else "refused")
             self.done.set_exception(error)
             self.done.exception()  # the caller may go at this moment
 
     def succeed(self) -> None:
-        """Tell the caller, unless it is gone."""
+        """Tell the change and its caller, unless that is gone."""
         if not self.done.done():
+            self.change.end("durable")
             self.done.set_result(None)
 
 
@@ -131,76 +171,99 @@ class Journal:
         self,
         store: Durable,
         events: EventLog,
-        row: Callable[[Key], Write | None],
+        row: Callable[[Key], Write],
         usage: Ledger,
     ) -> None:
-        """``row`` returns a row as memory has it now; None while it is not decided yet."""
+        """``row`` returns the write of a row as memory has it now: its removal if there is none."""
         self._store = store
         self._events = events
         self._usage = usage
         self._row = row
-        self._waiting: deque[_Change] = deque()
+        self.holds = Holds()
+        """The rows that are being changed."""
+        self._waiting: deque[_Waiting] = deque()
         self._writer: asyncio.Task[None] | None = None
         """Writes what waits; None while nothing does."""
         self._late: asyncio.Task[None] | None = None
         """A commit whose outcome is not known."""
-        self._owed: dict[Key, _Row] = {}
+        self._owed: dict[Key, _Owed] = {}
         """Rows to be written with the next commit."""
         self.error = ""
         """Why the last commit failed; empty when it did not."""
 
-    async def commit(self, *writes: Write) -> None:
-        """Make ``writes`` durable with everything owed and all events so far.
+    async def commit(self, *rows: Row) -> None:
+        """Make ``rows`` durable with everything owed and all events so far.
 
-        ServiceError when they are not and never will be; OutcomeUnknownError when that is
-        unknown, in which case the next commit writes their rows as memory has them then.
+        ServiceError when the bodies among them are not durable and never will be;
+        OutcomeUnknownError when that is unknown. What memory holds stays owed.
         """
-        change = _Change(writes, asyncio.get_running_loop().create_future())
-        self._waiting.append(change)
-        self._limit(change)
+        bodies = [row for row in rows if not isinstance(row, tuple)]
+        await self._write_owed([row for row in rows if isinstance(row, tuple)], bodies)
+
+    async def record(self, *rows: Row) -> None:
+        """Make durable what has happened. On ServiceError it is not durable yet and stays owed."""
+        await self._write_owed(rows)
+
+    async def change(self, change: Change) -> None:
+        """Make a change durable with everything owed and all events so far.
+
+        ServiceError when it is not and never will be; OutcomeUnknownError when that is unknown.
+        The change hears of its outcome in any case, also when the caller is cancelled.
+        """
+        waiting = _Waiting(change, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._limit(waiting)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all(), name="journal")
         try:
-            await change.done
+            await waiting.done
         except ServiceError as error:
             self.error = error.message
             raise
         except asyncio.CancelledError:
-            change.begin()
-            if change in self._waiting:
-                self._waiting.remove(change)
-            else:  # it may be durable, or will be
-                self._owe_again(writes, unknown=True)
+            waiting.begin()
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+                change.end("refused")
+            elif waiting.done.cancelled():  # it may be durable, or will be
+                change.end("unknown")
             raise
-
-    async def record(self, *writes: Write) -> None:
-        """Make durable what has happened. On ServiceError it is not durable yet and stays owed."""
-        self.owe(*writes)
-        await self.commit()
 
     async def flush(self) -> None:
         """Write everything owed; after a failure, also check whether the store works again."""
-        await (self.record(PutFacts({})) if self.error else self.commit())
+        await self.commit(*((FACTS,) if self.error else ()))
 
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what became of a change with an ``Idempotency-Key``. ServiceError."""
         return await self._store.answer(ident)
 
-    def owe(self, *writes: Write) -> None:
-        """Add ``writes`` to the next commit."""
-        for write in writes:
-            for key in keys(write):
-                self._owed.pop(key, None)  # the latest comes last
-                self._owed[key] = _Row(write if key[0] in ("transaction", "answer") else None)
+    def owe(self, *rows: Row) -> dict[Key, tuple[_Owed, int]]:
+        """Add ``rows`` to the next commit; return how often each was owed by now."""
+        asked = {}
+        for row in rows:
+            key = row if isinstance(row, tuple) else _key(row)
+            owed = self._owed[key] = self._owed.pop(key, _Owed())  # the latest comes last
+            owed.body = None if isinstance(row, tuple) else row
+            owed.asked += 1
+            asked[key] = owed, owed.asked
+        return asked
 
-    def _limit(self, change: _Change) -> None:
+    async def _write_owed(self, rows: Iterable[Row], bodies: Sequence[Body] = ()) -> None:
+        """Owe ``rows`` and wait until the disk has them and ``bodies``. ServiceError."""
+        asked = self.owe(*rows)
+        await self.change(_Bodies(bodies, self.owe))
+        while left := [key for key, (owed, n) in asked.items() if owed.written < n]:
+            await self.holds.free(left[0])  # its change may have taken the row along
+            await self.change(_Bodies((), self.owe))
+
+    def _limit(self, waiting: _Waiting) -> None:
         """Limit the time that a change waits for its turn."""
 
         def give_up() -> None:
-            self._waiting.remove(change)
-            change.fail(_busy())
+            self._waiting.remove(waiting)
+            waiting.fail(busy())
 
-        change.turn = asyncio.get_running_loop().call_later(TURN_TIMEOUT_S, give_up)
+        waiting.turn = asyncio.get_running_loop().call_later(TURN_TIMEOUT_S, give_up)
 
     async def _write_all(self) -> None:
         """Write what waits, one commit after the other, until nothing does."""
@@ -210,60 +273,59 @@ class Journal:
                 await asyncio.sleep(0)  # the callers go on before the next commit is made up
         finally:
             self._writer = None
-            for change in self._taken(self._waiting):  # only when it is cancelled
-                change.done.cancel()
+            for waiting in self._taken(self._waiting):  # only when it is cancelled
+                waiting.done.cancel()
 
     async def _write_next(self) -> None:
         try:
             await self._learn()
         except ServiceError as error:
-            for change in self._taken(self._waiting):
-                change.fail(error)
+            for waiting in self._taken(self._waiting):
+                waiting.fail(error)
             return
         group = self._taken(self._next())
-        writes = [write for change in group for write in change.writes]
         shared = len(group) > 1
         try:
-            await self._write(writes, shared=shared)
+            await self._write([waiting.change for waiting in group])
         except asyncio.CancelledError:
-            for change in group:
-                change.done.cancel()
+            for waiting in group:
+                waiting.done.cancel()
             raise
         except Exception as error:
             if shared and not isinstance(error, OutcomeUnknownError):
                 self._try_alone(group)
                 return
-            for change in group:
-                change.fail(error)
-        for change in group:
-            change.succeed()
+            for waiting in group:
+                waiting.fail(error)
+        for waiting in group:
+            waiting.succeed()
 
-    def _next(self) -> list[_Change]:
+    def _next(self) -> list[_Waiting]:
         """Return the changes of the next commit, the earliest first; none when all gave up."""
-        group: list[_Change] = []
+        group: list[_Waiting] = []
         size = 0
-        for change in self._waiting:
-            size += len(change.writes)
-            if group and (change.alone or group[0].alone or size > MOST_TOGETHER):
+        for waiting in self._waiting:
+            size += max(1, len(waiting.change.keys))
+            if group and (waiting.alone or group[0].alone or size > MOST_TOGETHER):
                 break
-            group.append(change)
+            group.append(waiting)
         return group
 
-    def _taken(self, changes: Iterable[_Change]) -> list[_Change]:
+    def _taken(self, changes: Iterable[_Waiting]) -> list[_Waiting]:
         """Take changes from those that wait."""
         taken = list(changes)
-        for change in taken:
-            change.begin()
-            self._waiting.remove(change)
+        for waiting in taken:
+            waiting.begin()
+            self._waiting.remove(waiting)
         return taken
 
-    def _try_alone(self, group: Sequence[_Change]) -> None:
+    def _try_alone(self, group: Sequence[_Waiting]) -> None:
         """Let the changes of a refused commit wait again, each for one of its own."""
-        for change in reversed(group):
-            if not change.done.done():
-                change.alone = True
-                self._waiting.appendleft(change)
-                self._limit(change)
+        for waiting in reversed(group):
+            if not waiting.done.done():
+                waiting.alone = True
+                self._waiting.appendleft(waiting)
+                self._limit(waiting)
 
     async def _learn(self) -> None:
         """Wait for the late commit, and look up its outcome when it does not know that itself."""
@@ -275,85 +337,59 @@ class Journal:
             await self._store.look_up()
         self._late = None
 
-    async def _write(self, writes: Sequence[Write], *, shared: bool) -> None:
-        """Write in one commit. A refused one that is ``shared`` leaves its rows to be tried."""
-        mine = {key for write in writes for key in keys(write)}
-        owed = dict(self._owed)
-        rows = {key: row.write or self._row(key) for key, row in owed.items() if key not in mine}
+    async def _write(self, changes: Sequence[Change]) -> None:
+        """Write what is owed and ``changes`` in one commit."""
+        mine = {key for change in changes for key in change.keys}
+        owed = {key: (row, row.asked) for key, row in self._owed.items()}
+        free = [key for key in owed if key not in self.holds]
+        batch = [owed[key][0].body or self._row(key) for key in free]
+        own = [write for change in changes for write in change.writes()]
         events = self._events.take_unwritten()
         usage = self._usage.take_unwritten()
-        batch = [*(row for row in rows.values() if row is not None)]
-        batch += [PutUsage(usage), *writes] if usage else writes
-        if not batch and not events:
-            return
-        task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
+        batch += [PutUsage(usage), *own] if usage else own
+        if batch or events:
+            task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
+            try:
+                await self._in_time(task)
+            except BaseException:
+                self._usage.give_back(usage)
+                self._events.give_back(events)
+                raise
+            self.error = ""
+        for key in (*free, *(mine & owed.keys())):
+            row, asked = owed[key]
+            row.written = asked
+            if self._owed.get(key) is row and row.asked == asked:
+                del self._owed[key]
+
+    async def _in_time(self, task: asyncio.Task[None]) -> None:
+        """Wait for the store. OutcomeUnknownError when it does not answer in time."""
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT_S):
                 await asyncio.shield(task)
-        except BaseException as error:
-            self._usage.give_back(usage)
-            self._events.give_back(events)
-            timed_out = isinstance(error, TimeoutError)
-            unknown = timed_out or isinstance(error, OutcomeUnknownError | asyncio.CancelledError)
-            if unknown:
-                self._late = task
-                task.add_done_callback(seen)
-            if unknown or not shared:
-                self._owe_again(writes, unknown=unknown)
-            if timed_out:
-                raise OutcomeUnknownError(
-                    "timeout",
-                    f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
-                    object="store",
-                    hint="check the disk; the request is rolled back as soon as it answers",
-                ) from None
-            raise
-        self.error = ""
-        for key in mine | {key for key, row in rows.items() if row is not None}:
-            if key in owed and self._owed.get(key) is owed[key]:
-                del self._owed[key]
-
-    def _owe_again(self, writes: Iterable[Write], *, unknown: bool) -> None:
-        """Owe the rows that other commits, or a late success of theirs, may change."""
-        for write in writes:
-            if isinstance(write, PutAnswer | DropAnswer):
-                if unknown:
-                    self.owe(write if _is_end(write) else DropAnswer(keys(write)[0][1]))
-                continue
-            if isinstance(write, PutTransaction):
-                continue  # its end is recorded later
-            for key in keys(write):
-                if unknown or self._row(key) is not None:
-                    self._owed[key] = _Row(None)
+        except (TimeoutError, OutcomeUnknownError, asyncio.CancelledError) as error:
+            self._late = task
+            task.add_done_callback(seen)
+            if not isinstance(error, TimeoutError):
+                raise
+            raise OutcomeUnknownError(
+                "timeout",
+                f"the store did not answer in {COMMIT_TIMEOUT_S:g} s",
+                object="store",
+                hint="check the disk; the request is rolled back as soon as it answers",
+            ) from None
 
 
-def keys(write: Write) -> list[Key]:
-    """Return the rows that ``write`` sets; events and usage have ids of their own."""
-    found: list[Key] = []
+def _key(write: Body) -> Key:
+    """Return what identifies a row that is owed with its body."""
     match write:
-        case PutFacts():
-            found = [FACTS]
-        case PutAttachments():
-            found = [ATTACHMENTS]
-        case PutJob(job=job):
-            found = [("job", job.name)]
-        case DropJobs(names=names):
-            found = [("job", name) for name in names]
         case PutTransaction(record=record):
-            found = [("transaction", record.id)]
+            return "transaction", record.id
         case PutAnswer(answer=answer):
-            found = [("answer", answer.id)]
+            return "answer", answer.id
         case DropAnswer(id=ident):
-            found = [("answer", ident)]
-        case PutRecords(records=records):
-            found = [(type(record).__name__, key_of(record)) for record in records]
-        case DropRecords(kind=kind, keys=gone):
-            found = [(kind.__name__, key) for key in gone]
-        case PutMeasurement(record=measurement):
-            found = [("measurement", measurement.id)]
-        case DropMeasurements(ids=idents):
-            found = [("measurement", ident) for ident in idents]
-    return found
+            return "answer", ident
+    raise TypeError(f"{type(write).__name__} cannot be owed")
 
 
 def _is_end(write: PutAnswer | DropAnswer) -> bool:
@@ -361,7 +397,8 @@ def _is_end(write: PutAnswer | DropAnswer) -> bool:
     return isinstance(write, DropAnswer) or write.answer.status is not None
 
 
-def _busy() -> ServiceError:
+def busy() -> ServiceError:
+    """Return the refusal of a change that waited for its turn in vain."""
     return ServiceError(
         "unavailable",
         "the store is still busy with an earlier write; nothing was changed",

@@ -50,11 +50,13 @@ class Outbox(Mapping[str, Notice]):
             if receiver.project == job.request.project and job.state in receiver.states
         )
 
-    def add(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Add notices; return those that are given up for them."""
-        for notice in notices:
-            self._notices[notice.id] = notice
-            self.wake[notice.receiver].set()
+    def put(self, notice: Notice) -> None:
+        """Add a notice."""
+        self._notices[notice.id] = notice
+        self.wake[notice.receiver].set()
+
+    def trim(self) -> tuple[Notice, ...]:
+        """Forget the oldest notices beyond the limit; return them."""
         surplus = list(self._notices.values())[: max(0, len(self._notices) - KEPT_NOTICES)]
         for notice in surplus:
             self.remove(notice.id)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.state.events import EventLog
+from controller.state.intentions import Intention, Make, Table
 from controller.state.jobs import Jobs
-from controller.state.journal import Durable, Journal, Key
+from controller.state.journal import Durable, Journal, Row
 from controller.state.kept.checkpoints import CheckpointRecord, Checkpoints
 from controller.state.kept.comms import CommsRecord, KeptComms
 from controller.state.kept.drains import Drains
@@ -22,6 +24,7 @@ from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import PredictionRecord, Predictions
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
+from controller.state.keys import Key
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
@@ -103,6 +106,8 @@ class State:
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
+        self.tables = self._tables()
+        """The records of which a change is durable before anything acts on it, by kind."""
         self.suspect = ""
         """Why the controller distrusts its own view and repairs nothing; empty when it does not."""
         self.command_lost = ""
@@ -165,49 +170,109 @@ class State:
         """Why the last durable write failed; empty when it did not."""
         return self.journal.error
 
-    async def commit(self, *writes: Write) -> None:
-        """Make an intention durable, with all events so far. On ServiceError, roll it back."""
-        await self.journal.commit(*writes)
+    async def commit(self, *rows: Row) -> None:
+        """Make rows durable, with all events so far; see ``Journal.commit``."""
+        await self.journal.commit(*rows)
 
-    async def record(self, *writes: Write) -> None:
+    async def record(self, *rows: Row) -> None:
         """Make durable what has happened. On ServiceError it is not durable yet and stays owed."""
-        await self.journal.record(*writes)
+        await self.journal.record(*rows)
 
-    def row(self, key: Key) -> Write | None:
-        """Return a row as it should stand in the store now; None while that is being decided."""
-        found: Write | None = None
+    def intention(self) -> Intention:
+        """Return a change that is to be durable before anything acts on it."""
+        return Intention(self.journal, self.tables.__getitem__)
+
+    async def intend(
+        self, changes: Mapping[Key, Make], *rows: Row, visible: bool = False, point: str = ""
+    ) -> None:
+        """Change records durably, all or none, together with ``rows``.
+
+        ``visible`` reserves: the change is in memory at once if nothing else changes the records,
+        and is undone when it is refused. Otherwise it is in memory as soon as it is durable.
+        ``point`` names a failpoint. ServiceError; OutcomeUnknownError.
+        """
+        async with self.intention() as intention:
+            await intention.take(*changes)
+            for key, make in changes.items():
+                (intention.now if visible else intention.will)(key, make)
+            await intention.commit(*rows, point=point)
+
+    def changing(self, key: Key) -> bool:
+        """Whether a change of a record is under way whose outcome is not known yet."""
+        return key in self.journal.holds
+
+    def row(self, key: Key) -> Write:
+        """Return the write of a row as memory has it now."""
         match key:
-            case ("job", name) if name not in self.jobs.unsaved:
-                found = PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
-            case ("measurement", ident) if ident not in self.measurements.unsaved:
-                record = self.measurements.get(ident)
-                found = (
-                    DropMeasurements((ident,))
-                    if record is None
-                    else PutMeasurement(record, self.measurements.results.get(ident))
-                )
             case ("attachments", _):
-                found = self.placed()
+                return self.placed()
             case ("facts", _):
-                found = self.facts()
-            case (kind, ident) if kind in (kept := self._kept()):
-                of_kind, records = kept[kind]
-                row = records.get(ident)
-                found = DropRecords(of_kind, (ident,)) if row is None else PutRecords((row,))
-        return found
+                return self.facts()
+            case (kind, name):
+                table = self.tables[kind]
+                return table.write(name, table.get(name))
 
-    def _kept(self) -> dict[str, tuple[type[KeptRecord], Mapping[str, KeptRecord]]]:
-        """Return the kept records of every kind, by the kind's name."""
-        kinds: tuple[tuple[type[KeptRecord], Mapping[str, KeptRecord]], ...] = (
-            (Quarantine, self.light.quarantine),
-            (Notice, self.outbox),
-            (PredictionRecord, self.predictions),
-            (CommsRecord, self.comms),
-            (CheckpointRecord, self.checkpoints),
-            (RecoveryRecord, self.recoveries),
-            (RolloutRecord, self.rollouts),
-        )
-        return {kind.__name__: (kind, records) for kind, records in kinds}
+    def _tables(self) -> dict[str, Table]:
+        drains, light, kept = self.drains, self.light, self.measurements
+
+        def removed_drains(name: str) -> Write:
+            raise AssertionError("drains are replaced, not removed")
+
+        return {
+            "job": Table(
+                self.jobs.get,
+                self._put_job,
+                self.jobs.remove,
+                PutJob,
+                lambda name: DropJobs((name,)),
+                self.jobs.put_back,
+            ),
+            "measurement": Table(
+                kept.get,
+                kept.put,
+                kept.remove,
+                lambda record: PutMeasurement(record, kept.results.get(record.id)),
+                lambda ident: DropMeasurements((ident,)),
+            ),
+            "drains": Table(
+                lambda _: drains.now,
+                drains.put,
+                removed_drains,
+                lambda record: PutFacts(record.facts()),
+                removed_drains,
+            ),
+            **_kept(
+                Quarantine,
+                lambda name: light.quarantine.get(name, None),
+                lambda entry: light.quarantine.__setitem__(entry.object, entry),
+                lambda name: light.quarantine.pop(name, None),
+            ),
+            **_kept(Notice, self.outbox.get, self.outbox.put, self.outbox.remove),
+            **_kept(
+                PredictionRecord,
+                self.predictions.get,
+                self.predictions.put,
+                self.predictions.remove,
+            ),
+            **_kept(CommsRecord, self.comms.get, self.comms.put, self.comms.remove),
+            **_kept(
+                CheckpointRecord,
+                self.checkpoints.get,
+                self.checkpoints.put,
+                self.checkpoints.remove,
+            ),
+            **_kept(
+                RecoveryRecord, self.recoveries.get, self.recoveries.put, self.recoveries.remove
+            ),
+            **_kept(RolloutRecord, self.rollouts.get, self.rollouts.put, self.rollouts.remove),
+        }
+
+    def _put_job(self, job: JobRecord) -> None:
+        """Insert or replace a job; one that reuses a name queues last."""
+        before = self.jobs.get(job.name)
+        if before is not None and before.submitted_at != job.submitted_at:
+            self.jobs.remove(job.name)
+        self.jobs.put(job)
 
     def placed(self) -> PutAttachments:
         """Return the attachments for a durable write: a copy, because another thread writes it."""
@@ -229,7 +294,7 @@ class State:
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
                 "rollouts": str(self.rollouts.number),
-                **self.drains.facts(),
+                "left_runs": self.drains.left_runs(),
             }
         )
 
@@ -405,6 +470,24 @@ class State:
             if point.aggregator == aggregator.name and point.port in fibers:
                 ports[fibers[point.port].device] -= 1
         return replace(aggregator, ports=ports)
+
+
+def _kept(
+    kind: type[KeptRecord],
+    get: Callable[[str], Any],
+    put: Callable[[Any], object],
+    remove: Callable[[str], object],
+) -> dict[str, Table]:
+    """Return the table of records that are kept one row each."""
+    return {
+        kind.__name__: Table(
+            get,
+            put,
+            remove,
+            lambda record: PutRecords((record,)),
+            lambda ident: DropRecords(kind, (ident,)),
+        )
+    }
 
 
 def _time(text: str | None) -> float | None:

@@ -200,6 +200,9 @@ Write = (
     | DropMeasurements
 )
 
+Body = PutTransaction | PutAnswer | DropAnswer | PutUsage | TrimUsage | PutFacts
+"""Writes that no record of memory stands behind; of facts, those that memory does not hold."""
+
 
 @dataclass(slots=True, frozen=True)
 class Loaded:

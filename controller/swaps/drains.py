@@ -7,6 +7,7 @@ one that may be restarted goes to the queue; any other is waited for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.base.errors import ServiceError
@@ -14,7 +15,8 @@ from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.schema.checkpoints import DrainKind, DrainView
-from controller.state.kept.drains import WORDS, Drain
+from controller.state.kept.drains import WORDS, Drain, Drained
+from controller.state.keys import DRAINS
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps import choice
@@ -75,19 +77,16 @@ class DrainKeeper:
         state = self._state
         state.require_command()
         self._require_known(kind, name)
-        drain = Drain(kind, name, state.clock(), now)
-        before = state.drains.of.get(drain.object)
-        if before is not None:
-            drain = replace(before, now=now or before.now)
-        state.drains.of[drain.object] = drain
-        try:
-            await state.commit(state.facts())
-        except ServiceError:
-            if before is None:
-                del state.drains.of[drain.object]
-            else:
-                state.drains.of[drain.object] = before
-            raise
+        asked = Drain(kind, name, state.clock(), now)
+        before = state.drains.of.get(asked.object)
+
+        def drained(done: Drained) -> Drained:
+            known = done.of.get(asked.object)
+            drain = asked if known is None else replace(known, now=now or known.now)
+            return replace(done, of={**done.of, drain.object: drain})
+
+        await state.intend({DRAINS: drained})
+        drain = state.drains.of.get(asked.object, asked)
         if before is None:
             state.events.add("info", drain.object, "DrainStarted", "nothing new is placed on it")
         state.jobs.wake.set()
@@ -96,7 +95,26 @@ class DrainKeeper:
     async def undrain(self, kind: DrainKind, name: str) -> DrainView:
         """Put an object back into use. ServiceError ``not_found``."""
         state = self._state
-        drain = state.drains.of.get(f"{kind}/{name}")
+        drain = self._known(state.drains.of, kind, name)
+        view = self._view(drain)
+
+        def undrained(done: Drained) -> Drained:
+            self._known(done.of, kind, name)
+            left = {object_: kept for object_, kept in done.of.items() if object_ != drain.object}
+            return Drained(left, done.unlit | self._relighter.lightable(self._of(drain)))
+
+        await state.intend({DRAINS: undrained})
+        self._relighter.hurry()
+        self._told = {(what, job) for what, job in self._told if what != drain.object}
+        self._done.discard(drain.object)
+        state.events.add("info", drain.object, "DrainEnded", "it is used again")
+        state.jobs.wake.set()
+        return view
+
+    @staticmethod
+    def _known(drains: Mapping[str, Drain], kind: DrainKind, name: str) -> Drain:
+        """Return a drain. ServiceError ``not_found``."""
+        drain = drains.get(f"{kind}/{name}")
         if drain is None:
             raise ServiceError(
                 "not_found",
@@ -104,20 +122,7 @@ class DrainKeeper:
                 object=f"{kind}/{name}",
                 hint="see `lightloom get drains`",
             )
-        view, unlit = self._view(drain), state.drains.unlit
-        del state.drains.of[drain.object]
-        self._relighter.want(self._of(drain))
-        try:
-            await state.commit(state.facts())
-        except ServiceError:
-            state.drains.of[drain.object] = drain
-            state.drains.unlit = unlit
-            raise
-        self._told = {(what, job) for what, job in self._told if what != drain.object}
-        self._done.discard(drain.object)
-        state.events.add("info", drain.object, "DrainEnded", "it is used again")
-        state.jobs.wake.set()
-        return view
+        return drain
 
     def _of(self, drain: Drain) -> list[str]:
         """Return the endpoints that are on an object, or at home under it."""

@@ -11,6 +11,7 @@ import structlog
 
 from controller.base.tasks import Tasks
 from controller.devices.engine import EngineError, ExecutionEngine
+from controller.state import keys
 from controller.state.kept.drains import Left
 from controller.state.state import State
 from controller.swaps.relight import Relighter
@@ -62,7 +63,7 @@ class LeftRuns:
             state.drains.cleaned(done)
             servers = {entry.server for entry in done}
             self._relighter.want(e.name for e in state.site.endpoints if e.server in servers)
-            state.journal.owe(state.facts())
+            state.journal.owe(keys.FACTS)
             state.jobs.wake.set()
 
     def _there(self, entry: Left) -> bool:

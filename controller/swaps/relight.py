@@ -14,6 +14,7 @@ from base import clock
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
+from controller.state.keys import DRAINS
 from controller.state.state import State
 from controller.transaction.model import Cause
 
@@ -42,9 +43,17 @@ class Relighter:
         """When to try again, by the monotonic clock."""
 
     def want(self, endpoints: Iterable[str]) -> None:
-        """Light endpoints as soon as that is possible; the caller makes the facts durable."""
-        drains = self._state.drains
-        drains.unlit |= frozenset(endpoints) & self._state.site.homes.keys()
+        """Light endpoints as soon as that is possible; that is durable with the next commit."""
+        self._state.drains.unlit |= self.lightable(endpoints)
+        self._state.journal.owe(DRAINS)
+        self.hurry()
+
+    def lightable(self, endpoints: Iterable[str]) -> frozenset[str]:
+        """Return those of the endpoints that have a home in the site file."""
+        return frozenset(endpoints) & self._state.site.homes.keys()
+
+    def hurry(self) -> None:
+        """Try at the next look: there may be something new to light."""
         self._next = 0.0
 
     def look(self) -> None:
@@ -94,4 +103,4 @@ class Relighter:
         drains = self._state.drains
         if endpoint in drains.unlit:
             drains.unlit -= {endpoint}
-            self._state.journal.owe(self._state.facts())
+            self._state.journal.owe(DRAINS)

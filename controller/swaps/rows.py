@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from base import clock
+from controller.state import keys
 from controller.state.kept.phases import figures
 from controller.state.kept.recoveries import RecoveryRecord, RecoveryWay, Total
+from controller.state.keys import Key
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import DropRecords, PutRecords
 from controller.swaps.contract import Checkpoints, Loss, reached
 from controller.swaps.progress import Progress
 
@@ -42,7 +43,7 @@ class Rows:
         before = state.recoveries.under_way(job.name, job.submitted_at)
         if before is not None:
             self.end(before.id)
-            state.journal.owe(PutRecords([state.recoveries[before.id]]))
+            state.journal.owe(keys.kept(RecoveryRecord, before.id))
         mine = state.recoveries.of(job.name, job.submitted_at)
         newest = self._checkpoints.newest(job.name)
         last = reached(self._checkpoints, job.name)
@@ -111,8 +112,8 @@ class Rows:
                 self.end(record.id)
                 state.journal.owe(*self.writes(record.id))
 
-    def writes(self, ident: str) -> tuple[PutRecords | DropRecords, ...]:
-        """Return the writes of one row, and of the oldest ones that make room for it."""
+    def writes(self, ident: str) -> tuple[Key, ...]:
+        """Return the keys of one row, and of the oldest ones that make room for it."""
         state = self._state
         gone = state.recoveries.surplus()
         for record in gone:
@@ -121,5 +122,4 @@ class Rows:
                 total.failures + 1, total.gpu_hours + record.gpu_hours
             )
             state.recoveries.remove(record.id)
-        forgotten = DropRecords(RecoveryRecord, [record.id for record in gone])
-        return PutRecords([state.recoveries[ident]]), forgotten
+        return tuple(keys.kept(RecoveryRecord, one) for one in (ident, *(r.id for r in gone)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from controller.state import keys
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.writes import PutJob
 from controller.swaps import choice
 
 
@@ -46,7 +46,7 @@ class Spares:
             if gone := [e for e in job.spares if e in broken]:
                 left = tuple(e for e in job.spares if e not in gone)
                 state.jobs.change(job.name, spares=left)
-                state.journal.owe(PutJob(state.jobs[job.name]))
+                state.journal.owe(keys.job(job.name))
                 text = f"{', '.join(gone)} is out of use and stands by no more"
                 state.events.add("warning", f"job/{job.name}", "SpareMissing", text)
             if len(job.spares) - len(gone) < job.request.spares:
@@ -65,7 +65,7 @@ class Spares:
         found = self._idle(job)[:missing]
         if found:
             state.jobs.change(name, spares=(*job.spares, *found))
-            state.journal.owe(PutJob(state.jobs[name]))
+            state.journal.owe(keys.job(name))
             text = f"{', '.join(found)} stands by"
             state.events.add("info", f"job/{name}", "SpareReplaced", text)
         if tell and len(found) < missing:

@@ -24,11 +24,12 @@ from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
+from controller.state import keys
 from controller.state.jobs import Handled
 from controller.state.kept.drains import Left
+from controller.state.keys import Key
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
-from controller.state.writes import PutJob, PutRecords, Write
 from controller.swaps import choice
 from controller.swaps.choice import Plan
 from controller.swaps.contract import Checkpoints, Images, Loss, Queue
@@ -312,7 +313,7 @@ class Swapper:
         )
         entries = self._quarantined(work.loss, now.endpoints)
         async with failpoints.around("swap-decide"):
-            await self._durable(work, PutJob(state.jobs[job.name]), PutRecords(entries))
+            await self._durable(work, keys.job(job.name), *map(keys.of, entries))
         self._require_wanted(work)
         if plan.swaps:
             text = ", ".join(f"{spare} for {dead}" for dead, spare in plan.swaps.items())
@@ -436,7 +437,7 @@ class Swapper:
         )
         state.recoveries.change(work.row, stage="started")
         async with failpoints.around("swap-epoch"):
-            await self._durable(work, PutJob(state.jobs[name]))
+            await self._durable(work, keys.job(name))
         self._require_wanted(work)
         text = f"{plan.why}; it goes on with {len(plan.endpoints)} ranks" if plan.why else ""
         if plan.how == "shrink":
@@ -496,7 +497,7 @@ class Swapper:
         self._leave(work, job)
         entries = self._quarantined(work.loss, job.endpoints)
         state.recoveries.change(work.row, how="queue", why=why, stage="started")
-        state.journal.owe(PutRecords(entries), *self._rows.writes(work.row))
+        state.journal.owe(*map(keys.of, entries), *self._rows.writes(work.row))
         held = [e for e in work.loss.dead if e in state.light.held]
         reason = f"back in the queue: {_what(work.loss)}; {why}"
         await self._queue.back_to_queue(name, reason)
@@ -524,19 +525,16 @@ class Swapper:
         ):
             raise _UnwantedError
 
-    async def _durable(self, work: _Work, *writes: Write) -> None:
+    async def _durable(self, work: _Work, *rows: Key) -> None:
         """Write with the row and the counters; wait until the store has it: nothing acts before."""
-        state = self._state
-        try:
-            await state.record(*writes, *self._rows.writes(work.row), state.facts())
-        except ServiceError:
-            while True:
+        while True:
+            try:
+                await self._state.record(*rows, *self._rows.writes(work.row), keys.FACTS)
+            except ServiceError:
                 self._require_wanted(work)
                 await asyncio.sleep(WRITE_AGAIN_S)
-                try:
-                    await state.journal.flush()
-                except ServiceError:
-                    continue
+                self._require_wanted(work)
+            else:
                 return
 
     def _lost(self) -> frozenset[str]:

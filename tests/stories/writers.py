@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.state.events import EventLog
-from controller.state.journal import Journal, Key
+from controller.state.journal import Journal
+from controller.state.keys import FACTS, Key
 from controller.state.writes import KeptAnswer, Loaded, PutFacts, Write
 from controller.usage.interval import Interval
 from controller.usage.ledger import Ledger
@@ -79,9 +80,9 @@ class _Parts:
         mine = self._epoch
         self._log.note(f"{change.how} {mine}")
         if change.how == "commit":
-            await self._journal.commit(self._facts())
+            await self._journal.commit(FACTS)
         else:
-            await self._journal.record(self._facts())
+            await self._journal.record(FACTS)
         self._log.note(f"acknowledged {mine}, the disk has {self._store.epoch}")
         assert self._store.epoch >= mine, (
             f"epoch {mine} is acknowledged, and the disk has {self._store.epoch}"

@@ -46,6 +46,19 @@ class Left:
     server: str
 
 
+@dataclass(slots=True, frozen=True)
+class Drained:
+    """Drains by object, and the endpoints that may have gone dark with one, to get light again."""
+
+    of: Mapping[str, Drain]
+    unlit: frozenset[str]
+
+    def facts(self) -> dict[str, str]:
+        """Return it for a durable write."""
+        drains = [[d.kind, d.name, d.since, d.now] for d in self.of.values()]
+        return {"drains": json.dumps(drains), "unlit": json.dumps(sorted(self.unlit))}
+
+
 class Drains:
     """Drains by object, servers to clean up when they answer, and endpoints to light."""
 
@@ -68,15 +81,18 @@ class Drains:
         self.left = tuple(Left(*row) for row in json.loads(left))
         self.unlit = frozenset(json.loads(unlit)) & self._site.homes.keys()
 
-    def facts(self) -> dict[str, str]:
-        """Return all of it for a durable write."""
-        drains = [[d.kind, d.name, d.since, d.now] for d in self.of.values()]
-        left = [[entry.job, entry.epoch, entry.server] for entry in self.left]
-        return {
-            "drains": json.dumps(drains),
-            "left_runs": json.dumps(left),
-            "unlit": json.dumps(sorted(self.unlit)),
-        }
+    @property
+    def now(self) -> Drained:
+        """What operators have decided, as a value."""
+        return Drained(dict(self.of), self.unlit)
+
+    def put(self, record: Drained) -> None:
+        """Replace what operators have decided."""
+        self.of, self.unlit = dict(record.of), record.unlit
+
+    def left_runs(self) -> str:
+        """Return the servers to clean up, for a durable write."""
+        return json.dumps([[entry.job, entry.epoch, entry.server] for entry in self.left])
 
     def leave(self, entries: Iterable[Left]) -> None:
         """Remember servers to clean up."""

@@ -74,8 +74,6 @@ class Measurements(Mapping[str, MeasurementRecord]):
         self._records: dict[str, MeasurementRecord] = {}
         self.number = 0
         """Number of the last measurement."""
-        self.unsaved: set[str] = set()
-        """Those that are not durable yet: nothing begins before."""
         self.results: dict[str, str] = {}
         """Results, as JSON, that the store may not have yet."""
 

@@ -65,9 +65,12 @@ class Predictions(Mapping[str, PredictionRecord]):
         self._last += 1
         return f"p{self._last}"
 
-    def put(self, prediction: PredictionRecord) -> tuple[str, ...]:
-        """Add or replace a prediction; return the ids of the oldest, forgotten for it."""
+    def put(self, prediction: PredictionRecord) -> None:
+        """Add or replace a prediction."""
         self._records[prediction.id] = prediction
+
+    def trim(self) -> tuple[str, ...]:
+        """Forget the oldest predictions beyond the limit; return their ids."""
         gone = list(self._records)[: max(0, len(self._records) - KEPT_PREDICTIONS)]
         for ident in gone:
             self.remove(ident)

@@ -17,6 +17,7 @@ from controller.checkpoints.removal import Removal
 from controller.devices.aggregators import AttachPoint
 from controller.devices.checkpoints import HoldingKind
 from controller.devices.engine import OfferedVolume, RankCheckpoint, Where
+from controller.state import keys
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import ServerOffer
 from controller.state.records import CheckpointSpec, JobRecord, JobSpec
@@ -226,7 +227,7 @@ class Rig:
             folder=folder or f"{name}.00000001",
         )
         self.state.checkpoints.put(CheckpointRecord(folder=job.folder, job=name, key=bytes(32)))
-        self.state.journal.owe(PutRecords((self.state.checkpoints[job.folder],)))
+        self.state.journal.owe(keys.of(self.state.checkpoints[job.folder]))
         self._put(job)
         return job
 

@@ -174,6 +174,7 @@ async def test_the_oldest_predictions_are_forgotten(tmp_path: Path) -> None:
     for _ in range(KEPT_PREDICTIONS):
         made: PredictionRecord = replace(first, id=state.predictions.next_id(), state="expired")
         state.predictions.put(made)
+    assert state.predictions.trim() == (first.id,)
     assert len(state.predictions) == KEPT_PREDICTIONS
     assert first.id not in state.predictions
     await rack.down()

@@ -15,6 +15,7 @@ from controller.jobs.admission import spec_of
 from controller.jobs.queue import EXPLAIN_BATCH
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
+from controller.state import keys
 from controller.state.records import JobRecord
 from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
@@ -252,7 +253,8 @@ async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) 
     for name in waiting_:
         request = JobRequest(name=name, count=6)
         rack.parts.state.jobs.put(JobRecord(name, spec_of(request), "image", 0.0))
-    rack.parts.state.jobs.unsaved |= waiting_.keys()  # the running queue starts none of them
+    being_changed = rack.parts.state.intention()  # the running queue starts none of them
+    await being_changed.take(*map(keys.job, waiting_))
     turns = 0
 
     async def other() -> None:

@@ -223,7 +223,11 @@ def test_the_outbox_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "KEPT_NOTICES", 3)
     outbox = Outbox(site_with(Receiver("default", ALL, "http://receiver/")))
     ended = [JobRecord(f"job-{n}", JobSpec(count=1), "image", float(n), "failed") for n in range(5)]
-    given_up = [notice.job for job in ended for notice in outbox.add(outbox.of(job))]
+    given_up = []
+    for job in ended:
+        for notice in outbox.of(job):
+            outbox.put(notice)
+        given_up += [notice.job for notice in outbox.trim()]
     assert given_up == ["job-0", "job-1"]
     assert [notice.job for notice in outbox.values()] == ["job-2", "job-3", "job-4"]
 

@@ -14,6 +14,7 @@ from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.people.projects import SharedProjects
 from controller.schema.plans import AttachRequest, PlanRequest
+from controller.state.keys import ATTACHMENTS
 from controller.state.records import Quarantine
 from controller.state.state import Connections, State
 from controller.state.writes import Loaded
@@ -41,7 +42,7 @@ class Cut:
 
 
 async def durable(rack: Rack) -> dict[str, AttachPoint]:
-    await rack.parts.state.commit(rack.parts.state.placed())
+    await rack.parts.state.record(ATTACHMENTS)
     other = Store(rack.state_dir / "controller.sqlite")
     try:
         return dict((await other.load()).attachments)

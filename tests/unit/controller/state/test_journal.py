@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
-from controller.state import journal
+from controller.state import journal, keys
 from controller.state.events import EventLog
-from controller.state.journal import Journal, Key
+from controller.state.intentions import Intention, Make, Table, constant
+from controller.state.journal import Journal
+from controller.state.keys import FACTS, Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
@@ -29,19 +31,44 @@ class JournalRig:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "state.sqlite"
         self.jobs: dict[str, JobRecord] = {}
-        self.undecided: set[str] = set()
+        self.epoch = 1
         self.events = EventLog(lambda: 1.0, lambda: 0)
         self.store = Store(self.path)
         self.disk = Disk(self.store)
         self.journal = Journal(self.store, self.events, self.row, Ledger())
 
-    def row(self, key: Key) -> Write | None:
+    def row(self, key: Key) -> Write:
         kind, name = key
         if kind == "facts":
-            return PutFacts({"epoch": "1"})
-        if name in self.undecided:
-            return None
-        return PutJob(self.jobs[name]) if name in self.jobs else DropJobs((name,))
+            return PutFacts({"epoch": str(self.epoch)})
+        return self.table(kind).write(name, self.jobs.get(name))
+
+    def table(self, kind: str) -> Table:
+        return Table(
+            self.jobs.get,
+            lambda job: self.jobs.__setitem__(job.name, job),
+            self.jobs.pop,
+            PutJob,
+            lambda name: DropJobs((name,)),
+        )
+
+    def intention(self) -> Intention:
+        return Intention(self.journal, self.table)
+
+    async def intend(self, name: str, make: Make) -> None:
+        """Change a job once that is durable."""
+        async with self.intention() as intention:
+            await intention.take(keys.job(name))
+            intention.will(keys.job(name), make)
+            await intention.commit()
+
+    async def facts(self) -> str:
+        """Return the epoch that a restart would find."""
+        await self.store.close()
+        again = Store(self.path)
+        loaded = await again.load()
+        await again.close()
+        return loaded.facts["epoch"]
 
     async def durable(self) -> dict[str, JobRecord]:
         """Return the jobs that a restart would find."""
@@ -73,16 +100,11 @@ class JournalRig:
         self.store.commit = commit_or_refuse  # type: ignore[method-assign]
 
     async def submit(self, job: JobRecord) -> None:
-        """Make a job durable, or roll it back."""
-        self.jobs[job.name] = job
-        self.undecided.add(job.name)
-        try:
-            await self.journal.commit(PutJob(job))
-        except ServiceError:
-            del self.jobs[job.name]
-            raise
-        finally:
-            self.undecided.discard(job.name)
+        """Make a job durable, or roll it back; nobody else may take its name meanwhile."""
+        async with self.intention() as intention:
+            await intention.take(keys.job(job.name))
+            intention.now(keys.job(job.name), constant(job))
+            await intention.commit()
 
 
 @pytest.fixture
@@ -122,7 +144,7 @@ async def test_what_happened_is_written_as_soon_as_the_disk_allows(
     rig.jobs["red"] = replace(RED, state="completed")
     rig.events.add("info", "job/red", "JobCompleted", "")
     with pytest.raises(ServiceError):
-        await rig.journal.record(PutJob(rig.jobs["red"]))
+        await rig.journal.record(keys.job("red"))
     assert owes(rig.journal) and rig.journal.error
     rig.disk.release()
     await rig.journal.flush()
@@ -153,10 +175,10 @@ async def test_an_old_row_never_overwrites_a_newer_one(rig: JournalRig) -> None:
     rig.disk.fault = "full"
     rig.jobs["red"] = replace(RED, state="starting")
     with pytest.raises(ServiceError):
-        await rig.journal.record(PutJob(rig.jobs["red"]))
+        await rig.journal.record(keys.job("red"))
     rig.jobs["red"] = replace(RED, state="running")
     rig.disk.release()
-    await rig.journal.commit(PutJob(rig.jobs["red"]))
+    await rig.journal.commit(keys.job("red"))
     assert (await rig.durable())["red"].state == "running"
 
 
@@ -167,12 +189,12 @@ async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(rig: Journa
     with pytest.raises(ServiceError):
         await rig.submit(RED)
     rig.disk.release()
-    rig.undecided.add("red")
-    rig.jobs["red"] = replace(RED, image="image:2")
-    await rig.submit(replace(RED, name="blue"))
-    assert owes(rig.journal)
-    rig.undecided.discard("red")
-    await rig.submit(replace(RED, image="image:2"))
+    async with rig.intention() as again:
+        await again.take(keys.job("red"))
+        again.now(keys.job("red"), constant(replace(RED, image="image:2")))
+        await rig.submit(replace(RED, name="blue"))
+        assert owes(rig.journal)
+        await again.commit()
     assert not owes(rig.journal)
     assert (await rig.durable())["red"].image == "image:2"
 
@@ -185,7 +207,7 @@ async def test_a_cancelled_caller_leaves_no_partial_change(rig: JournalRig) -> N
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    del rig.jobs["red"]
+    assert not rig.jobs
     rig.disk.release()
     await rig.journal.flush()
     assert not await rig.durable()
@@ -276,7 +298,7 @@ async def only_red_stays(
     leaves.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaves
-    del rig.jobs["blue"]
+    assert "blue" not in rig.jobs
     rig.disk.release()
     await stays
     await rig.journal.flush()
@@ -305,3 +327,156 @@ async def test_a_caller_that_leaves_after_a_refusal_is_not_tried_again(rig: Jour
     leaves = asyncio.create_task(rig.submit(replace(RED, name="blue")))
     await rig.commit_hangs()  # that of the first, alone
     await only_red_stays(rig, stays, leaves)
+
+
+# --- what memory holds is written as it is at that moment --------------------------------------
+
+
+async def test_what_is_owed_goes_with_an_older_commit_as_it_is_by_then(rig: JournalRig) -> None:
+    """An earlier caller waits with the same row; what the later one recorded is on the disk."""
+    await rig.store.load()
+    rig.disk.fault = "slow"
+    first = asyncio.create_task(rig.submit(RED))
+    await rig.commit_hangs()
+    rig.epoch = 2
+    second = asyncio.create_task(rig.journal.commit(FACTS))
+    await asyncio.sleep(0)
+    rig.epoch = 3
+    third = asyncio.create_task(rig.journal.record(FACTS))
+    await asyncio.sleep(0)
+    rig.disk.release()
+    await asyncio.gather(first, second, third)
+    assert not owes(rig.journal)
+    assert await rig.facts() == "3"
+
+
+async def test_a_row_owed_while_it_is_written_stays_owed(rig: JournalRig) -> None:
+    await rig.store.load()
+    rig.disk.fault = "slow"
+    first = asyncio.create_task(rig.journal.record(FACTS))
+    await rig.commit_hangs()
+    rig.epoch = 2
+    rig.journal.owe(FACTS)
+    rig.disk.release()
+    await first
+    assert owes(rig.journal)
+    await rig.journal.flush()
+    assert not owes(rig.journal)
+    assert await rig.facts() == "2"
+
+
+async def test_an_end_that_is_durable_is_in_memory_before_anything_else_is_written(
+    rig: JournalRig,
+) -> None:
+    """Another part notes something in the job while its cancel is at the disk."""
+    await rig.store.load()
+    await rig.submit(RED)
+    rig.disk.fault = "slow"
+    cancel = asyncio.create_task(rig.intend("red", lambda now: replace(now, state="cancelled")))
+    await rig.commit_hangs()
+    assert rig.jobs["red"].state == "pending", "an end becomes visible when it is durable"
+    rig.jobs["red"] = replace(rig.jobs["red"], reserved_at=7.0)
+    noted = asyncio.create_task(rig.journal.record(keys.job("red")))
+    await asyncio.sleep(0)
+    rig.disk.release()
+    await asyncio.gather(cancel, noted)
+    assert not owes(rig.journal)
+    red = rig.jobs["red"]
+    assert (red.state, red.reserved_at) == ("cancelled", 7.0)
+    assert (await rig.durable())["red"] == red
+
+
+async def test_what_is_recorded_of_a_row_waits_for_its_change(rig: JournalRig) -> None:
+    """The change is refused: the record is durable without it."""
+    await rig.store.load()
+    await rig.submit(RED)
+    async with rig.intention() as pause:
+        await pause.take(keys.job("red"))
+        pause.now(keys.job("red"), lambda now: replace(now, state="paused", reason="paused"))
+        rig.jobs["red"] = replace(rig.jobs["red"], restarts=1)
+        noted = asyncio.create_task(rig.journal.record(keys.job("red")))
+        await asyncio.sleep(0.1)
+        assert not noted.done()
+        rig.disk.fault, rig.disk.times = "full", 1
+        with pytest.raises(ServiceError):
+            await pause.commit()
+    await noted
+    assert rig.jobs["red"] == replace(RED, restarts=1)
+    assert await rig.durable() == rig.jobs
+
+
+async def test_changes_of_one_record_follow_each_other(rig: JournalRig) -> None:
+    await rig.store.load()
+    await rig.submit(RED)
+    many = 20
+
+    async def more() -> None:
+        await rig.intend("red", lambda now: replace(now, restarts=now.restarts + 1))
+
+    await asyncio.gather(*(more() for _ in range(many)))
+    assert rig.jobs["red"].restarts == many
+    assert await rig.durable() == rig.jobs
+
+
+async def test_a_change_waits_for_another_of_its_record_only_so_long(rig: JournalRig) -> None:
+    await rig.store.load()
+    await rig.submit(RED)
+    async with rig.intention() as first:
+        await first.take(keys.job("red"))
+        with pytest.raises(ServiceError, match="busy"):
+            await rig.intend("red", lambda now: None)
+    await rig.intend("red", lambda now: None)
+    assert not rig.jobs and not await rig.durable()
+
+
+async def test_changes_of_the_same_records_never_wait_for_each_other(rig: JournalRig) -> None:
+    await rig.store.load()
+    await rig.together("red", "blue")
+
+    async def both(*names: str) -> None:
+        async with rig.intention() as intention:
+            await intention.take(*map(keys.job, names))
+            for name in names:
+                intention.will(keys.job(name), lambda now: replace(now, restarts=now.restarts + 1))
+            await intention.commit()
+
+    await asyncio.gather(*(both(*pair) for pair in (("red", "blue"), ("blue", "red")) * 5))
+    assert {job.restarts for job in rig.jobs.values()} == {10}
+
+
+@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "torn"])
+async def test_a_change_that_failed_leaves_no_trace(rig: JournalRig, fault: Fault) -> None:
+    """Neither one that was visible at once, nor one that was not."""
+    await rig.store.load()
+    await rig.together("red", "blue")
+    before = dict(rig.jobs)
+    rig.disk.fault = fault
+    async with rig.intention() as intention:
+        await intention.take(*map(keys.job, rig.jobs))
+        intention.now(keys.job("red"), lambda now: replace(now, state="starting"))
+        intention.will(keys.job("blue"), lambda now: None)
+        with pytest.raises(ServiceError):
+            await intention.commit()
+    rig.disk.release()
+    await rig.journal.flush()
+    assert rig.jobs == before
+    assert await rig.durable() == before
+
+
+async def test_what_happened_meanwhile_overtakes_a_durable_change(rig: JournalRig) -> None:
+    def paused(now: JobRecord) -> JobRecord:
+        if now.state != "running":
+            raise ServiceError("conflict", "it does not run")
+        return replace(now, state="paused")
+
+    await rig.store.load()
+    await rig.submit(replace(RED, state="running"))
+    rig.disk.fault = "slow"
+    pause = asyncio.create_task(rig.intend("red", paused))
+    await rig.commit_hangs()
+    rig.jobs["red"] = replace(RED, state="failed")
+    rig.disk.release()
+    await pause
+    await rig.journal.flush()
+    assert rig.jobs["red"].state == "failed"
+    assert await rig.durable() == rig.jobs
