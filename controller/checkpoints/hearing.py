@@ -124,6 +124,7 @@ class Hearing:
         server = self._servers.get(news.server)
         if server is None:
             return
+        self._state.saw_epochs(holding.key.epoch for holding in news.holdings)
         if news.began:
             await self._began(server, news)
         if server.telling:
@@ -172,6 +173,7 @@ class Hearing:
                 first: list[Report] = [ServerLost(self._books.endpoints[name])]
                 await self._fold(name, record.folder, told.get(record.folder, []), first)
         server.caught_up = True
+        self._state.reports.heard(name, "checkpoints")
         async with self._heard:
             self._heard.notify_all()
 

@@ -188,6 +188,8 @@ class JobKeeper:
         state = self._state
         if self._ender.is_ending(job.name) or state.changing(keys.job(job.name)):
             return ""  # its end is being saved
+        if missing := state.reports.missing:
+            return f"waits for the first report of {missing}"
         moving: Running | None = None
         try:
             if placement.moves:

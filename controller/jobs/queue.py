@@ -58,6 +58,7 @@ class QueueKeeper:
 
     async def run(self) -> None:
         """Decide after every change, until cancelled."""
+        await self._state.reports.wait()
         while True:
             self._state.jobs.wake.clear()
             if not self._state.suspect:

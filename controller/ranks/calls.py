@@ -113,6 +113,10 @@ async def observe_containers(state: State, engine: ExecutionEngine) -> bool:
     except DEVICE_ERRORS as error:
         log.warning("containers_not_observed", error=str(error))
         return False
+    state.saw_epochs(status.epoch for status in seen)
+    for server, answers in engine.reachable().items():
+        if answers:
+            state.reports.heard(server, "containers")
     state.jobs.statuses = [status for status in seen if _credible(state, status)]
     return True
 

@@ -89,6 +89,7 @@ class RankStarter:
         ServiceError when the job is ending, or its ranks do not start.
         """
         state = self._state
+        await state.reports.wait()
         self._require_going_on(job)
         state.next_epoch()
         epoch = state.epoch

@@ -217,9 +217,6 @@ class Journal:
             self._writer = asyncio.create_task(self._write_all(), name="journal")
         try:
             await waiting.done
-        except ServiceError as error:
-            self.error = error.message
-            raise
         except asyncio.CancelledError:
             waiting.begin()
             if waiting in self._waiting:
@@ -261,7 +258,9 @@ class Journal:
 
         def give_up() -> None:
             self._waiting.remove(waiting)
-            waiting.fail(busy())
+            refusal = busy()
+            self.error = refusal.message
+            waiting.fail(refusal)
 
         waiting.turn = asyncio.get_running_loop().call_later(TURN_TIMEOUT_S, give_up)
 
@@ -280,6 +279,7 @@ class Journal:
         try:
             await self._learn()
         except ServiceError as error:
+            self.error = error.message
             for waiting in self._taken(self._waiting):
                 waiting.fail(error)
             return
@@ -351,7 +351,8 @@ class Journal:
             task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
             try:
                 await self._in_time(task)
-            except BaseException:
+            except BaseException as error:
+                self.error = error.message if isinstance(error, ServiceError) else self.error
                 self._usage.give_back(usage)
                 self._events.give_back(events)
                 raise

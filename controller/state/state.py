@@ -13,6 +13,7 @@ from typing import Any
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, Forwarding
+from controller.state import keys
 from controller.state.events import EventLog
 from controller.state.intentions import Intention, Make, Table
 from controller.state.jobs import Jobs
@@ -29,6 +30,7 @@ from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord, Notice, Quarantine
+from controller.state.reports import Reports
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
@@ -91,6 +93,8 @@ class State:
         self.freezers: frozenset[str] = frozenset()
         """Servers whose agents freeze the processes of another engine's jobs."""
         self.epoch = 0
+        self.reports = Reports((s.name for s in site.servers), site.recovery.lost_after_s)
+        """What servers have said of the epochs that they know."""
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
@@ -122,7 +126,7 @@ class State:
     def restore(self, loaded: Loaded) -> None:
         """Take over the stored state."""
         facts = loaded.facts
-        self.epoch = int(facts.get("epoch", "0"))
+        self._begin_epochs(loaded)
         self.jobs.restore(loaded.jobs)
         detached = json.loads(facts.get("detached", "[]"))
         self.light.restore(loaded.attachments, loaded.quarantine, detached)
@@ -164,6 +168,25 @@ class State:
     def next_epoch(self) -> None:
         """Begin a new revision of the intent."""
         self.epoch += 1
+
+    def _begin_epochs(self, loaded: Loaded) -> None:
+        """Continue above every epoch that the store names; the counter may lag behind a row."""
+        counted = int(loaded.facts.get("epoch", "0"))
+        named = [job.epoch for job in loaded.jobs]
+        named += [run.epoch for record in loaded.checkpoints for run in record.runs]
+        self.epoch = max([counted, loaded.placed_at, *named])
+        if self.epoch > counted:
+            self.journal.owe(keys.FACTS)
+        self.reports.begin(self.epoch)
+
+    def saw_epochs(self, epochs: Iterable[int]) -> None:
+        """Continue above the epochs that a server names: the store may be an older copy."""
+        seen = self.reports.highest(epochs)
+        if seen > self.epoch:
+            text = f"servers know epoch {seen}, the store {self.epoch}: it is an older copy"
+            self.epoch = seen
+            self.journal.owe(keys.FACTS)
+            self.events.add("warning", "controller", "EpochRaised", text)
 
     @property
     def store_error(self) -> str:

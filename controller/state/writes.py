@@ -220,6 +220,8 @@ class Loaded:
     """The intervals of the usage ledger that go on."""
     last_usage: int
     """The highest id of an interval; 0 without any."""
+    placed_at: int = 0
+    """The latest epoch in which an endpoint was attached where it is; 0 without any."""
     notices: tuple[Notice, ...] = ()
     """Oldest first."""
     predictions: tuple[PredictionRecord, ...] = ()

@@ -167,10 +167,8 @@ class Store:
                 read_job(row.body)
                 for row in db.execute(sa.select(JOBS).order_by(JOBS.c.submitted_at))
             ]
-            attachments = {
-                row.endpoint: AttachPoint(row.aggregator, row.port)
-                for row in db.execute(sa.select(ATTACHMENTS))
-            }
+            lit = db.execute(sa.select(ATTACHMENTS)).all()
+            attachments = {row.endpoint: AttachPoint(row.aggregator, row.port) for row in lit}
             log = db.execute(
                 sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
             ).all()
@@ -198,6 +196,7 @@ class Store:
             out_of_use,
             going_on,
             last,
+            max((row.epoch for row in lit), default=0),
             waiting,
             predicted,
             measured,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import Any, get_args
 
 import sqlalchemy as sa
 
@@ -38,6 +38,7 @@ from controller.state.writes import (
     DropRecords,
     Intent,
     KeptAnswer,
+    KeptRecord,
     PutAnswer,
     PutAttachments,
     PutEvents,
@@ -119,17 +120,28 @@ ANSWERS = sa.Table(
 )
 
 KEPT_EVENTS = 10_000
+KEPT_KINDS = frozenset(get_args(KeptRecord))
 
 
 def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
-    """Carry out writes in order; consecutive jobs together, as a transaction writes them."""
-    for jobs, group in groupby(writes, lambda write: isinstance(write, PutJob)):
-        if jobs:
+    """Carry out writes in order; consecutive records of one kind together."""
+    for what, group in groupby(writes, _together):
+        if what is PutJob:
             latest = {write.job.name: write.job for write in group if isinstance(write, PutJob)}
             _put_jobs(db, list(latest.values()))
+        elif what in KEPT_KINDS:
+            puts = (write for write in group if isinstance(write, PutRecords))
+            kept.put(db, [record for put in puts for record in put.records])
         else:
             for write in group:
                 apply(db, write)
+
+
+def _together(write: Write) -> object:
+    """Return what consecutive writes have in common that are carried out together."""
+    if isinstance(write, PutRecords) and write.records:
+        return type(write.records[0])
+    return type(write)
 
 
 def apply(db: sa.Connection, write: Write) -> None:

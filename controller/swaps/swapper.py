@@ -421,6 +421,7 @@ class Swapper:
     async def _begin_run(self, work: _Work, plan: Plan) -> bool:
         """Make the new endpoints and the new epoch durable, then start the ranks."""
         state, name = self._state, work.job
+        await state.reports.wait()
         job = self._wanted(work)
         gone = [e for e in job.endpoints if e not in plan.endpoints]
         self._leave(work, job)

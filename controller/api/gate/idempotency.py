@@ -25,7 +25,7 @@ from base import clock
 from controller.api.problems import from_http, from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal
-from controller.state.writes import DropAnswer, KeptAnswer, PutAnswer, Write
+from controller.state.writes import Body, DropAnswer, KeptAnswer, PutAnswer
 
 log = structlog.get_logger(__name__)
 
@@ -47,10 +47,10 @@ class AnswerStore(Protocol):
     async def answer(self, ident: str) -> KeptAnswer | None:
         """Return what is kept under an id."""
 
-    async def commit(self, *writes: Write) -> None:
+    async def commit(self, *writes: Body) -> None:
         """Make all ``writes`` durable together."""
 
-    async def record(self, *writes: Write) -> None:
+    async def record(self, *writes: Body) -> None:
         """Make ``writes`` durable now, or later if the store fails."""
 
 
@@ -64,7 +64,7 @@ class AnswersInMemory:
         """Return what is kept under an id."""
         return self._kept.get(ident)
 
-    async def commit(self, *writes: Write) -> None:
+    async def commit(self, *writes: Body) -> None:
         """Keep or drop answers."""
         for write in writes:
             match write:
@@ -73,7 +73,7 @@ class AnswersInMemory:
                 case DropAnswer(id=ident):
                     self._kept.pop(ident, None)
 
-    async def record(self, *writes: Write) -> None:
+    async def record(self, *writes: Body) -> None:
         """Keep or drop answers."""
         await self.commit(*writes)
 
