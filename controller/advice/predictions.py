@@ -10,8 +10,8 @@ from controller.advice.compared import predictions_of, spec_of
 from controller.advice.outcome import met
 from controller.base.errors import ServiceError
 from controller.schema.insight.advice import PredictionView, RangeView
-from controller.state import keys
-from controller.state.intentions import constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kept.predictions import Cause, PredictionRecord
 from controller.state.records import JobRecord

@@ -11,7 +11,7 @@ from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
 from controller.checkpoints import runs
 from controller.checkpoints.book import Book
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State

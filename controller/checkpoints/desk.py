@@ -28,8 +28,8 @@ from controller.schema.checkpoints import (
     IntervalView,
     VerificationView,
 )
+from controller.state.intend.keys import kept
 from controller.state.kept.checkpoints import CheckpointRecord
-from controller.state.keys import kept
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 

@@ -13,8 +13,8 @@ from controller.checkpoints.books import Books
 from controller.checkpoints.hearing import Hearing
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
-from controller.state import keys
-from controller.state.intentions import constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import constant
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.state import State
 

@@ -23,7 +23,7 @@ from controller.checkpoints.hearing import Hearing
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine, FetchFault, Folder, GetPart
 from controller.devices.engine import EngineError, RankCheckpoint, Scope, VolumeMount
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
 from controller.state.offers import owner_of
 from controller.state.records import CheckpointSpec, JobRecord

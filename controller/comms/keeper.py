@@ -19,7 +19,7 @@ from controller.comms.ledger import Bucket, BucketSums, JobComms, advance
 from controller.comms.views import view_of
 from controller.devices.engine import ExecutionEngine, Recording
 from controller.schema.insight.comms import CommsView
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.comms import CommsRecord
 from controller.state.records import JobRecord
 from controller.state.state import State

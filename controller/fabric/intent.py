@@ -13,7 +13,7 @@ from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AggregatorError, Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.ranks.calls import observe_containers
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record

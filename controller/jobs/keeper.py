@@ -24,7 +24,7 @@ from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.schema.base import JobState
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.jobs import Handled
 from controller.state.records import JobRecord, Observed
 from controller.state.state import State
@@ -247,6 +247,7 @@ class JobKeeper:
             await self.back_to_queue(name, reason)
         except ServiceError as error:
             log.error("requeue_not_durable", job=name, error=error.message)
+            state.jobs.wake.set()
 
     async def back_to_queue(self, name: str, reason: str) -> None:
         """Release a job's endpoints and flows and queue it; its containers have been removed."""

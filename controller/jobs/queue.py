@@ -12,7 +12,7 @@ from base import clock
 from base.pools import Pool
 from controller.jobs import decisions
 from controller.jobs.volumes import Explainer
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without

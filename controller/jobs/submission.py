@@ -18,8 +18,8 @@ from controller.jobs.admission import (
 from controller.jobs.checkpoints import check_checkpoints
 from controller.jobs.volumes import check_offered, volumes_of
 from controller.schema.jobs import JobRequest
-from controller.state import keys
-from controller.state.intentions import Intention, constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import Intention, constant
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
 from controller.state.records import JobRecord

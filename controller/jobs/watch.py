@@ -13,7 +13,7 @@ from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.first_cause import blamed, first_cause
 from controller.ranks.strangers import still_spared, strangers
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps.losses import surely_lost

@@ -28,8 +28,8 @@ from controller.schema.insight.measurements import (
     MeasurementView,
     ResultView,
 )
-from controller.state import keys
-from controller.state.intentions import constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MeasurementRecord, RunRecord
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Fabric, Importing, Kind, Progress, Run, SettingsError

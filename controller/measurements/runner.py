@@ -31,7 +31,7 @@ from controller.measurements.validity import Crossing, Traffic, moved_light, sur
 from controller.measurements.views import job_name
 from controller.plans.planner import Planner
 from controller.ranks.calls import placed
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.measurements import MeasurementRecord, MeasurementState, RunRecord
 from controller.state.records import JobRecord
 from controller.state.state import State

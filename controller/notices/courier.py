@@ -19,7 +19,7 @@ from base import clock
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.notices import identity
 from controller.state.records import Notice
 from controller.state.state import State

@@ -14,7 +14,7 @@ from controller.base.errors import ServiceError
 from controller.plans.planner import Planner
 from controller.plans.rollout import RolloutDesk
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest
-from controller.state.keys import FACTS
+from controller.state.intend.keys import FACTS
 from controller.state.state import State
 from controller.telemetry.steps import StepMeter
 from scheduler.metrics import total_excess_span

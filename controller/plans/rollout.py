@@ -21,10 +21,10 @@ from controller.fabric.mover import Mover
 from controller.plans.batching import limits_of, moves_of, no_order
 from controller.plans.planner import Planner
 from controller.schema.plans import PlanView, RolloutRequest, RolloutView
-from controller.state import keys
-from controller.state.intentions import Make, constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import Make, constant
+from controller.state.intend.keys import Key
 from controller.state.kept.rollouts import RolloutRecord, RolloutState
-from controller.state.keys import Key
 from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
 from controller.state.transactions import Running

@@ -16,8 +16,8 @@ from controller.devices.engine import ExecutionEngine, RankStatus
 from controller.devices.errors import DEVICE_ERRORS
 from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
-from controller.state import keys
-from controller.state.intentions import Make, constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import Make, constant
 from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
 from controller.state.writes import PutUsage

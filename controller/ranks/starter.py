@@ -12,7 +12,7 @@ from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
 from controller.ranks.specs import rank_specs
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.state import State
 from scheduler import ring
 from scheduler.model import RankOrder

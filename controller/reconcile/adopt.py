@@ -15,7 +15,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.state import State
 from controller.transaction.circuits import (
     Cabling,

@@ -8,7 +8,7 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.adopt import Adopter
 from controller.schema.plans import QuarantineView
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.records import Quarantine
 from controller.state.state import State
 

@@ -10,7 +10,7 @@ answers, usage) come with their bodies.
 
 An outcome of the store is known or looked up, never guessed:
 
-- ``change`` makes an intention durable before anything acts on it (``controller.state.intentions``
+- ``change`` makes an intention durable before anything acts on it (``controller.state.intend``
   makes them). When the store refuses, the intention does not exist and is rolled back. When the
   store does not answer in time the outcome is unknown: the intention is rolled back too, and the
   next commit rewrites its rows as memory has them then, whether or not the late write succeeded.
@@ -36,8 +36,8 @@ from typing import Literal, Protocol
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.tasks import seen
 from controller.state.events import EventLog
-from controller.state.holds import Holds
-from controller.state.keys import FACTS, Key
+from controller.state.intend.holds import Holds
+from controller.state.intend.keys import FACTS, Key
 from controller.state.writes import (
     Body,
     DropAnswer,

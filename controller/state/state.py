@@ -13,9 +13,11 @@ from typing import Any
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, Forwarding
-from controller.state import keys
+from controller.devices.reports import Reports
 from controller.state.events import EventLog
-from controller.state.intentions import Intention, Make, Table
+from controller.state.intend import keys
+from controller.state.intend.intentions import Intention, Make, Table
+from controller.state.intend.keys import Key
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Row
 from controller.state.kept.checkpoints import CheckpointRecord, Checkpoints
@@ -25,12 +27,10 @@ from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import PredictionRecord, Predictions
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
-from controller.state.keys import Key
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord, Notice, Quarantine
-from controller.state.reports import Reports
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage

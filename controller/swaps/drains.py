@@ -15,8 +15,8 @@ from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.schema.checkpoints import DrainKind, DrainView
+from controller.state.intend.keys import DRAINS
 from controller.state.kept.drains import WORDS, Drain, Drained
-from controller.state.keys import DRAINS
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps import choice

@@ -11,7 +11,7 @@ import structlog
 
 from controller.base.tasks import Tasks
 from controller.devices.engine import EngineError, ExecutionEngine
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.drains import Left
 from controller.state.state import State
 from controller.swaps.relight import Relighter

@@ -14,7 +14,7 @@ from base import clock
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.fabric.mover import Mover
-from controller.state.keys import DRAINS
+from controller.state.intend.keys import DRAINS
 from controller.state.state import State
 from controller.transaction.model import Cause
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from base import clock
-from controller.state import keys
+from controller.state.intend import keys
+from controller.state.intend.keys import Key
 from controller.state.kept.phases import figures
 from controller.state.kept.recoveries import RecoveryRecord, RecoveryWay, Total
-from controller.state.keys import Key
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps.contract import Checkpoints, Loss, reached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps import choice

@@ -24,10 +24,10 @@ from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
-from controller.state import keys
+from controller.state.intend import keys
+from controller.state.intend.keys import Key
 from controller.state.jobs import Handled
 from controller.state.kept.drains import Left
-from controller.state.keys import Key
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps import choice

@@ -17,7 +17,7 @@ from controller.checkpoints.removal import Removal
 from controller.devices.aggregators import AttachPoint
 from controller.devices.checkpoints import HoldingKind
 from controller.devices.engine import OfferedVolume, RankCheckpoint, Where
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import ServerOffer
 from controller.state.records import CheckpointSpec, JobRecord, JobSpec

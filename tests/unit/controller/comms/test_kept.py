@@ -16,7 +16,7 @@ from controller.comms.kept import kept_view, record_of
 from controller.comms.ledger import advance
 from controller.devices.engine import Recording
 from controller.people.authz import Principal, Role
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept import comms
 from tests.parts.controller.comms import MB, calls, running, view
 from tests.parts.controller.rack import Rack

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controller.schema.insight.comms import CommsView
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Fabric
 from scheduler.steptime.identify import GOODPUT

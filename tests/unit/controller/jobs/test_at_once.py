@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.rules.program import FlowProgram
@@ -235,22 +236,24 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
 
 
 async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
+    rack: Rack,
 ) -> None:
-    ender, writing, refuse = rack.parts.ender, asyncio.Event(), asyncio.Event()
-    save = ender.save
+    writing, refuse, jobs = asyncio.Event(), asyncio.Event(), rack.parts.state.jobs
 
-    async def refused(_: str) -> None:
-        monkeypatch.setattr(ender, "save", save)
-        writing.set()
-        await refuse.wait()
-        raise ServiceError("failed", "the disk is full")
+    async def refused(point: str) -> None:
+        if point == "save-job.before" and jobs["red"].state == "starting" and not writing.is_set():
+            writing.set()
+            await refuse.wait()
+            raise ServiceError("failed", "the disk is full")
 
-    monkeypatch.setattr(ender, "save", refused)
-    await submit(rack, "red", 2)
-    await asyncio.wait_for(writing.wait(), 60)
-    assert (await rack.service.commands.cancel("red")).state == "cancelled"
-    refuse.set()
+    with failpoints.hooked(refused):
+        await submit(rack, "red", 2)
+        await asyncio.wait_for(writing.wait(), 60)
+        cancel = asyncio.create_task(rack.service.commands.cancel("red"))
+        await asyncio.sleep(1)
+        assert not cancel.done(), "it waits until the outcome of the start is known"
+        refuse.set()
+        assert (await cancel).state == "cancelled"
     await asyncio.sleep(10)
     assert (await rack.service.queries.job("red")).state == "cancelled"
     assert not rack.engine.statuses

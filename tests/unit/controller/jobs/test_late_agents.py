@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
 from controller.schema.fabric import EventView
@@ -182,9 +183,7 @@ async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreacha
 ) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    state = rack.parts.state
-    state.jobs.change("red", state="starting")
-    await rack.parts.ender.save("red")
+    await rack.parts.ender.save("red", lambda now: replace(now, state="starting"))
     await crash(rack)
     late = Late(rack, "stop")
     await rack.up()

@@ -15,7 +15,7 @@ from controller.jobs.admission import spec_of
 from controller.jobs.queue import EXPLAIN_BATCH
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.plans import PlanRequest
-from controller.state import keys
+from controller.state.intend import keys
 from controller.state.records import JobRecord
 from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site

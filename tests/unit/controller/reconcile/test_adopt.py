@@ -14,7 +14,7 @@ from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.people.projects import SharedProjects
 from controller.schema.plans import AttachRequest, PlanRequest
-from controller.state.keys import ATTACHMENTS
+from controller.state.intend.keys import ATTACHMENTS
 from controller.state.records import Quarantine
 from controller.state.state import Connections, State
 from controller.state.writes import Loaded

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from checkpoints.ledger import Key
 from controller.devices.checkpoints import Holding, HoldingKind
-from controller.state.reports import FURTHEST, Reports
+from controller.devices.reports import FURTHEST, Reports
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack, crash
 

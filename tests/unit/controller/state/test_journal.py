@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import OutcomeUnknownError, ServiceError
-from controller.state import journal, keys
+from controller.state import journal
 from controller.state.events import EventLog
-from controller.state.intentions import Intention, Make, Table, constant
+from controller.state.intend import keys
+from controller.state.intend.intentions import Intention, Make, Table, constant
+from controller.state.intend.keys import FACTS, Key
 from controller.state.journal import Journal
-from controller.state.keys import FACTS, Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store

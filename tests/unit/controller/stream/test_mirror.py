@@ -19,6 +19,7 @@ from controller.devices.aggregators import AggregatorConnected, AggregatorLost, 
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.schema.stream import ChangedView, TransactionFrameView
+from controller.state.intend.intentions import Make
 from controller.stream.publisher import MANY
 from ocs_driver.base import PortPower
 from tests.parts.controller.mirror import Mirror
@@ -211,11 +212,11 @@ async def test_a_transaction_that_did_not_begin_ends_too(
     await rack.service.commands.attach("gpu0", AttachRequest(aggregator=None), 10)
     save, failed = rack.parts.ender.save, []
 
-    async def once(name: str) -> None:
+    async def once(name: str, made: Make) -> None:
         if not failed:
             failed.append(name)
             raise ServiceError("failed", "the disk is full")
-        await save(name)
+        await save(name, made)
 
     monkeypatch.setattr(rack.parts.ender, "save", once)
     await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))

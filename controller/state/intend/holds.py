@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from controller.state.keys import Key
+from controller.state.intend.keys import Key
 
 
 @dataclass(slots=True, eq=False)

@@ -19,9 +19,9 @@ from typing import Any, Self
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.state import journal
-from controller.state.holds import Hold
+from controller.state.intend.holds import Hold
+from controller.state.intend.keys import Key
 from controller.state.journal import Journal, Outcome, Row
-from controller.state.keys import Key
 from controller.state.writes import Body, Write
 
 Make = Callable[[Any], Any]
