@@ -28,7 +28,7 @@ async def begun(rack: Rack) -> AsyncIterator[None]:
     """Start a controller whose site is not whole: of which it does not know all containers."""
     starting = asyncio.create_task(rack.up())
     await asyncio.sleep(0.01)
-    await rack.until(lambda: rack.service._state.ready)
+    await rack.until(lambda: rack.parts.state.ready)
     yield
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
@@ -36,7 +36,7 @@ async def begun(rack: Rack) -> AsyncIterator[None]:
 
 async def epoch_of(rack: Rack, job: str) -> int:
     await rack.state(job, "running")
-    return rack.service._state.jobs[job].epoch
+    return rack.parts.state.jobs[job].epoch
 
 
 async def test_the_epoch_is_above_every_row_of_the_store(rack: Rack) -> None:
@@ -57,11 +57,11 @@ async def test_the_epoch_is_above_every_container(rack: Rack) -> None:
     async with begun(rack):
         await submit(rack, "blue", 2)
         assert await epoch_of(rack, "blue") > red
-    assert "EpochRaised" in {event.reason for event in rack.service._state.events.since(0, 1000)}
+    assert "EpochRaised" in {event.reason for event in rack.parts.state.events.since(0, 1000)}
 
 
 async def test_the_epoch_is_above_every_checkpoint(rack: Rack) -> None:
-    state = rack.service._state
+    state = rack.parts.state
     endpoint = rack.site.endpoints[0]
     key = Key(step=7, epoch=state.epoch + 40)
     rack.engine.kept.say(
@@ -90,7 +90,7 @@ async def test_no_rank_starts_before_every_server_has_reported(tmp_path: Path) -
     older(rack, "DELETE FROM jobs", "DELETE FROM attachments")
     rack.engine.lost.add(away)
     async with begun(rack):
-        state = rack.service._state
+        state = rack.parts.state
         await submit(rack, "green", 1)
         await asyncio.sleep(rack.site.recovery.lost_after_s / 2)
         assert away in state.reports.missing
