@@ -133,8 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no tests below {FOLDER} are named {' '.join(wanted)}")
     _prepare()
     runner = _Runner(options)
+    ordered = longest_first(found, _times())
+    turns = [[unit] for unit in ordered if unit.inside]
+    turns.insert(0, [unit for unit in ordered if not unit.inside])
     with ThreadPoolExecutor(max_workers=max(1, given.n)) as pool:
-        results = list(pool.map(runner.run, longest_first(found, _times())))
+        results = [result for some in pool.map(runner.run, turns) for result in some]
     _keep(results)
     failed = [result for result in results if result.failed]
     for result in failed:
@@ -187,15 +190,14 @@ class _Runner:
     def __init__(self, options: Sequence[str]) -> None:
         self._options = list(options)
         self._lock = threading.Lock()
-        self._machine = threading.Lock()
         self.began = time.monotonic()
 
-    def run(self, unit: Unit) -> Result:
-        """Run a unit where it belongs."""
-        if unit.inside:
-            return self._in_lane(unit)
-        with self._machine:
-            return self._run(unit, self._words(unit))
+    def run(self, units: Sequence[Unit]) -> list[Result]:
+        """Run units where they belong, one after the other."""
+        return [
+            self._in_lane(unit) if unit.inside else self._run(unit, self._words(unit))
+            for unit in units
+        ]
 
     def _in_lane(self, unit: Unit) -> Result:
         """Run a unit in a lane of its own, which ends with this program at the latest."""

@@ -4,7 +4,7 @@ An intention has its rows alone until its outcome is known; others wait for it i
 they asked, or are refused as busy. It says what becomes of a record as a function of the record, so
 that what other parts note in the record meanwhile is kept. Most intentions become visible when they
 are durable: a job's end, a cancel, whatever is dropped. A reservation is visible at once, because
-nobody else may take the same; when it is refused, the fields that it set are set back.
+two jobs must not take the same endpoint; a refusal restores the fields that it set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Table:
     put_row: Callable[[Any], Write]
     drop_row: Callable[[str], Write]
     put_back: Callable[[Any], object] | None = None
-    """Restores an earlier record and wakes nobody; as ``put`` where that wakes nobody."""
+    """Restores an earlier record without waking a waiter; None where ``put`` wakes none."""
 
     def write(self, name: str, record: Any) -> Write:
         """Return the write of a record; of its removal when it is None."""
