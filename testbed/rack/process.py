@@ -17,7 +17,7 @@ from testbed.rack import procfs
 from testbed.rack.errors import RackError
 
 LOG_TAIL_LINES = 8
-POLL_S = 0.02
+POLL_S = 0.05
 KILL_S = 30.0
 """Time limit for the end of killed processes, on a machine that swaps or is stalled."""
 
