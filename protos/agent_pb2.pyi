@@ -334,12 +334,14 @@ class StartRequest(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[_Union[Rank, _Mapping]]] = ...) -> None: ...
 
 class StopRequest(_message.Message):
-    __slots__ = ("job", "grace_s")
+    __slots__ = ("job", "grace_s", "until_epoch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_EPOCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     grace_s: float
-    def __init__(self, job: _Optional[str] = ..., grace_s: _Optional[float] = ...) -> None: ...
+    until_epoch: int
+    def __init__(self, job: _Optional[str] = ..., grace_s: _Optional[float] = ..., until_epoch: _Optional[int] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("job",)

@@ -217,16 +217,20 @@ class Ranks:
                     del self._starting[job]
         return replace(started, containers=tuple(self._current(c) for c in started.containers))
 
-    async def stop(self, job: str, grace_s: float) -> Outcome:
-        """Stop and remove the job's containers of all epochs; report how they ended."""
+    async def stop(self, job: str, grace_s: float, until: int | None = None) -> Outcome:
+        """Stop and remove the job's containers; report how they ended.
+
+        With ``until`` only those of that epoch and earlier ones.
+        """
         # A start continues after its caller gave up; its containers must be stopped as well.
         if pending := self._starting.get(job):
             await asyncio.wait(set(pending))
         try:
-            containers = await self._engine.list(self._server, job)
+            found = await self._engine.list(self._server, job)
         except EngineFailure as error:
             return Outcome((), (fault_of(self._server, error),))
-        return await batch(containers, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
+        meant = [c for c in found if until is None or c.key.epoch <= until]
+        return await batch(meant, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
     async def end(self, container: Container, reason: str) -> None:
         """Stop a running container and say why in its reports, after a restart too.

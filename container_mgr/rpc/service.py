@@ -248,7 +248,8 @@ class AgentService(CheckpointCalls, ScopeCalls):
     ) -> pb.RanksReply:
         """End a job's ranks."""
         grace_s = min(MAX_GRACE_S, max(0.0, request.grace_s))
-        return await self._outcome(lambda: self._ranks.stop(request.job, grace_s))
+        until = request.until_epoch if request.HasField("until_epoch") else None
+        return await self._outcome(lambda: self._ranks.stop(request.job, grace_s, until))
 
     async def Freeze(  # noqa: N802
         self, request: pb.FreezeRequest, context: grpc.aio.ServicerContext

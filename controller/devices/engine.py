@@ -526,11 +526,16 @@ class ExecutionEngine(Protocol):
         ...
 
     async def stop(
-        self, job: str, grace_s: float, servers: Collection[str] | None = None
+        self,
+        job: str,
+        grace_s: float,
+        servers: Collection[str] | None = None,
+        *,
+        until: int | None = None,
     ) -> list[RankStatus]:
         """End the job's ranks on every server, with ``grace_s`` between request and kill.
 
-        With ``servers`` on those only.
+        With ``servers`` on those only; with ``until`` only ranks of that epoch and earlier ones.
 
         Returns how the ranks that existed ended. Raises EngineError when a server that may hold
         a rank did not confirm.

@@ -18,6 +18,10 @@ FURTHEST = 1 << 24
 """By how much servers raise the epoch beyond the store's: half a year at one a second, and few of
 those that a rule can name. A server may lie."""
 
+COPY_AGE = 1 << 20
+"""By how much the epoch jumps when command is taken: more than a store used after any copy. So a
+server that is away, with parts of runs that the copy does not know, shares no epoch with it."""
+
 What = Literal["containers", "checkpoints"]
 
 

@@ -23,6 +23,7 @@ from controller.jobs.submission import Submission, Submissions
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
+from controller.ranks.strangers import later_run
 from controller.schema.base import JobState
 from controller.state.intend import keys
 from controller.state.jobs import Handled
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 SETTLE_TIMEOUT_S = 120.0
 PLACEMENT_ATTEMPTS = 3
+STOP_AGAIN_S = 2.0
+"""Between two attempts to stop a job that goes back to the queue."""
 CANCELLED = "cancelled by the operator"
 
 ContainerCall = Callable[[ExecutionEngine, JobRecord], Awaitable[None]]
@@ -190,6 +193,8 @@ class JobKeeper:
             return ""  # its end is being saved
         if missing := state.reports.missing:
             return f"waits for the first report of {missing}"
+        if state.older and later_run(state.jobs.statuses, job.name, job.epoch)[0]:
+            return "containers of a later run of it live: see its events"
         moving: Running | None = None
         try:
             if placement.moves:
@@ -226,7 +231,8 @@ class JobKeeper:
         """Stop a running job's containers and put it back into the queue.
 
         Ignores a job that is moving or ending: the next decision considers it again. While its
-        containers stop it counts as starting, so a crash puts it back into the queue as well.
+        containers stop it counts as starting and keeps its endpoints, so a crash puts it back into
+        the queue as well. Returns after the first attempt to stop them; others follow in a task.
         """
         state = self._state
         job = self.get(name)
@@ -239,15 +245,54 @@ class JobKeeper:
 
         try:
             await self._ender.save(name, stopping)
-            await self._ender.stop(job)
-            now = state.jobs[name]
-            if now.epoch != job.epoch or now.state != "starting" or self._ender.is_ending(name):
-                return  # cancelled meanwhile; the name may belong to another job now
-            state.events.add("warning", f"job/{name}", "JobPreempted", reason)
-            await self.back_to_queue(name, reason)
         except ServiceError as error:
             log.error("requeue_not_durable", job=name, error=error.message)
             state.jobs.wake.set()
+            return
+        tried = asyncio.Event()
+
+        async def stop() -> None:
+            try:
+                if await self.stop_and_queue(name, job.epoch, reason, tried):
+                    state.events.add("warning", f"job/{name}", "JobPreempted", reason)
+            finally:
+                tried.set()
+
+        self._tasks.spawn(stop(), f"requeue {name}")
+        await tried.wait()
+
+    async def stop_and_queue(
+        self, name: str, epoch: int, reason: str, tried: asyncio.Event | None = None
+    ) -> bool:
+        """Queue a starting job as soon as all its agents have confirmed that no rank is left.
+
+        Until then it keeps its endpoints: a rank that hangs, or whose agent is silent, may live
+        there. One that lost a server meanwhile is recovered as after any loss: the server may
+        never answer again. ``tried`` is set after an attempt that failed. Return whether the job is
+        in the queue.
+        """
+        tell = True
+        while (job := self._starting(name, epoch)) is not None:
+            problem = await self._ender.stop(job, tell=tell)
+            if self._starting(name, epoch) is None:
+                break  # cancelled meanwhile; the name may belong to another job now
+            if not problem:
+                await self.back_to_queue(name, reason)
+                return True
+            self._state.jobs.change(name, reason=f"{reason}; {problem}")
+            if tried is not None:
+                tried.set()
+            if not tell and await self._lost_at_start(name):  # agents get one attempt to connect
+                break
+            tell = False
+            await asyncio.sleep(STOP_AGAIN_S)
+        return False
+
+    def _starting(self, name: str, epoch: int) -> JobRecord | None:
+        """Return the job while it is in this run, starting, and not ending."""
+        job = self._state.jobs.get(name)
+        same = job is not None and job.state == "starting" and job.epoch == epoch
+        return job if same and not self._ender.is_ending(name) else None
 
     async def back_to_queue(self, name: str, reason: str) -> None:
         """Release a job's endpoints and flows and queue it; its containers have been removed."""

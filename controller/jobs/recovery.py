@@ -6,7 +6,6 @@ and is repeated. Until an answer arrives the job keeps its endpoints.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -26,8 +25,6 @@ from scheduler.model import Policy
 
 log = structlog.get_logger(__name__)
 
-RETRY_S = 2.0
-"""Time between two attempts to stop a half-started job."""
 REASON = "the controller restarted while it was starting"
 
 
@@ -67,37 +64,16 @@ class JobRecovery:
                 ]  # None: left the site file
                 self._engine.placed(job.name, {cable.server for cable in cables if cable})
             if job.state == "starting" and job.ours and not self._recovered(job):
-                self._tasks.spawn(self._start_over(job.name, job.epoch), f"start over {job.name}")
+                self._tasks.spawn(self._start_over(job), f"start over {job.name}")
 
     def _recovered(self, job: JobRecord) -> bool:
         """Whether another part goes on with a job that had lost hardware."""
         row = self._state.recoveries.under_way(job.name, job.submitted_at)
         return row is not None and row.cause != "program" and row.how != "queue"
 
-    async def _start_over(self, name: str, epoch: int) -> None:
-        """Stop the containers of a half-started job, then put it back into the queue.
-
-        One that lost a server meanwhile is recovered as after any loss: the server may never
-        answer again. Agents have the first attempt to connect.
-        """
-        tell = True
-        while self._still_starting(name, epoch):
-            problem = await self._ender.stop(self._state.jobs[name], tell=tell)
-            if not self._still_starting(name, epoch):
-                return  # cancelled meanwhile
-            if not problem:
-                await self._jobs.back_to_queue(name, REASON)
-                return
-            self._state.jobs.change(name, reason=f"{REASON}; {problem}")
-            if not tell and await self._lost_at_start(name):
-                return
-            tell = False
-            await asyncio.sleep(RETRY_S)
-
-    def _still_starting(self, name: str, epoch: int) -> bool:
-        job = self._state.jobs.get(name)
-        same = job is not None and job.state == "starting" and job.epoch == epoch
-        return same and not self._ender.is_ending(name)
+    async def _start_over(self, job: JobRecord) -> None:
+        """Put a half-started job back into the queue once nothing of it is left."""
+        await self._jobs.stop_and_queue(job.name, job.epoch, REASON)
 
     async def wake_up(self, name: str, since: int) -> bool:
         """Resume a job that a transaction begun at epoch ``since`` left frozen or stopped.
@@ -114,7 +90,7 @@ class JobRecovery:
         try:
             with self._jobs.alone(name, "is being recovered"):
                 if Policy(job.request.policy) is Policy.RESTART and job.epoch <= since:
-                    await self._stop(name, job.request.checkpoint_grace_s or RESTART_GRACE_S)
+                    await self._stop(job, job.request.checkpoint_grace_s or RESTART_GRACE_S)
                     await self._starter.restart(name)
                 else:
                     await calls.thaw(self._engine, self._state, job)
@@ -128,11 +104,11 @@ class JobRecovery:
         self._reported.discard(name)
         return True
 
-    async def _stop(self, name: str, grace_s: float) -> None:
+    async def _stop(self, job: JobRecord, grace_s: float) -> None:
         try:
-            await self._engine.stop(name, grace_s)
+            await self._engine.stop(job.name, grace_s, until=job.epoch)
         except EngineError as error:
-            raise calls.refusal(name, error) from error
+            raise calls.refusal(job.name, error) from error
 
     def _report(self, name: str, why: str) -> None:
         if name not in self._reported:

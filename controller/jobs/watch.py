@@ -8,11 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.jobs.late_lines import LateLines
+from controller.jobs.other_runs import OtherRuns
 from controller.jobs.restarts import JobRestarter
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.first_cause import blamed, first_cause
-from controller.ranks.strangers import still_spared, strangers
+from controller.ranks.strangers import LIVE
 from controller.state.intend import keys
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
@@ -34,8 +35,6 @@ BACK_ROUNDS = 2 * MISSING_ROUNDS
 """A server that answers again is believed to have restarted if all ranks of a job there are found
 dead or missing within this many rounds."""
 
-_LIVE = (RankState.CREATED, RankState.RUNNING, RankState.PAUSED)
-
 
 class JobWatch:
     """Observes all containers; ends or restarts jobs, and marks endpoints unfit."""
@@ -46,13 +45,16 @@ class JobWatch:
         engine: ExecutionEngine,
         ender: JobEnder,
         restarter: JobRestarter,
+        *,
         late: LateLines,
+        others: OtherRuns,
     ) -> None:
         self._state = state
         self._engine = engine
         self._ender = ender
         self._restarter = restarter
         self._late = late
+        self._others = others
         self._missing_for: dict[tuple[str, int, int], int] = {}
         """By job, epoch and rank: rounds in a row without the container."""
         self._back_for: dict[str, int] = {}
@@ -71,10 +73,11 @@ class JobWatch:
         by_job: dict[str, list[RankStatus]] = {}
         for status in self._state.jobs.statuses:
             by_job.setdefault(status.job, []).append(status)
-        self.note_strangers()
+        self._others.look()
         missed: dict[tuple[str, int, int], int] = {}
         for job in list(self._state.jobs.values()):
             watched = job.ours and job.state in ("running", "paused")
+            watched = watched and job.name not in self._others.later
             if watched and not self._ender.is_ending(job.name):
                 missed.update(self._check(job, by_job.get(job.name, [])))
         self._missing_for = missed
@@ -124,26 +127,6 @@ class JobWatch:
         with contextlib.suppress(ServiceError):  # the journal retries
             await state.record(*map(keys.of, fresh))
 
-    def note_strangers(self) -> None:
-        """Record unknown containers: never stopped, as their jobs may be in a lost store."""
-        state = self._state
-        strange = strangers(state.jobs.statuses, self._known)
-        for endpoint in sorted(strange.keys() - state.light.squatted):
-            text = f"a container of {strange[endpoint]}, which is not a running job, occupies it"
-            state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
-        answering = self._engine.reachable()
-        state.light.spared = still_spared(state.light.spared, strange, state.cables, answering)
-        state.light.strangers = strange
-        if strange.keys() != state.light.squatted:
-            state.light.squatted = frozenset(strange)
-            state.jobs.wake.set()
-
-    def _known(self, name: str) -> bool:
-        job = self._state.jobs.get(name)
-        if (job is not None and not job.ended) or self._ender.is_ending(name):
-            return True
-        return any(entry.job == name for entry in self._state.drains.left)
-
     def _check(
         self, job: JobRecord, statuses: Sequence[RankStatus]
     ) -> dict[tuple[str, int, int], int]:
@@ -176,7 +159,7 @@ class JobWatch:
         first = None
         for rank, status in sorted(ranks.items()):
             key = (job.name, job.epoch, rank)
-            if status.state not in _LIVE or not status.reason:
+            if status.state not in LIVE or not status.reason:
                 self._sick_for.pop(key, None)
                 continue
             self._sick_for[key] = self._sick_for.get(key, 0) + 1

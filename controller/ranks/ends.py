@@ -113,7 +113,10 @@ class JobEnder:
             if stopped and ending.state == "failed" and ending.ranks_failed:
                 problem, failure = await self.stop_failed(job)
             elif stopped:
-                problem = await self.stop(job, grace_s=ending.grace_s)
+                all_runs = ending.state == "cancelled"
+                problem = await self.stop(job, grace_s=ending.grace_s, all_runs=all_runs)
+            if problem:  # what may live there keeps its endpoint after the end, too
+                self._state.drains.leave(name, job.epoch, job.endpoints)
             cause = failure.cause if failure else ""
             reason = "; ".join(text for text in (cause, reason, problem) if text)
             self._state.next_epoch()
@@ -170,13 +173,20 @@ class JobEnder:
         return None
 
     async def stop(
-        self, job: JobRecord, *, tell: bool = True, grace_s: float = STOP_GRACE_S
+        self,
+        job: JobRecord,
+        *,
+        tell: bool = True,
+        grace_s: float = STOP_GRACE_S,
+        all_runs: bool = False,
     ) -> str:
         """Stop a job's containers; return what went wrong. ``tell`` also records an event.
 
-        The ranks have ``grace_s`` seconds to end by themselves.
+        The ranks have ``grace_s`` seconds to end by themselves. With ``all_runs`` those of runs
+        that this store does not know are stopped as well.
         """
-        problem, _ = await self._stop(job, tell=tell, grace_s=grace_s)
+        until = None if all_runs else job.epoch
+        problem, _ = await self._stop(job, tell=tell, grace_s=grace_s, until=until)
         return problem
 
     async def stop_failed(self, job: JobRecord) -> tuple[str, Failure | None]:
@@ -187,17 +197,17 @@ class JobEnder:
         before = self._diagnosis.before(job)
         if job.failure is not None and job.failure.epoch == job.epoch:
             await self.keep(job.name)
-        problem, stopped = await self._stop(job, tell=True)
+        problem, stopped = await self._stop(job, tell=True, until=job.epoch)
         return problem, await self._diagnosis.failure(job, before, stopped)
 
     async def _stop(
-        self, job: JobRecord, *, tell: bool, grace_s: float = STOP_GRACE_S
+        self, job: JobRecord, *, tell: bool, until: int | None, grace_s: float = STOP_GRACE_S
     ) -> tuple[str, list[RankStatus]]:
         """Stop a job's containers; return what went wrong, and how they ended."""
         limit_s = STOP_TIMEOUT_S + max(0.0, grace_s - STOP_GRACE_S)
         try:
             async with failpoints.around("stop"), asyncio.timeout(limit_s):
-                return "", await self._engine.stop(job.name, grace_s)
+                return "", await self._engine.stop(job.name, grace_s, until=until)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
             if tell:

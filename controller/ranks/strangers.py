@@ -1,4 +1,4 @@
-"""Containers of jobs that the controller does not know, from a lost or an older store. Pure.
+"""Containers of jobs or runs that the controller does not know, from a lost or older store. Pure.
 
 They are never stopped, their endpoints are not used, and their flows stay. A server that has not
 reported yet may run such a container, so the rules of an endpoint stay until its server has
@@ -8,17 +8,42 @@ reported that none runs there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.devices.engine import RankState, RankStatus
 from sitefile import EndpointCable
 
-_LIVE = (RankState.CREATED, RankState.RUNNING, RankState.PAUSED)
+LIVE = (RankState.CREATED, RankState.RUNNING, RankState.PAUSED)
 
 
-def strangers(statuses: Iterable[RankStatus], known: Callable[[str], bool]) -> dict[str, str]:
-    """Return the job of every endpoint with a live container of a job that is not ``known``."""
-    return {s.endpoint: s.job for s in statuses if s.state in _LIVE and not known(s.job)}
+def strangers(
+    statuses: Iterable[RankStatus], known: Callable[[RankStatus], bool]
+) -> dict[str, str]:
+    """Return the job of every endpoint with a live container of a run that is not ``known``."""
+    return {s.endpoint: s.job for s in statuses if s.state in LIVE and not known(s)}
+
+
+def later_run(
+    statuses: Iterable[RankStatus], job: str, epoch: int
+) -> tuple[int, tuple[RankStatus, ...]]:
+    """Return the newest epoch after ``epoch`` with live ranks of the job, and its ranks in order.
+
+    Zero and none without one.
+    """
+    later = [s for s in statuses if s.job == job and s.epoch > epoch]
+    newest = max((s.epoch for s in later if s.state in LIVE), default=0)
+    return newest, tuple(sorted((s for s in later if s.epoch == newest), key=lambda s: s.rank))
+
+
+def is_whole(ranks: Sequence[RankStatus], free: Callable[[str], bool]) -> bool:
+    """Whether all ranks from 0 on live, each on an endpoint of its own that is ``free`` for it."""
+    endpoints = {s.endpoint for s in ranks}
+    return (
+        [s.rank for s in ranks] == list(range(len(ranks)))
+        and all(s.state in LIVE for s in ranks)
+        and len(endpoints) == len(ranks)
+        and all(map(free, endpoints))
+    )
 
 
 def still_spared(
@@ -44,6 +69,6 @@ def describe_strangers(strange: Mapping[str, str]) -> str:
         by_job[job].append(endpoint)
     jobs = "; ".join(f"{job} on {', '.join(ends)}" for job, ends in sorted(by_job.items()))
     return (
-        f"containers of unknown jobs live: {jobs}. They keep running with their flows, and their"
+        f"containers of unknown runs live: {jobs}. They keep running with their flows, and their"
         " endpoints are not used. Restore the store that knows them, or stop them on their servers"
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
+from base import clock
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
@@ -36,6 +37,9 @@ from sitefile import EndpointCable
 log = structlog.get_logger(__name__)
 
 REPAIR_ATTEMPTS = 3
+"""After so many failures in a row an idle endpoint stays where it is; a job's is moved later."""
+REPAIR_AGAIN_S = 30.0
+"""Between two further attempts to move a job's endpoint."""
 TRIED_AT_ONCE = 32
 """Moves that one repair looks at one by one, where they cannot be made together."""
 SHOWN = 20
@@ -57,6 +61,7 @@ class Adopter:
         *,
         owed: Mapping[str, AttachPoint | None],
         dark: Collection[str],
+        monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``owed`` maps, at any time, endpoints of interrupted transactions to where they belong.
 
@@ -65,6 +70,7 @@ class Adopter:
         """
         self._owed = owed
         self._dark = dark
+        self._monotonic = monotonic
         self._state = state
         self._switches = switches
         self._mover = mover
@@ -76,6 +82,9 @@ class Adopter:
         self._wanted: dict[str, str | None] = {}
         """Endpoints to move, and their homes, None for dark; done as soon as devices answer."""
         self._repairs: dict[str, int] = {}
+        """Failures in a row, by endpoint."""
+        self._later: dict[str, float] = {}
+        """Endpoints of jobs whose move has failed, and when it is tried again, monotonic."""
         self._foreign: dict[str, frozenset[tuple[str, str]]] = {}
         """Per switch: foreign circuits that were reported."""
         self._fresh: dict[str, object] = {}
@@ -223,13 +232,21 @@ class Adopter:
         self._foreign[switch] = pairs
 
     def settled(self, endpoints: Iterable[str]) -> bool:
-        """Whether the endpoints' switches are settled and their light is where it belongs."""
+        """Whether the endpoints' switches are settled and their light is where it belongs.
+
+        Those whose move has failed count as settled: see ``misplaced``.
+        """
         read = self._state.light.foreign_points.keys()
         optical = {switch.name for switch in self._state.site.switches}
         unread = (optical - read) | self._fresh.keys()
+        moving = self._wanted.keys() - self._later.keys()
         return not any(
-            e in self._wanted or self._state.cables[e].fiber.device in unread for e in endpoints
+            e in moving or self._state.cables[e].fiber.device in unread for e in endpoints
         )
+
+    def misplaced(self) -> dict[str, str]:
+        """Return jobs' endpoints whose light could not be moved, and where it belongs."""
+        return {e: self._wanted[e] or "the dark" for e in sorted(self._later)}
 
     async def repair(self) -> None:
         """Move the endpoints that are not where they belong, as far as devices answer."""
@@ -240,7 +257,9 @@ class Adopter:
             state.jobs.holders(),
             self._mover.busy_jobs(),
         )
+        now = self._monotonic()
         moves: dict[str, str | None] = {}
+        self._later = {e: due for e, due in self._later.items() if e in self._wanted}
         for e, home in self._wanted.items():  # one that cannot move now does not delay the others
             at, job = state.light.attachments.get(e), holders.get(e)
             if (
@@ -248,6 +267,7 @@ class Adopter:
                 and (at is None or at.aggregator in aggregators)
                 and state.cables[e].fiber.device in switches
                 and e not in locked
+                and self._later.get(e, now) <= now
                 and (job is None or job.name not in busy)
             ):
                 moves[e] = home
@@ -285,10 +305,22 @@ class Adopter:
         return kept
 
     def _tried(self, endpoint: str, *, done: bool) -> None:
-        """Count an attempt; an endpoint that cannot be connected is given up after some."""
-        self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
-        if done or self._repairs[endpoint] >= REPAIR_ATTEMPTS:
+        """Count an attempt. After some that failed, an endpoint without a job is given up."""
+        failed = self._repairs[endpoint] = 0 if done else self._repairs.get(endpoint, 0) + 1
+        state = self._state
+        job = state.jobs.holders().get(endpoint)
+        if done or (failed >= REPAIR_ATTEMPTS and job is None):
             self._wanted.pop(endpoint, None)
+        if done or job is None or failed < REPAIR_ATTEMPTS:
+            self._later.pop(endpoint, None)
+            return
+        if endpoint not in self._later:
+            text = (
+                f"{failed} attempts to move its light to {self._wanted.get(endpoint)} failed:"
+                f" job {job.name} lacks it; tried again every {REPAIR_AGAIN_S:g} s"
+            )
+            state.events.add("error", f"endpoint/{endpoint}", "LightMisplaced", text)
+        self._later[endpoint] = self._monotonic() + REPAIR_AGAIN_S
 
 
 def _as_foreign(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

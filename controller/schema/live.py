@@ -113,7 +113,9 @@ class HealthView(View):
     suspect: str = ""
     """Why the controller doubts its own view and repairs nothing; empty if it does not."""
     strangers: str = ""
-    """Which containers of unknown jobs run, and what to do about them; empty if there are none."""
+    """Which containers of unknown runs live, and what to do about them; empty if there are none."""
+    misplaced: str = ""
+    """Which endpoints of jobs have their light elsewhere, as no move succeeds; empty for none."""
 
 
 class PortPowerView(View):

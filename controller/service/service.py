@@ -37,6 +37,7 @@ from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.late_lines import LateLines
 from controller.jobs.limits import TimeLimits
+from controller.jobs.other_runs import OtherRuns
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
@@ -66,6 +67,7 @@ from controller.service.commands import Commands
 from controller.service.data import DataCommands
 from controller.service.engines import EngineDesk
 from controller.service.queries import Queries
+from controller.state.intend import keys
 from controller.state.journal import Journal
 from controller.state.kept.failures import exposures, exposures_of
 from controller.state.records import JobRecord
@@ -244,12 +246,14 @@ class Service:
             )
         )
         self._restarter = JobRestarter(self._state, ender, self._tasks, self._jobs, self._swaps)
+        self._others = OtherRuns(self._state, engine, ender)
         self._watch = JobWatch(
             self._state,
             engine,
             ender,
             self._restarter,
-            LateLines(self._state, engine, ender, self._tasks),
+            late=LateLines(self._state, engine, ender, self._tasks),
+            others=self._others,
         )
         remover = DataRemover(self._state, engine)
         self._volumes = VolumeWatch(self._state, engine, remover)
@@ -369,7 +373,9 @@ class Service:
             self._jobs,
             fabric=fabric,
             jobs=jobs,
-            health=HealthViews(self._state, self._switches, self._adopter.settled),
+            health=HealthViews(
+                self._state, self._switches, self._adopter.settled, self._adopter.misplaced
+            ),
             telemetry=self._telemetry,
             power=self._power,
             optics=Optics(site, self._switches, clock),
@@ -481,7 +487,8 @@ class Service:
         term = int(facts.get("term", "0")) + 1
         if self._take:  # higher than the term of any controller, which counts its starts
             term = max(term, int(self._state.clock()))
-        await self._state.commit(PutFacts({"term": str(term)}))
+            self._state.took_command()
+        await self._state.commit(PutFacts({"term": str(term)}), keys.FACTS)
         self._engine.command(term)
 
     def hang_up(self) -> None:
@@ -508,7 +515,7 @@ class Service:
     async def _recover(self) -> None:
         """Start the job loops once the containers and the circuits are known."""
         await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
-        self._watch.note_strangers()  # before a job is placed on endpoints that they hold
+        self._others.look()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
         self._swaps.resume()
         self._rollouts.resume(self.recovered)

@@ -13,7 +13,7 @@ from typing import Any
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, Forwarding
-from controller.devices.reports import Reports
+from controller.devices.reports import COPY_AGE, Reports
 from controller.state.events import EventLog
 from controller.state.intend import keys
 from controller.state.intend.intentions import Intention, Make, Table
@@ -95,6 +95,8 @@ class State:
         self.epoch = 0
         self.reports = Reports((s.name for s in site.servers), site.recovery.lost_after_s)
         """What servers have said of the epochs that they know."""
+        self.older = False
+        """Whether the store may be an older copy: servers know later runs, or command was taken."""
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
@@ -183,10 +185,16 @@ class State:
         """Continue above the epochs that a server names: the store may be an older copy."""
         seen = self.reports.highest(epochs)
         if seen > self.epoch:
+            self.older = True
             text = f"servers know epoch {seen}, the store {self.epoch}: it is an older copy"
             self.epoch = seen
             self.journal.owe(keys.FACTS)
             self.events.add("warning", "controller", "EpochRaised", text)
+
+    def took_command(self) -> None:
+        """Continue above every epoch that the lost store may have begun; see COPY_AGE."""
+        self.older = True
+        self.epoch += COPY_AGE
 
     @property
     def store_error(self) -> str:
@@ -371,7 +379,7 @@ class State:
         servers = self.connections.servers()
         light, locked = self.light, self.transactions.locked()
         reasons: dict[str, str] = {}
-        aside = dict.fromkeys(light.squatted, "held by a container of an unknown job")
+        aside = dict.fromkeys(light.squatted, "held by a container of an unknown run")
         aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
         for endpoint in self.site.endpoints:
             at = light.attachments.get(endpoint.name)

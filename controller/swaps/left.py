@@ -1,6 +1,6 @@
-"""Cleans up servers that were silent when a run was given up: its containers may live there.
+"""Stops what given-up runs may have left where no stop was confirmed: on silent servers, or hung.
 
-They are fenced meanwhile: no flow and no light leads to them, and nothing is placed there.
+Nothing is placed on those endpoints meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SURE_ROUNDS = 2
 
 
 class LeftRuns:
-    """Stops what lost runs left, as soon as its server answers."""
+    """Stops what runs left, as often as needed, and frees their endpoints when nothing is there."""
 
     def __init__(
         self, state: State, engine: ExecutionEngine, relighter: Relighter, tasks: Tasks
@@ -47,22 +47,23 @@ class LeftRuns:
         state = self._state
         answering = state.connections.servers()
         done: list[Left] = []
+        found: list[Left] = []
         for entry in state.drains.left:
             if not answering.get(entry.server, False):
                 self._clean.pop(entry, None)
             elif self._there(entry):
                 self._clean[entry] = 0
-                await self._stop(entry)
+                found.append(entry)
             else:
                 self._clean[entry] = self._clean.get(entry, 0) + 1
                 if self._clean[entry] >= SURE_ROUNDS:
                     done.append(entry)
         for entry in done:
             del self._clean[entry]
+        await asyncio.gather(*map(self._stop, found))
         if done:
             state.drains.cleaned(done)
-            servers = {entry.server for entry in done}
-            self._relighter.want(e.name for e in state.site.endpoints if e.server in servers)
+            self._relighter.want(name for entry in done for name in entry.endpoints)
             state.journal.owe(keys.FACTS)
             state.jobs.wake.set()
 
@@ -76,9 +77,9 @@ class LeftRuns:
     async def _stop(self, entry: Left) -> None:
         try:
             async with asyncio.timeout(STOP_LIMIT_S):
-                await self._engine.stop(entry.job, 0.0, [entry.server])
+                await self._engine.stop(entry.job, 0.0, [entry.server], until=entry.epoch)
         except (EngineError, OSError, TimeoutError) as error:
             log.warning("left_run_not_stopped", job=entry.job, reason=str(error))
             return
-        text = f"containers of a lost run of job {entry.job} were stopped"
+        text = f"containers of a former run of job {entry.job} were stopped"
         self._state.events.add("info", f"server/{entry.server}", "LeftRunStopped", text)

@@ -27,7 +27,6 @@ from controller.ranks.starter import RankStarter
 from controller.state.intend import keys
 from controller.state.intend.keys import Key
 from controller.state.jobs import Handled
-from controller.state.kept.drains import Left
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps import choice
@@ -344,14 +343,14 @@ class Swapper:
         self._rows.mark(work.row, "stopped")
 
     async def _stopped(self, work: _Work, servers: Iterable[str]) -> None:
-        answering = self._state.connections.servers()
+        answering, epoch = self._state.connections.servers(), self._state.jobs[work.job].epoch
         silent = {name for name in servers if not answering.get(name, False)}
         asked = sorted(set(servers) - silent)
 
         async def one(server: str) -> None:
             try:
                 async with asyncio.timeout(STOP_LIMIT_S):
-                    await self._engine.stop(work.job, 0.0, [server])
+                    await self._engine.stop(work.job, 0.0, [server], until=epoch)
             except (EngineError, OSError, TimeoutError) as error:
                 log.warning("not_stopped", job=work.job, server=server, error=str(error))
                 silent.add(server)
@@ -479,8 +478,10 @@ class Swapper:
         return entries
 
     def _leave(self, work: _Work, job: JobRecord) -> None:
-        """Remember the servers on which ranks of the lost run may live."""
-        self._state.drains.leave(Left(job.name, job.epoch, server) for server in work.silent)
+        """Remember the endpoints on which ranks of the lost run may live."""
+        cables = self._state.cables
+        there = [e for e in job.endpoints if e in cables and cables[e].server in work.silent]
+        self._state.drains.leave(job.name, job.epoch, there)
         self._engine.leave(job.name, work.silent)
 
     # --- the fall-back --------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 from controller.devices.switches import Switches
@@ -18,23 +18,30 @@ class HealthViews:
     """Makes the view of the controller's own state and of its devices."""
 
     def __init__(
-        self, state: State, switches: Switches, settled: Callable[[Iterable[str]], bool]
+        self,
+        state: State,
+        switches: Switches,
+        settled: Callable[[Iterable[str]], bool],
+        misplaced: Callable[[], Mapping[str, str]],
     ) -> None:
+        """``misplaced`` names endpoints of jobs that cannot be moved to where they belong."""
         self._state = state
         self._switches = switches
         self._settled = settled
+        self._misplaced = misplaced
         self._started_at = state.clock()
 
     def health(self) -> HealthView:
         """Return the present health."""
         state = self._state
-        devices = self._devices()
+        devices, misplaced = self._devices(), self._misplaced()
         whole = (
             self._settled(state.cables)
             and all(device.connected for device in devices)
             and not state.suspect
             and not state.store_error
             and not state.light.strangers
+            and not misplaced
         )
         return HealthView(
             status=("ok" if whole else "degraded") if state.ready else "starting",
@@ -46,6 +53,7 @@ class HealthViews:
             emulated=self._emulated(),
             suspect=state.suspect,
             strangers=describe_strangers(state.light.strangers),
+            misplaced=", ".join(f"{e} belongs to {where}" for e, where in misplaced.items()),
             store_error=state.store_error,
         )
 

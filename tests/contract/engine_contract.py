@@ -112,6 +112,17 @@ class EngineContract:
         await rig.engine.stop("red", 0)
         await rig.engine.stop("never-seen", 0)
 
+    async def test_a_stop_of_earlier_runs_leaves_a_later_one(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+        await rig.engine.start([rig.spec(1, *SLEEP, epoch=2)], 60)
+        places = sorted({s.server for s in await rig.engine.observe()})
+        await rig.engine.stop("red", 0, places, until=1)
+        assert await states(rig) == {1: RankState.RUNNING}
+        await rig.engine.freeze("red")
+        assert await states(rig) == {1: RankState.PAUSED}, "where it is is still known"
+        await rig.engine.stop("red", 0)
+        assert await seen(rig) == []
+
     async def test_a_frozen_job_can_be_stopped(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         await rig.engine.freeze("red")

@@ -64,10 +64,15 @@ class LateEngine(FakeEngine):
         return started
 
     async def stop(
-        self, job: str, grace_s: float, servers: Collection[str] | None = None
+        self,
+        job: str,
+        grace_s: float,
+        servers: Collection[str] | None = None,
+        *,
+        until: int | None = None,
     ) -> list[RankStatus]:
         await answered(CONTAINER_S)
-        stopped = await super().stop(job, grace_s, servers)
+        stopped = await super().stop(job, grace_s, servers, until=until)
         await answered(CONTAINER_S)
         return stopped
 

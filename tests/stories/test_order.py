@@ -51,12 +51,6 @@ def test_no_fault_breaks_an_invariant(story: Any, seed: int) -> None:
     KINDS["faults"].tell(story, seed)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="moving the light of a job's endpoint back is given up after three failures, and health"
-    " is ok: nothing tries again when the fault is mended (controller/reconcile/adopt.py, _tried)",
-)
 def test_light_comes_back_when_the_fault_is_mended() -> None:
     frozen_badly, of_the_job = 565, 1
     steps = [

@@ -377,18 +377,24 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         return statuses
 
     async def stop(
-        self, job: str, grace_s: float, servers: Collection[str] | None = None
+        self,
+        job: str,
+        grace_s: float,
+        servers: Collection[str] | None = None,
+        *,
+        until: int | None = None,
     ) -> list[RankStatus]:
         """End the job's ranks on every server; returns how they ended. Raises EngineError.
 
-        With ``servers`` on those only; where the others of its ranks are stays known.
+        With ``servers`` on those only, with ``until`` only ranks of that epoch and earlier ones;
+        where the others of its ranks are stays known.
         """
-        if servers is not None:
-            ended = await self._stop(job, grace_s, servers)
+        asked = self._servers_of(job) if servers is None else servers
+        ended = await self._stop(job, grace_s, asked, until)
+        if servers is None:
+            self._forget(job)
+        elif until is None:  # else a later run may be there
             self.leave(job, servers)
-            return ended
-        ended = await self._stop(job, grace_s, self._servers_of(job))
-        self._forget(job)
         return ended
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
@@ -572,9 +578,11 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311
             wait_s = min(longest, wait_s * 2)
 
-    async def _stop(self, job: str, grace_s: float, servers: Collection[str]) -> list[RankStatus]:
+    async def _stop(
+        self, job: str, grace_s: float, servers: Collection[str], until: int | None = None
+    ) -> list[RankStatus]:
         def call(server: str) -> Awaitable[pb.RanksReply]:
-            request = pb.StopRequest(job=job, grace_s=grace_s)
+            request = pb.StopRequest(job=job, grace_s=grace_s, until_epoch=until)
             limit_s = grace_s + _STOP_MARGIN_S
             return self._agents.ask(server, "Stop", request, limit_s)
 

@@ -39,11 +39,13 @@ class Drain:
 
 @dataclass(slots=True, frozen=True)
 class Left:
-    """A silent server on which the containers of a lost run may live."""
+    """Endpoints of one server on which containers of a run may live that was given up."""
 
     job: str
     epoch: int
+    """Of that run; a later run of the job is not meant."""
     server: str
+    endpoints: tuple[str, ...]
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,7 +62,7 @@ class Drained:
 
 
 class Drains:
-    """Drains by object, servers to clean up when they answer, and endpoints to light."""
+    """Drains by object, endpoints to clean up when their servers answer, and those to light."""
 
     def __init__(self, site: CabledSite) -> None:
         self._site = site
@@ -78,7 +80,7 @@ class Drains:
             *(f"switch/{switch.name}" for switch in self._site.switches),
         }
         self.of = {drain.object: drain for drain in found if drain.object in known}
-        self.left = tuple(Left(*row) for row in json.loads(left))
+        self.left = tuple(self._left(*row) for row in json.loads(left))
         self.unlit = frozenset(json.loads(unlit)) & self._site.homes.keys()
 
     @property
@@ -90,16 +92,30 @@ class Drains:
         """Replace what operators have decided."""
         self.of, self.unlit = dict(record.of), record.unlit
 
-    def left_runs(self) -> str:
-        """Return the servers to clean up, for a durable write."""
-        return json.dumps([[entry.job, entry.epoch, entry.server] for entry in self.left])
+    def _left(
+        self, job: str, epoch: int, server: str, endpoints: Iterable[str] | None = None
+    ) -> Left:
+        """Return a stored entry; releases before this one stored no endpoints and meant all."""
+        if endpoints is None:
+            endpoints = (e.name for e in self._site.endpoints if e.server == server)
+        return Left(job, epoch, server, tuple(endpoints))
 
-    def leave(self, entries: Iterable[Left]) -> None:
-        """Remember servers to clean up."""
-        self.left = tuple(dict.fromkeys((*self.left, *entries)))
+    def left_runs(self) -> str:
+        """Return what lost runs left, for a durable write."""
+        return json.dumps([[e.job, e.epoch, e.server, e.endpoints] for e in self.left])
+
+    def leave(self, job: str, epoch: int, endpoints: Iterable[str]) -> None:
+        """Remember endpoints where containers of a run may live: they get nothing new."""
+        servers = {cable.name: cable.server for cable in self._site.endpoints}
+        at: dict[str, list[str]] = {}
+        for name in endpoints:
+            if name in servers:  # else it left the site file
+                at.setdefault(servers[name], []).append(name)
+        found = (Left(job, epoch, server, tuple(names)) for server, names in at.items())
+        self.left = tuple(dict.fromkeys((*self.left, *found)))
 
     def cleaned(self, gone: Iterable[Left]) -> None:
-        """Forget servers that were cleaned up."""
+        """Forget what was cleaned up."""
         done = frozenset(gone)
         self.left = tuple(entry for entry in self.left if entry not in done)
 
@@ -119,12 +135,9 @@ class Drains:
     def reasons(self, at: Mapping[str, AttachPoint]) -> dict[str, str]:
         """Return the endpoints that get nothing new, and why."""
         found: dict[str, str] = {}
-        servers = {entry.server: entry.job for entry in self.left}
-        if servers:
-            for cable in self._site.endpoints:
-                if cable.server in servers:
-                    job = servers[cable.server]
-                    found[cable.name] = f"containers of a lost run of job {job} may be there"
+        for entry in self.left:
+            text = f"containers of a former run of job {entry.job} may be there"
+            found.update(dict.fromkeys(entry.endpoints, text))
         for drain in self.of.values():
             found.update(dict.fromkeys(self.endpoints(drain, at), drain.why))
         return found

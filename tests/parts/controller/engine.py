@@ -61,6 +61,10 @@ class FakeEngine:
     """Endpoints whose GPU is lost, with the reason."""
     nics: dict[str, bool] = field(default_factory=dict)
     """What agents say of the carriers of ranks' NICs."""
+    hung: set[str] = field(default_factory=set)
+    """Endpoints whose ranks do not end."""
+    hanging: list[RankStatus] = field(default_factory=list)
+    """Ranks whose stop was not confirmed: on a lost server, or hung."""
     graces: dict[str, float] = field(default_factory=dict)
     """By job: seconds that its ranks had at its last stop."""
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -126,11 +130,15 @@ class FakeEngine:
 
     def holds(self, endpoint: str) -> bool:
         live = (RankState.RUNNING, RankState.PAUSED)
-        return any(s.endpoint == endpoint and s.state in live for s in self.statuses.values())
+        found = (*self.statuses.values(), *self.hanging)
+        return any(s.endpoint == endpoint and s.state in live for s in found)
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         self._record("start", ranks[0].job)
         started = []
+        if taken := [s for s in self.hanging if s.endpoint in {spec.endpoint for spec in ranks}]:
+            text = f"used by job {taken[0].job}"
+            raise EngineError([EngineFault("conflict", f"endpoint/{taken[0].endpoint}", text)])
         for spec in ranks:
             if spec.server in self.lost:
                 continue
@@ -153,20 +161,34 @@ class FakeEngine:
         return started
 
     async def stop(
-        self, job: str, grace_s: float, servers: Collection[str] | None = None
+        self,
+        job: str,
+        grace_s: float,
+        servers: Collection[str] | None = None,
+        *,
+        until: int | None = None,
     ) -> list[RankStatus]:
         self.graces[job] = grace_s
         self._record("stop", job)
-        if servers is not None:
-            if gone := self.lost & set(servers):
-                raise EngineError([EngineFault("unavailable", f"server/{min(gone)}", "away")])
-            mine = [s for s in self.statuses.values() if s.job == job and s.server in servers]
-            self.statuses = {k: s for k, s in self.statuses.items() if s not in mine}
-            return mine
-        for rank, code in self.ends.get(job, {}).items():
-            self.exit(job, rank, code)
-        ended = [s for s in self.statuses.values() if s.job == job]
-        self.statuses = {k: s for k, s in self.statuses.items() if s.job != job}
+        if servers is None:
+            for rank, code in self.ends.get(job, {}).items():
+                self.exit(job, rank, code)
+        meant = [
+            s
+            for s in (*self.statuses.values(), *self.hanging)
+            if s.job == job
+            and (servers is None or s.server in servers)
+            and (until is None or s.epoch <= until)
+        ]
+        gone = self.lost & (set(servers or ()) | {s.server for s in meant})
+        stay = [s for s in meant if s.server in self.lost or s.endpoint in self.hung]
+        ended = [s for s in meant if s not in stay]
+        self.statuses = {k: s for k, s in self.statuses.items() if s not in meant}
+        self.hanging = [s for s in self.hanging if s not in meant] + stay
+        if gone:
+            raise EngineError([EngineFault("unavailable", f"server/{min(gone)}", "away")])
+        if stay:
+            raise EngineError([EngineFault("timeout", f"rank/{stay[0].rank}", "does not end")])
         return ended
 
     async def freeze(self, job: str, settle_s: float = 0.0) -> bool | None:
@@ -217,7 +239,8 @@ class FakeEngine:
             raise EngineError(faults)
 
     async def observe(self) -> list[RankStatus]:
-        return [s for s in self.statuses.values() if s.server not in self.lost]
+        found = (*self.statuses.values(), *self.hanging)
+        return [s for s in found if s.server not in self.lost]
 
     async def logs(
         self,

@@ -99,7 +99,7 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     health = await rack.service.queries.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
-        "containers of unknown jobs live: red on gpu0, gpu1, gpu2",
+        "containers of unknown runs live: red on gpu0, gpu1, gpu2",
     )
 
     with pytest.raises(ServiceError, match="unknown job red"):
@@ -166,7 +166,7 @@ async def test_an_agent_that_does_not_answer_releases_nothing(rack: Rack) -> Non
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
     (status,) = rack.engine.statuses.values()
-    strange = strangers([replace(status, job="old")], lambda name: name == "red")
+    strange = strangers([replace(status, job="old")], lambda status: status.job == "red")
     assert strange == {"gpu0": "old"}
     spared = frozenset({"gpu0", "gpu1", "gpu2"})
     all_there = dict.fromkeys(("srv0", "srv1"), True)

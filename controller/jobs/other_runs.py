@@ -1,0 +1,185 @@
+"""Watches containers that are of no present run: of unknown jobs, of earlier and of later runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from controller.devices.engine import ExecutionEngine, RankState, RankStatus
+from controller.ranks.ends import JobEnder
+from controller.ranks.strangers import LIVE, is_whole, later_run, still_spared, strangers
+from controller.state.intend import keys
+from controller.state.records import JobRecord
+from controller.state.state import State
+from scheduler.model import OnLoss
+
+SURE_ROUNDS = 2
+"""Observations in a row: one may have begun before a stop or a start."""
+Run = tuple[str, int]
+"""A job and an epoch."""
+
+
+class OtherRuns:
+    """Holds the endpoints where such containers live, and decides what becomes of them.
+
+    Those of unknown jobs stay: their records may be in a lost store. Those of an earlier run of a
+    known job are stopped. Those of a later run exist where the store is an older copy: the job is
+    neither judged nor started while they live, and goes on with them if they are whole.
+    """
+
+    def __init__(self, state: State, engine: ExecutionEngine, ender: JobEnder) -> None:
+        self._state = state
+        self._engine = engine
+        self._ender = ender
+        self._earlier_for: dict[tuple[str, int, str], int] = {}
+        """By job, epoch and endpoint: rounds in a row with a live container of an earlier run."""
+        self._later_for: dict[Run, int] = {}
+        """Rounds in a row in which a later run was whole."""
+        self._told: frozenset[Run] = frozenset()
+        """Later runs of which an event was recorded."""
+        self.later: Mapping[str, int] = MappingProxyType({})
+        """The jobs of which a later run lives, and its epoch."""
+
+    def look(self) -> None:
+        """Look once, after an observation of the containers."""
+        self._note_strangers()
+        self._note_earlier()
+        self._note_later()
+
+    def _note_strangers(self) -> None:
+        state = self._state
+        strange = strangers(state.jobs.statuses, self._known)
+        for endpoint in sorted(strange.keys() - state.light.squatted):
+            text = f"a container of {strange[endpoint]}, which is not a running job, occupies it"
+            state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
+        answering = self._engine.reachable()
+        state.light.spared = still_spared(state.light.spared, strange, state.cables, answering)
+        state.light.strangers = strange
+        if strange.keys() != state.light.squatted:
+            state.light.squatted = frozenset(strange)
+            state.jobs.wake.set()
+
+    def _known(self, status: RankStatus) -> bool:
+        name = status.job
+        job = self._state.jobs.get(name)
+        if self._ender.is_ending(name):
+            return True
+        if job is not None and not job.ended:
+            return status.epoch <= job.epoch
+        left = self._state.drains.left
+        return any(entry.job == name and status.epoch <= entry.epoch for entry in left)
+
+    def _settled(self, name: str) -> JobRecord | None:
+        """Return a job on which nothing works that starts or stops containers."""
+        state = self._state
+        job = state.jobs.get(name)
+        if job is None or not job.ours or job.state not in ("pending", "running", "paused"):
+            return None
+        busy = (
+            self._ender.is_ending(name)
+            or name in state.jobs.handled
+            or name in state.jobs.owed
+            or state.transactions.of_job(name) is not None
+        )
+        return None if busy else job
+
+    def _note_earlier(self) -> None:
+        """Have live containers of earlier runs stopped, and hold their endpoints meanwhile."""
+        state, seen = self._state, dict[tuple[str, int, str], int]()
+        left = {(entry.job, e): entry.epoch for entry in state.drains.left for e in entry.endpoints}
+        for status in state.jobs.statuses:
+            job = self._settled(status.job) if status.state in LIVE else None
+            present = job is not None and job.holding and status.epoch == job.epoch
+            if job is None or present or status.epoch > job.epoch:
+                continue
+            if status.epoch <= left.get((job.name, status.endpoint), -1):
+                continue
+            key = (job.name, status.epoch, status.endpoint)
+            seen[key] = self._earlier_for.get(key, 0) + 1
+            if seen[key] == SURE_ROUNDS:
+                state.drains.leave(job.name, status.epoch, [status.endpoint])
+                state.journal.owe(keys.FACTS)
+                text = f"a container of an earlier run of job {job.name} lives there: it is stopped"
+                state.events.add("warning", f"endpoint/{status.endpoint}", "EarlierRun", text)
+        self._earlier_for = seen
+
+    def _note_later(self) -> None:
+        state = self._state
+        if not state.older:
+            return
+        found: dict[str, list[RankStatus]] = defaultdict(list)
+        for status in state.jobs.statuses:
+            job = state.jobs.get(status.job)
+            if job is not None and not job.ended and job.ours:
+                found[job.name].append(status)
+        later, whole = dict[str, int](), dict[Run, int]()
+        for name, statuses in found.items():
+            job = state.jobs[name]
+            epoch, ranks = later_run(statuses, name, job.epoch)
+            if not epoch:
+                continue
+            later[name] = epoch
+            if self._may_go_on(job, statuses, ranks):
+                whole[name, epoch] = self._later_for.get((name, epoch), 0) + 1
+                if whole[name, epoch] >= SURE_ROUNDS:
+                    self._adopt(job, epoch, ranks)
+                    del later[name]
+        self._tell(later)
+        self.later, self._later_for = MappingProxyType(later), whole
+
+    def _may_go_on(
+        self, job: JobRecord, statuses: Sequence[RankStatus], ranks: Sequence[RankStatus]
+    ) -> bool:
+        """Whether a later run can become the job's: it is whole, and the known run is gone."""
+        state = self._state
+        holders = state.jobs.holders()
+        known = job.holding and any(s.epoch == job.epoch and s.state in LIVE for s in statuses)
+        least = job.request.at_least if job.request.on_loss is OnLoss.SHRINK else job.request.count
+
+        def free(endpoint: str) -> bool:
+            holder = holders.get(endpoint)
+            return endpoint in state.cables and (holder is None or holder.name == job.name)
+
+        heard = not state.reports.missing
+        settled = self._settled(job.name) is not None
+        enough = least <= len(ranks) <= job.request.count
+        return heard and settled and enough and not known and is_whole(ranks, free)
+
+    def _adopt(self, job: JobRecord, epoch: int, ranks: Sequence[RankStatus]) -> None:
+        """Go on with a later run of a job where it lives."""
+        state = self._state
+        endpoints = tuple(s.endpoint for s in ranks)
+        paused = all(s.state is RankState.PAUSED for s in ranks)
+        state.jobs.change(
+            job.name,
+            state="paused" if paused else "running",
+            reason="",
+            endpoints=endpoints,
+            spares=(),
+            epoch=epoch,
+            exit_codes=(None,) * len(ranks),
+            started_at=min((s.started_at for s in ranks if s.started_at), default=state.clock()),
+            reserved_at=None,
+            could_start_at=None,
+        )
+        self._engine.placed(job.name, {state.cables[e].server for e in endpoints})
+        state.journal.owe(keys.job(job.name), keys.FACTS)
+        text = (
+            f"the store is an older copy: the job goes on with its later run, epoch {epoch}, on"
+            f" {', '.join(endpoints)}"
+        )
+        state.events.add("warning", f"job/{job.name}", "LaterRunAdopted", text)
+        state.jobs.wake.set()
+
+    def _tell(self, later: Mapping[str, int]) -> None:
+        """Report every later run once that the job does not go on with at once."""
+        runs = frozenset(later.items())
+        for name, epoch in sorted(runs - self._told):
+            text = (
+                f"containers of a later run, epoch {epoch}, live: the store is an older copy."
+                " Nothing of the job is started or judged meanwhile; it goes on with them as soon"
+                f" as all its ranks are seen. `lightloom cancel {name}` stops them"
+            )
+            self._state.events.add("warning", f"job/{name}", "LaterRun", text)
+        self._told = runs
