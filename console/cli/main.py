@@ -36,7 +36,7 @@ from console.cli.verbs.standalone import (
     simulate,
     testbed,
 )
-from console.cli.verbs.survival import checkpoints, drains, recoveries
+from console.cli.verbs.survival import checkpoints, drains, recoveries, store
 
 app = typer.Typer(
     name="lightloom",
@@ -105,6 +105,7 @@ app.add_typer(volumes.volume, name="volume")
 app.add_typer(measure.measure, name="measure")
 app.add_typer(checkpoints.checkpoints, name="checkpoints")
 app.add_typer(engine.engine, name="engine")
+app.add_typer(store.store, name="store")
 app.command("exec")(execs.execute)
 app.command("import")(allocation.import_file)
 app.add_typer(allocation.events, name="events")

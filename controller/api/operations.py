@@ -378,6 +378,10 @@ class Commands(Protocol):
         """Forget a measurement that has ended."""
         ...
 
+    async def accept_store(self) -> HealthView:
+        """Give up what the store, an older copy, does not know; return the health."""
+        ...
+
     async def repair(self, switch: str) -> SwitchView:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""
         ...

@@ -108,7 +108,7 @@ class Book:
         self.ignored: dict[str, None] = {}
         """Why servers refuse what the program wrote; the latest last."""
         self.stray: dict[str, set[Key]] = {}
-        """By server: steps of runs that are not known, to be removed."""
+        """By server: steps of runs that are not known."""
         self.allowed: set[str] = set()
         """Endpoints that were told to keep parts, beside those of the runs."""
         self.restoring = 0
@@ -130,6 +130,8 @@ class Book:
         """The longest that a run took from its start to its first written step; None before one."""
         self.told: set[str] = set()
         """Warnings that were given and still hold."""
+        self.told_unknown: set[str] = set()
+        """Servers that keep steps of unknown runs, and were reported."""
         self._of: CheckpointRecord | None = None
         self._ran: dict[int, tuple[str, ...]] = {}
         """Endpoints of the known runs, by epoch."""

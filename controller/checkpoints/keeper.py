@@ -39,6 +39,8 @@ from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 
 LOOK_EVERY_S = 1.0
+MOST_NAMED = 8
+"""Steps that an event names."""
 PAUSE_S = 0.1
 """Between two looks: news of many servers come together."""
 
@@ -285,7 +287,20 @@ class CheckpointKeeper:
         going = await book.compute(
             partial(droppable, ledger, at.spec.keep, at.places, stays, book.flushing)
         )
-        drops: dict[str, set[Key]] = {s: set(strays) for s, strays in book.stray.items()}
+        unknown = self._state.unknown
+        drops: dict[str, set[Key]] = {}
+        for server, strays in book.stray.items():
+            kept = {key for key in strays if key.epoch in unknown}
+            if kept and server not in book.told_unknown:
+                book.told_unknown.add(server)
+                steps = ", ".join(map(str, sorted({key.step for key in kept})[:MOST_NAMED]))
+                text = (
+                    f"{server} has steps ({steps}) of runs that this store does not know: they are"
+                    " kept. Put a newer copy of the store in place to use them, or give them up"
+                    " with `lightloom store accept`"
+                )
+                self._state.events.add("warning", f"job/{at.job.name}", "UnknownSteps", text)
+            drops[server] = strays - kept
         for key in going:
             for name in holders_of(ledger.steps[key]) & at.places.keys():
                 drops.setdefault(at.places[name].server, set()).add(key)

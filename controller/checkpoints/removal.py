@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -47,6 +47,8 @@ class Removal:
         self._books = books
         self._hearing = hearing
         self._monotonic = monotonic
+        self._told: frozenset[str] = frozenset()
+        """Servers whose unknown folders are kept, and were reported."""
         self._later: dict[tuple[str, str], float] = {}
         """By server and folder: not before this time, after a failure."""
 
@@ -103,13 +105,28 @@ class Removal:
     async def _forget_unknown(self, steady: float) -> None:
         jobs = {job.folder for job in self._state.jobs.values()}
         reached, due = self._books.answering(), list[tuple[str, str]]()
+        kept = dict[str, int]()
         for server, folder, since in self._hearing.unknown():
             if folder in self._state.checkpoints or folder in jobs:
                 self._hearing.forget(server, folder)
+            elif self._state.unknown:
+                kept[server] = kept.get(server, 0) + 1
             elif since + KEEP_S <= steady and server in reached:
                 due.append((server, folder))
+        self._tell_kept(kept)
         for server, folder in await self._forget(due[:AT_ONCE]):
             self._hearing.forget(server, folder)
+
+    def _tell_kept(self, kept: Mapping[str, int]) -> None:
+        """Report once per server that it keeps checkpoints of unknown jobs."""
+        for server in sorted(kept.keys() - self._told):
+            text = (
+                f"it has checkpoints of {kept[server]} jobs that this store does not know: they are"
+                " kept. Put a newer copy of the store in place to use them, or give them up with"
+                " `lightloom store accept`"
+            )
+            self._state.events.add("warning", f"server/{server}", "UnknownCheckpoints", text)
+        self._told = frozenset(kept)
 
     async def _forget(self, places: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Have servers forget folders; return those that did."""

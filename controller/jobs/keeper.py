@@ -193,7 +193,7 @@ class JobKeeper:
             return ""  # its end is being saved
         if missing := state.reports.missing:
             return f"waits for the first report of {missing}"
-        if state.older and later_run(state.jobs.statuses, job.name, job.epoch)[0]:
+        if later_run(state.jobs.statuses, job.name, job.epoch)[0] in state.unknown:
             return "containers of a later run of it live: see its events"
         moving: Running | None = None
         try:

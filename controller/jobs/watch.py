@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.jobs.late_lines import LateLines
-from controller.jobs.other_runs import OtherRuns
 from controller.jobs.restarts import JobRestarter
 from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
@@ -18,6 +17,7 @@ from controller.state.intend import keys
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps.losses import surely_lost
+from controller.swaps.other_runs import OtherRuns
 
 MISSING_ROUNDS = 3
 """A container counts as gone after it was missing in this many rounds in a row while its server

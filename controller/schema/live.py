@@ -114,6 +114,8 @@ class HealthView(View):
     """Why the controller doubts its own view and repairs nothing; empty if it does not."""
     strangers: str = ""
     """Which containers of unknown runs live, and what to do about them; empty if there are none."""
+    older: str = ""
+    """Why the store may be an older copy, and what to do about it; empty when it is not."""
     misplaced: str = ""
     """Which endpoints of jobs have their light elsewhere, as no move succeeds; empty for none."""
 

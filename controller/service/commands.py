@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from controller.advice.desk import AdviceDesk
+from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, ExecOutput, ExecutionEngine, Typed, WindowSize
 from controller.images.keeper import ImageKeeper
 from controller.images.pins import pin_key
@@ -38,6 +39,7 @@ from controller.schema.insight.measurements import (
     MeasurementView,
 )
 from controller.schema.jobs import JobRequest, JobView
+from controller.schema.live import HealthView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -56,6 +58,7 @@ from controller.service.survival import CheckpointDesk, DrainDesk
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.views.fabric import FabricViews
+from controller.views.health import HealthViews
 from controller.views.jobs import JobViews
 
 
@@ -84,6 +87,7 @@ class Commands:
         checkpoints: CheckpointDesk,
         drains: DrainDesk,
         engines: EngineDesk,
+        health: HealthViews,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -104,6 +108,7 @@ class Commands:
         self._checkpoints = checkpoints
         self._drains = drains
         self._engines = engines
+        self._health = health
 
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of ``user``."""
@@ -238,6 +243,20 @@ class Commands:
         """Accept a switch's map as it is and restore all circuits that jobs lack."""
         await self._drift.repair(switch)
         return next(view for view in self._fabric.switches() if view.name == switch)
+
+    async def accept_store(self) -> HealthView:
+        """Give up what the store, an older copy, does not know; return the health.
+
+        ServiceError ``conflict`` when it is no older copy.
+        """
+        if not self._state.unknown:
+            raise ServiceError(
+                "conflict", "the store knows all that servers have", object="controller"
+            )
+        await self._state.accept_store()
+        text = "an operator accepted it: what it does not know is given up"
+        self._state.events.add("warning", "controller", "StoreAccepted", text)
+        return self._health.health()
 
     async def bring_back(
         self, wanted: Allocation, *, dry_run: bool, wait_s: float

@@ -37,7 +37,6 @@ from controller.images.prepare import Preparations
 from controller.jobs.keeper import JobKeeper
 from controller.jobs.late_lines import LateLines
 from controller.jobs.limits import TimeLimits
-from controller.jobs.other_runs import OtherRuns
 from controller.jobs.queue import QueueKeeper
 from controller.jobs.recovery import JobRecovery
 from controller.jobs.restarts import JobRestarter
@@ -79,6 +78,7 @@ from controller.stream.feed import Feed
 from controller.stream.publisher import Publisher
 from controller.swaps.desk import Parts as SwapParts
 from controller.swaps.desk import SwapDesk
+from controller.swaps.other_runs import OtherRuns
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.stalls import StallWatch
 from controller.telemetry.steps import FactsOf, Links, StepMeter
@@ -367,15 +367,16 @@ class Service:
         allocation = AllocationFiles(self._state, self._plans)
         quarantine = QuarantineKeeper(self._state, self._adopter, self._swaps.relight)
         preparations = Preparations(self._state, images, self._tasks, lambda: token_hex(6))
+        health = HealthViews(
+            self._state, self._switches, self._adopter.settled, self._adopter.misplaced
+        )
         self.queries = Queries(
             self._state,
             engine,
             self._jobs,
             fabric=fabric,
             jobs=jobs,
-            health=HealthViews(
-                self._state, self._switches, self._adopter.settled, self._adopter.misplaced
-            ),
+            health=health,
             telemetry=self._telemetry,
             power=self._power,
             optics=Optics(site, self._switches, clock),
@@ -413,6 +414,7 @@ class Service:
             quarantine=quarantine,
             data=DataCommands(remover),
             fabric=fabric,
+            health=health,
             jobs=jobs,
             secrets=secrets,
             measurements=self._measurements,

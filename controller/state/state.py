@@ -27,6 +27,7 @@ from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import PredictionRecord, Predictions
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
+from controller.state.kept.unknown import UnknownEpochs
 from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
@@ -95,8 +96,8 @@ class State:
         self.epoch = 0
         self.reports = Reports((s.name for s in site.servers), site.recovery.lost_after_s)
         """What servers have said of the epochs that they know."""
-        self.older = False
-        """Whether the store may be an older copy: servers know later runs, or command was taken."""
+        self.unknown = UnknownEpochs()
+        """Set while the store may be an older copy: servers knew more, or command was taken."""
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
@@ -153,6 +154,7 @@ class State:
         self.drains.restore(
             facts.get("drains", "[]"), facts.get("left_runs", "[]"), facts.get("unlit", "[]")
         )
+        self.unknown.restore(facts.get("unknown_epochs", "[]"))
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
@@ -185,16 +187,27 @@ class State:
         """Continue above the epochs that a server names: the store may be an older copy."""
         seen = self.reports.highest(epochs)
         if seen > self.epoch:
-            self.older = True
             text = f"servers know epoch {seen}, the store {self.epoch}: it is an older copy"
+            self.unknown.add(self.epoch + 1, seen)
             self.epoch = seen
             self.journal.owe(keys.FACTS)
             self.events.add("warning", "controller", "EpochRaised", text)
 
     def took_command(self) -> None:
         """Continue above every epoch that the lost store may have begun; see COPY_AGE."""
-        self.older = True
+        self.unknown.add(self.epoch + 1, self.epoch + COPY_AGE)
         self.epoch += COPY_AGE
+
+    async def accept_store(self) -> None:
+        """Treat what the store does not know as of no use; durable. ServiceError."""
+        ranges = self.unknown.ranges
+        self.unknown.clear()
+        try:
+            await self.record(keys.FACTS)
+        except ServiceError:
+            self.unknown.ranges = (*ranges, *self.unknown.ranges)
+            self.journal.owe(keys.FACTS)
+            raise
 
     @property
     def store_error(self) -> str:
@@ -326,6 +339,7 @@ class State:
                 "recoveries_since": json.dumps(self.recoveries.since),
                 "rollouts": str(self.rollouts.number),
                 "left_runs": self.drains.left_runs(),
+                "unknown_epochs": self.unknown.stored(),
             }
         )
 

@@ -18,7 +18,7 @@ from controller.state.state import State
 from controller.swaps.contract import Checkpoints, Images, Queue
 from controller.swaps.drains import DrainKeeper
 from controller.swaps.first import FirstSteps
-from controller.swaps.left import LeftRuns
+from controller.swaps.other_runs import LeftRuns
 from controller.swaps.progress import Progress
 from controller.swaps.relight import Relighter
 from controller.swaps.rows import Rows

@@ -11,6 +11,10 @@ from controller.ranks.strangers import describe_strangers
 from controller.schema.live import DeviceHealthView, HealthView
 from controller.state.state import State
 
+OLDER = (
+    "runs of the epochs {} may be unknown to this store. Their containers and checkpoints are kept:"
+    " put a newer copy in place, or give them up with `lightloom store accept`"
+)
 PLAIN_OPENFLOW = "OpenFlow without TLS: it does not prove who it is"
 
 
@@ -53,6 +57,7 @@ class HealthViews:
             emulated=self._emulated(),
             suspect=state.suspect,
             strangers=describe_strangers(state.light.strangers),
+            older=OLDER.format(state.unknown) if state.unknown else "",
             misplaced=", ".join(f"{e} belongs to {where}" for e, where in misplaced.items()),
             store_error=state.store_error,
         )

@@ -61,6 +61,7 @@ RULES: Mapping[str, str] = {
     "list_quarantine": "fabric:read",
     "release_quarantine": "fabric:change",
     "repair_switch": "fabric:change",
+    "accept_store": "fabric:change",
     "list_projects": "projects:read",
     "put_project": "people:manage",
     "list_tokens": "people:manage",

@@ -20,7 +20,7 @@ from controller.schema.insight.measurements import (
     MeasurementView,
 )
 from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
-from controller.schema.live import LogLineView
+from controller.schema.live import HealthView, LogLineView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
@@ -413,6 +413,10 @@ class FakeCommands(SurvivalCommands, EngineCommands):
             raise ServiceError("not_found", "it left nothing", object=f"volume/{volume}")
         self._fake.removed.append((volume, owner, server, dry_run))
         return DataRemovalView(volume=volume, owner=owner, dry_run=dry_run, directories=found)
+
+    async def accept_store(self) -> HealthView:
+        await self._fake.enter("accept_store")
+        return await self._fake.queries.health()
 
     async def repair(self, switch: str) -> SwitchView:
         await self._fake.enter("repair")

@@ -11,6 +11,7 @@ from controller.api.deadlines import change, within
 from controller.api.problems import responses
 from controller.schema.base import Page
 from controller.schema.fabric import SwitchView
+from controller.schema.live import HealthView
 from controller.schema.plans import QuarantineView
 from sitefile import names
 
@@ -41,3 +42,9 @@ async def release_quarantine(commands: CommandsOf, name: Object) -> QuarantineVi
 async def repair_switch(commands: CommandsOf, name: Name) -> SwitchView:
     """Accept a switch's map as it is and restore all circuits that jobs lack."""
     return await change(CHANGE_S, f"switch/{name}", commands.repair(name))
+
+
+@router.post("/store/accept", responses=responses("forbidden", "conflict"))
+async def accept_store(commands: CommandsOf) -> HealthView:
+    """Give up what the store, an older copy, does not know; return the health."""
+    return await change(CHANGE_S, "store", commands.accept_store())

@@ -79,6 +79,7 @@ def lie(server: str, endpoint: str, key: Key, rank: int) -> Holding:
 
 
 async def test_steps_of_unknown_runs_are_removed_and_never_restored(rig: Rig) -> None:
+    rig.state.epoch = 80
     rig.submit("red", FOUR)
     await rig.start("red", FOUR)
     for rank, endpoint in enumerate(FOUR):
@@ -86,6 +87,33 @@ async def test_steps_of_unknown_runs_are_removed_and_never_restored(rig: Rig) ->
     await rig.settle()
     assert not list(rig.places(RED, HoldingKind.OWN))
     assert await rig.start("red", FOUR) is None
+
+
+async def test_what_an_older_copy_of_the_store_lacks_is_kept_until_it_is_accepted(rig: Rig) -> None:
+    """Steps of runs after the copy, and folders of jobs that were submitted after it."""
+    rig.submit("red", FOUR)
+    await rig.start("red", FOUR)
+    for rank, endpoint in enumerate(FOUR):
+        rig.kept.write(RED, Key(900, 77), rank, endpoint)
+    rig.kept.write("blue.1", Key(1, 1), 0, "gpu0")
+    await rig.quiet()
+    await rig.down()
+    await rig.up()  # what is unknown is still so after a restart
+    for _ in range(2):
+        rig.now += removal.KEEP_S
+        await rig.settle()
+        await rig.removal.look()
+    assert len(list(rig.places(RED, HoldingKind.OWN))) == len(FOUR)
+    assert [place for place in rig.kept.held if place.folder == "blue.1"]
+    told = [event.reason for event in rig.state.events.since(0, 1000)]
+    assert told.count("UnknownSteps") == told.count("UnknownCheckpoints") * len(FOUR) > 0
+    assert await rig.start("red", FOUR) is None, "they are of no known run"
+    await rig.state.accept_store()
+    rig.now += removal.KEEP_S
+    await rig.settle()
+    await rig.removal.look()
+    assert not list(rig.places(RED, HoldingKind.OWN))
+    assert not [place for place in rig.kept.held if place.folder == "blue.1"]
 
 
 async def test_a_second_user_with_the_same_name_gets_nothing_of_the_first(rig: Rig) -> None:
@@ -134,6 +162,7 @@ async def test_an_ended_job_answers_until_its_checkpoints_are_removed(rig: Rig) 
 
 
 async def test_folders_of_unknown_jobs_go_after_a_while(rig: Rig) -> None:
+    rig.state.epoch = 1
     rig.kept.write("blue.1", Key(1, 1), 0, "gpu0")
     await rig.quiet()
     await rig.removal.look()

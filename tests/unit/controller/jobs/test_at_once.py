@@ -26,10 +26,10 @@ class Held:
         self._call = getattr(rack.engine, call)
         setattr(rack.engine, call, self)
 
-    async def __call__(self, *arguments: object) -> object:
+    async def __call__(self, *arguments: object, **named: object) -> object:
         self.reached.set()
         await self.go.wait()
-        return await self._call(*arguments)
+        return await self._call(*arguments, **named)
 
 
 async def begun(work: object, held: Held) -> asyncio.Task[JobView]:

@@ -22,11 +22,11 @@ class Late:
         self._call = getattr(rack.engine, call)
         setattr(rack.engine, call, self)
 
-    async def __call__(self, *arguments: object) -> object:
+    async def __call__(self, *arguments: object, **named: object) -> object:
         self.asked += 1
         if not self.answers:
             raise EngineError([EngineFault("unavailable", "server/srv0", "no answer")])
-        return await self._call(*arguments)
+        return await self._call(*arguments, **named)
 
 
 async def died_in_thaw(rack: Rack) -> None:
@@ -94,7 +94,7 @@ async def test_a_job_that_was_being_stopped_restarts_all_its_ranks(rack: Rack) -
     await rack.state("red", "running")
     reached = asyncio.Event()
 
-    async def half(job: str, grace_s: float) -> list[RankStatus]:
+    async def half(job: str, grace_s: float, *, until: int | None = None) -> list[RankStatus]:
         rack.engine.exit("red", 1, 143)
         reached.set()
         await asyncio.Event().wait()
@@ -123,7 +123,7 @@ async def test_a_cancel_waits_for_a_job_that_is_being_recovered(rack: Rack) -> N
     await rack.state("red", "running")
     died = asyncio.Event()
 
-    async def never(*asked: object) -> object:
+    async def never(*asked: object, **named: object) -> object:
         died.set()
         return await asyncio.Event().wait()
 

@@ -66,10 +66,10 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
     lost = (await rack.service.queries.job("red")).endpoints[0]
     stop = rack.engine.stop
 
-    async def stop_and_lose(job: str, grace_s: float) -> list[RankStatus]:
+    async def stop_and_lose(job: str, grace_s: float, *, until: int) -> list[RankStatus]:
         rack.engine.sick[lost] = "its GPU is away"
         rack.parts.state.light.unfit = dict(rack.engine.sick)
-        return await stop(job, grace_s)
+        return await stop(job, grace_s, until=until)
 
     rack.engine.stop = stop_and_lose  # type: ignore[method-assign]
     await submit(rack, "urgent", 3, priority=1)

@@ -127,7 +127,7 @@ async def test_a_cancel_ends_even_if_a_server_never_answers(
     await submit(rack, "red", 2)
     await until(rack, "red", state="running")
 
-    async def never(job: str, grace_s: float) -> None:
+    async def never(job: str, grace_s: float, *, until: int | None = None) -> None:
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(rack.engine, "stop", never)
@@ -236,8 +236,8 @@ async def test_the_cause_survives_a_crash_while_the_job_is_stopped(
     stopping = asyncio.Event()
     stop = rack.engine.stop
 
-    async def never(job: str, grace_s: float) -> list[RankStatus]:
-        await stop(job, grace_s)
+    async def never(job: str, grace_s: float, *, until: int | None = None) -> list[RankStatus]:
+        await stop(job, grace_s, until=until)
         stopping.set()
         await asyncio.Event().wait()
         return []

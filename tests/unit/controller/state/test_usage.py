@@ -118,9 +118,9 @@ async def test_a_job_that_goes_back_into_the_queue_is_one_job(rack: Rack, hand: 
     hand.now += 10
     stop = rack.engine.stop
 
-    async def slowly(job: str, grace_s: float) -> list[RankStatus]:
+    async def slowly(job: str, grace_s: float, *, until: int) -> list[RankStatus]:
         hand.now += 5
-        return await stop(job, grace_s)
+        return await stop(job, grace_s, until=until)
 
     rack.engine.stop = slowly  # type: ignore[method-assign]
     await rack.parts.jobs.requeue("red", "stopped for a test")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -106,10 +107,10 @@ async def test_a_cancel_during_a_swap_ends_the_job(tmp_path: Path, kept: FakeChe
     held = asyncio.Event()
     stop = rack.engine.stop
 
-    async def slow(job: str, grace_s: float, servers: object = None) -> object:
+    async def slow(job: str, *asked: Any, **named: Any) -> object:
         held.set()
         await asyncio.sleep(0.2)
-        return await stop(job, grace_s, servers)  # type: ignore[arg-type]
+        return await stop(job, *asked, **named)
 
     rack.engine.stop = slow  # type: ignore[method-assign, assignment]
     kill(rack, "gpu1")

@@ -173,11 +173,16 @@ async def test_the_controller_dies_during_the_start_and_the_server_never_answers
         raise AssertionError
 
     async def refused(
-        engine: FakeEngine, job: str, grace_s: float, servers: Collection[str] | None = None
+        engine: FakeEngine,
+        job: str,
+        grace_s: float,
+        servers: Collection[str] | None = None,
+        *,
+        until: int | None = None,
     ) -> list[RankStatus]:
         if servers is None and engine.lost:
             raise EngineError([EngineFault("unavailable", f"server/{min(engine.lost)}", "away")])
-        return await stop(engine, job, grace_s, servers)
+        return await stop(engine, job, grace_s, servers, until=until)
 
     rack.engine.start = never  # type: ignore[method-assign]
     rack.engine.exit("red", 0, 1)
