@@ -216,6 +216,8 @@ class _Runner:
             "-q",
             "-p",
             "no:cacheprovider",
+            "-p",
+            "no:schemathesis",
             "--durations",
             "10",
         ]

@@ -8,6 +8,7 @@ and their links appear and disappear.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from errno import EEXIST, EINVAL, ENODEV, ENOENT
@@ -53,6 +54,10 @@ class VethDataPlane:
         self._installed: dict[str, tuple[int, int]] = {}
         """Maps a port to its own and the other port's interface index, per installed filter."""
         self._netlink: Any = None
+        self._synced: tuple[object, ...] = ()
+        """What the last ``sync`` was asked for, and the links that it found."""
+        self._missing: frozenset[str] = frozenset()
+        """What it returned."""
 
     def open(self) -> None:
         """Enter the namespace, remove filters of an earlier run, make every port dark."""
@@ -66,8 +71,23 @@ class VethDataPlane:
             self._set_up(link.index, up=False)
 
     def sync(self, paths: Mapping[str, str], carrier: Collection[str]) -> frozenset[str]:
-        """See ``DataPlane.sync``: set links down first, then filters, then carrier."""
-        present = self._present()
+        """See ``DataPlane.sync``: set links down first, then filters, then carrier.
+
+        Cheap while nothing has changed: it is asked several times a second.
+        """
+        asked = (dict(paths), frozenset(carrier), socket.if_nameindex())
+        if asked != self._synced:
+            self._synced = ()
+            present = self._present()
+            self._missing = frozenset(self._links.keys() - present.keys())
+            if self._sync(present, paths, carrier):
+                self._synced = asked
+        return self._missing
+
+    def _sync(
+        self, present: Mapping[str, _Link], paths: Mapping[str, str], carrier: Collection[str]
+    ) -> bool:
+        """Bring the ``present`` links in line; return whether every filter is installed."""
         wanted = {
             a: (present[a].index, present[b].index)
             for a, b in paths.items()
@@ -89,7 +109,7 @@ class VethDataPlane:
         for port in lit:
             if not present[port].up:
                 self._set_up(present[port].index, up=True)
-        return frozenset(self._links.keys() - present.keys())
+        return wanted.keys() <= self._installed.keys()
 
     def close(self) -> None:
         """Make every port dark and release the resources."""
