@@ -42,6 +42,7 @@ from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
+from container_mgr.kernel.commands import CommandGroups
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks import secrets
 from container_mgr.ranks.archive import Archive
@@ -80,6 +81,7 @@ class Ranks:
         log_dir: Path | None = None,
         transfers: Transfers | None = None,
         ask: Ask | None = None,
+        command_groups: CommandGroups | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
@@ -113,7 +115,10 @@ class Ranks:
         self._freezing = Freezing(engine)
         self._transfers = transfers
         self._execs = Execs(
-            engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
+            engine,
+            self.observe,
+            lambda c: self._current(c).state == "paused",
+            groups=command_groups or CommandGroups(proc),
         )
         self._recordings = Recordings(
             lacking=host.packages.lacking, paused=self._is_paused, ask=ask, proc=proc

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,7 +76,7 @@ class FakeContainer:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
         for directory in ("run/lightloom", "lightloom/record"):
             (as_seen / "root" / directory).mkdir(parents=True, exist_ok=True)
-        for name in ("ns", "environ"):
+        for name in ("ns", "stat"):
             if not (as_seen / name).is_symlink():
                 (as_seen / name).symlink_to(f"/proc/{pid}/{name}")
 
@@ -97,7 +97,6 @@ class FakeExec:
 
     container: FakeContainer
     command: list[str]
-    env: dict[str, str]
     process: asyncio.subprocess.Process | None = None
     pieces: asyncio.Queue[tuple[Stream, bytes] | None] = field(
         default_factory=lambda: asyncio.Queue(1)
@@ -107,7 +106,7 @@ class FakeExec:
     async def begin(self) -> FakeExec:
         pipe = asyncio.subprocess.PIPE
         self.process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **self.env}
+            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         self.container.appear(self.process.pid)
         self.pump = asyncio.create_task(self._pump())
@@ -266,13 +265,11 @@ class FakeDocker:
     async def limit_cpu(self, name: str, share: float) -> None:
         self._begin("limit_cpu")
 
-    async def exec_create(
-        self, name: str, command: Sequence[str], *, terminal: bool, env: Mapping[str, str]
-    ) -> str:
+    async def exec_create(self, name: str, command: Sequence[str], *, terminal: bool) -> str:
         self._begin("exec_create")
         one = next(c for c in self.containers.values() if c.raw["Id"] == name)
         ident = uuid.uuid4().hex
-        self.execs[ident] = FakeExec(one, list(command), dict(env))
+        self.execs[ident] = FakeExec(one, list(command))
         return ident
 
     async def exec_attach(self, ident: str, *, terminal: bool) -> FakeExec:
@@ -288,7 +285,9 @@ class FakeDocker:
         if process is None:
             return ExecState(running=False)
         code = process.returncode
-        return ExecState(code is None, None if code is None else code if code >= 0 else 128 - code)
+        if code is None:
+            return ExecState(running=True, pid=process.pid)
+        return ExecState(running=False, exit_code=code if code >= 0 else 128 - code)
 
     def close(self) -> None:
         for one in self.containers.values():
