@@ -65,11 +65,15 @@ class Launcher:
         checkpoints: Checkpoints,
         dirs: Path,
         locks: Locks,
+        current: Callable[[Container], Container],
         attach: Callable[[Container], Awaitable[None]],
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``attach`` gives a running container its NIC and watches it."""
+        """``current`` tells what the engine says of a container from what the kernel has.
+
+        ``attach`` gives a running container its NIC and watches it.
+        """
         self._engine = engine
         self._nics = nics
         self._inventory = inventory
@@ -78,6 +82,7 @@ class Launcher:
         self._checkpoints = checkpoints
         self._dirs = dirs
         self._locks = locks
+        self._current = current
         self._attach = attach
         self._remove = remove
         self._proc = proc
@@ -93,7 +98,8 @@ class Launcher:
             for endpoint in sorted({spec.endpoint for spec in specs}):
                 await locks.enter_async_context(self._locks[endpoint])
             try:
-                present = await self._engine.list(self._host.server)
+                listed = await self._engine.list(self._host.server)
+                present = [self._current(one) for one in listed]
             except EngineFailure as error:
                 return Outcome((), tuple(fault_of(s.key.container, error) for s in specs))
             images: Images = {}
@@ -240,7 +246,7 @@ class Launcher:
         if namespace is None:
             return False
         holder = await self._engine.inspect(container_in(namespace))
-        if holder is not None and holder.alive:
+        if holder is not None and self._current(holder).alive:
             return False
         await asyncio.to_thread(self._nics.release, namespace)
         _log.info("NIC of a dead container given back", namespace=namespace)

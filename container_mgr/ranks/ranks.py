@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -44,11 +45,12 @@ from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
 from container_mgr.kernel.commands import CommandGroups
 from container_mgr.kernel.process import open_first
-from container_mgr.ranks import secrets
+from container_mgr.ranks import ghosts, secrets
 from container_mgr.ranks.archive import Archive
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
+from container_mgr.ranks.ghosts import Ghosts
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.recordings.recordings import Ask, Recordings
@@ -60,6 +62,8 @@ END_GRACE_S = 10.0
 END_FILE = "end"
 """Why the agent ended a rank, in the rank's directory."""
 MAX_REASON = 500
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a rank that the kernel killed, as it does for lack of memory."""
 
 _log = structlog.get_logger("container_mgr.ranks.ranks")
 
@@ -101,6 +105,7 @@ class Ranks:
         self._entry = host.entry
         self._archive = Archive(log_dir or state_dir / "logs", host.logs)
         self._living = Living(self._on_end, proc)
+        self._ghosts = Ghosts(host.parent, proc)
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
         self._oom: set[str] = set()
@@ -132,6 +137,7 @@ class Ranks:
             checkpoints=checkpoints,
             dirs=self._dirs,
             locks=self._locks,
+            current=self._current,
             attach=self._attach_nic,
             remove=self._remove,
             proc=proc,
@@ -311,11 +317,11 @@ class Ranks:
 
     async def volumes(self) -> list[VolumeFacts]:
         """Report the volumes of this server and the data of jobs in them."""
-        return await self._volumes.facts(await self._engine.list(self._server))
+        return await self._volumes.facts(await self.observe())
 
     async def remove_data(self, key: DataKey) -> bool:
         """Remove an owner's data; say whether there was any. Raises AgentError."""
-        return await self._volumes.remove(key, lambda: self._engine.list(self._server))
+        return await self._volumes.remove(key, self.observe)
 
     async def is_written(self, container: Container) -> bool:
         """Say whether the container's log may still grow.
@@ -330,7 +336,7 @@ class Ranks:
             now = await self._engine.inspect(name)
         except EngineFailure:
             return False
-        return now is not None and now.id == container.id and now.alive
+        return now is not None and now.id == container.id and self._current(now).alive
 
     def report(self, container: Container) -> NicReport | None:
         """Return the NIC of a running container as it was bound."""
@@ -349,7 +355,9 @@ class Ranks:
             return reason
         if ended := self._ends.get(container.id):
             return ended
-        if container.oom:
+        if container.id in self._ghosts:
+            return ghosts.REASON
+        if container.oom and container.exit_code == KILLED:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
 
@@ -418,12 +426,12 @@ class Ranks:
             if live is not None:
                 live.ending = True
             try:
+                now = self._current(now)
                 if now.alive:
                     async with self._job_lock(now.key.job):  # no freeze is in progress
                         await self._freezing.release(now, live)
                     await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
-                    now = await self._engine.inspect(name) or now
-                now = self._current(now)
+                    now = self._current(await self._engine.inspect(name) or now)
                 await self._remove(now)
             finally:
                 if live is not None:
@@ -454,7 +462,15 @@ class Ranks:
             # Before the removal, whose outcome and time are uncertain.
             await asyncio.to_thread(self._nics.release, container.key.namespace)
         finally:
-            await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
+            try:
+                await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
+            except EngineFailure as error:
+                if container.id not in self._ghosts:
+                    raise
+                # It stays in the engine's list, and nothing of it on the endpoint.
+                _log.error("ghost not removed", container=name, reason=str(error))
+            else:
+                self._ghosts.forget(container.id)
             await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
@@ -502,6 +518,8 @@ class Ranks:
 
     def _current(self, container: Container) -> Container:
         live = self._living.get(container.key.container)
+        if container.alive and live is None:
+            container = self._ghosts.judge(container)
         if container.alive:
             return with_kernel_state(container, live)
         if live is not None:  # the engine saw its end first

@@ -50,6 +50,8 @@ class FakeContainer:
     proc: Path
     process: subprocess.Popen[bytes] | None = None
     copiers: list[threading.Thread] = field(default_factory=list)
+    missed: bool = False
+    """The engine has missed its end, and neither stops nor removes it."""
 
     def spawn(self) -> None:
         pipe = subprocess.PIPE
@@ -82,7 +84,7 @@ class FakeContainer:
 
     def refresh(self) -> None:
         state = self.raw["State"]
-        if self.process is None or state["Status"] == "exited":
+        if self.process is None or self.missed or state["Status"] == "exited":
             return
         code = self.process.poll()
         # Like Docker: the log is complete before the container is reported as exited.
@@ -246,11 +248,13 @@ class FakeDocker:
 
     async def stop(self, name: str, grace_s: float) -> None:
         self._begin("stop")
+        self._refuse_missed(name)
         self._kill(self.containers[name])
         self._end("stop")
 
     async def remove(self, name: str) -> None:
         self._begin("remove")
+        self._refuse_missed(name)
         one = self.containers.pop(name, None)
         if one is not None:
             self._kill(one)
@@ -309,6 +313,10 @@ class FakeDocker:
     def seen(self, name: str) -> Container:
         self.containers[name].refresh()
         return container_of(self.containers[name].raw)
+
+    def _refuse_missed(self, name: str) -> None:
+        if name in self.containers and self.containers[name].missed:
+            raise EngineRefusedError("tried to kill container, but did not receive an exit event")
 
     def _kill(self, one: FakeContainer) -> None:
         if one.process is not None and one.process.poll() is None:

@@ -12,18 +12,9 @@ import pytest
 
 from container_mgr.kernel.commands import CommandGroup, CommandGroups, waiting
 from container_mgr.kernel.freezer import Freezer
-from container_mgr.values import Container, NicSpec, RankKey
+from container_mgr.values import Container
 from tests.integration.waiting import until
-
-RED = Container(
-    id="c1" * 32,
-    key=RankKey("red", 0, 1),
-    endpoint="gpu0",
-    digest="d",
-    nic=NicSpec("e", "10.0.0.1", 24, "02:00:00:00:00:01"),
-    share=None,
-    state="running",
-)
+from tests.unit.container_mgr.specs import RUNNING
 
 
 @dataclass
@@ -57,7 +48,7 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def shell(machine: Machine) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(waiting(["sleep", "600"])) as process:
-        machine.show(process.pid, RED.id)
+        machine.show(process.pid, RUNNING.id)
         yield process
         process.kill()
 
@@ -67,7 +58,7 @@ def command_line(pid: int) -> bytes:
 
 
 def test_a_command_begins_in_its_group(machine: Machine, shell: subprocess.Popen[bytes]) -> None:
-    group = until(lambda: machine.begin(RED, "t", shell.pid), bool, limit_s=30.0)
+    group = until(lambda: machine.begin(RUNNING, "t", shell.pid), bool, limit_s=30.0)
     assert group is not None
     assert (group.freezer.group / "cgroup.procs").read_text() == str(shell.pid)
     until(lambda: command_line(shell.pid), lambda line: line == b"sleep\x00600\x00", limit_s=30.0)
@@ -78,14 +69,14 @@ def test_another_containers_process_does_not_begin(
 ) -> None:
     machine.show(shell.pid, "c2")
     with pytest.raises(ProcessLookupError):
-        machine.begin(RED, "t", shell.pid)
-    machine.refuse(RED, shell.pid)
+        machine.begin(RUNNING, "t", shell.pid)
+    machine.refuse(RUNNING, shell.pid)
     assert machine.made == []
     assert shell.poll() is None
 
 
 def test_a_command_that_waits_is_ended(machine: Machine, shell: subprocess.Popen[bytes]) -> None:
-    machine.refuse(RED, shell.pid)
+    machine.refuse(RUNNING, shell.pid)
     assert shell.wait(timeout=30) == -signal.SIGKILL
 
 
@@ -93,12 +84,12 @@ def test_a_command_that_waits_is_ended(machine: Machine, shell: subprocess.Popen
 def test_only_processes_of_the_group_get_the_signal(
     machine: Machine, shell: subprocess.Popen[bytes], signum: signal.Signals
 ) -> None:
-    group = machine.make(RED, "t")
+    group = machine.make(RUNNING, "t")
     (group.freezer.group / "freezer.state").write_text("THAWED")
     group.take(shell.pid)
     assert not group.end(signum)
     assert shell.poll() is None  # its number was another process's when the list was read
-    machine.show(shell.pid, f"{RED.id}/ll-exec-t")
+    machine.show(shell.pid, f"{RUNNING.id}/ll-exec-t")
     assert not group.end(signum)
     if signum is signal.SIGHUP:
         shell.send_signal(signal.SIGCONT)
@@ -107,7 +98,7 @@ def test_only_processes_of_the_group_get_the_signal(
 
 
 def test_a_group_without_processes_is_removed(machine: Machine) -> None:
-    group = machine.make(RED, "t")
+    group = machine.make(RUNNING, "t")
     (group.freezer.group / "cgroup.procs").unlink()  # as the kernel does with the directory
     assert group.end(signal.SIGHUP)
     assert group.end(signal.SIGHUP)
