@@ -94,13 +94,37 @@ class LogLimits:
     """Of all removed containers together."""
 
 
+class GpuFault(StrEnum):
+    """What is wrong with a GPU, as a code for the controller."""
+
+    LOST = "lost"
+    XID = "xid"
+    HANG = "hang"
+    LIBRARY = "library"
+    """NVML or the driver does not work: that says nothing of one GPU, nor of what runs on it."""
+    UNREAD = "unread"
+    """It has not been read yet."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unfit:
+    """Why an endpoint must get no job."""
+
+    fault: GpuFault
+    reason: str
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the GPU itself is at fault, so that what runs on it is as well."""
+        return self.fault not in (GpuFault.LIBRARY, GpuFault.UNREAD)
+
+
 @dataclass(slots=True, frozen=True)
 class Health:
-    """Whether an endpoint can run a job; ``reason`` says why it cannot."""
+    """Whether an endpoint can run a job; ``unfit`` says why it cannot."""
 
     endpoint: str
-    ok: bool = True
-    reason: str = ""
+    unfit: Unfit | None = None
     carrier: bool | None = None
     """Of its rank's NIC; None when none runs, or when it cannot be read."""
 

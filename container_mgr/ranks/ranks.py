@@ -54,7 +54,7 @@ from container_mgr.ranks.ghosts import Ghosts
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.recordings.recordings import Ask, Recordings
-from container_mgr.values import AgentError, Container, NicReport, RankSpec
+from container_mgr.values import AgentError, Container, NicReport, RankSpec, Unfit
 from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
 
 END_GRACE_S = 10.0
@@ -348,7 +348,8 @@ class Ranks:
         A container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
-            reason = self._inventory.why_unfit(container.endpoint)
+            unfit = self._unfit_gpu(container)
+            reason = unfit.reason if unfit else ""
             live = self._living.get(container.key.container)
             if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
@@ -360,6 +361,18 @@ class Ranks:
         if container.oom and container.exit_code == KILLED:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
+
+    def fault_for(self, container: Container) -> str:
+        """Return the code of what is wrong with the GPU of a running container; empty if nothing.
+
+        A driver or a library that does not answer is not its GPU's fault.
+        """
+        unfit = self._unfit_gpu(container) if container.alive else None
+        return unfit.fault if unfit else ""
+
+    def _unfit_gpu(self, container: Container) -> Unfit | None:
+        unfit = self._inventory.unfit(container.endpoint)
+        return unfit if unfit and unfit.of_device else None
 
     async def _attach_nic(self, container: Container) -> None:
         """Give a running container its NIC and the NIC's file, and watch it."""

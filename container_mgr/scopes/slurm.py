@@ -42,7 +42,7 @@ _STEP = re.compile(r"step_[A-Za-z0-9_.+-]{1,64}")
 _TITLE = re.compile(rb"slurmstepd: \[([1-9][0-9]{0,9})\b")
 """What slurmstepd shows as its command line: the job, and its step after a point."""
 _MAX_TITLE = 64
-"""A process that cannot be dumped belongs to root as well, and makes its line as long as it likes."""
+"""A process that cannot be dumped belongs to root as well, and makes its line as it likes."""
 
 
 @dataclass(slots=True, frozen=True)

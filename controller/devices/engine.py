@@ -283,6 +283,8 @@ class RankStatus:
     reason: str = ""
     """How it ended, or its problem while it runs; empty without one."""
     nic: NicReport | None = None
+    fault: str = ""
+    """What is wrong with its GPU while it runs: ``lost``, ``xid`` or ``hang``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -621,6 +623,14 @@ class ExecutionEngine(Protocol):
 
     def unfit(self) -> Mapping[str, str]:
         """Return the endpoints that no job should get, and why: a lost GPU, a lying agent."""
+        ...
+
+    def unready(self) -> Mapping[str, str]:
+        """Return the endpoints that no job should get for now, and why.
+
+        Nothing is known against them, nor against what runs there: a driver that is being
+        upgraded, for example.
+        """
         ...
 
     def carriers(self) -> Mapping[str, bool]:

@@ -89,6 +89,7 @@ def blamed(status: RankStatus) -> Failure:
         signal=number.name if number else "",
         oom=_ran_out(status),
         cause=_cause(status),
+        fault=status.fault,
     )
 
 
