@@ -47,6 +47,7 @@ class Begun:
     """What a container is shown of its rank's folder."""
 
     live: Path
+    """The program's folder. It sees the one above, so that it can remove and make its own."""
     restore: Path | None
     """Where the step that it resumes from is; None for a start at 0."""
     step: int | None
@@ -472,7 +473,7 @@ class Checkpoints:
             self._lives[place] = live
         self._resuming.begun(live)
         return Begun(
-            live=shelf.path / layout.LIVE,
+            live=shelf.path.joinpath(*run.place),
             restore=shelf.path / layout.RESTORE if asked.resumed is not None else None,
             step=asked.resumed.step if asked.resumed is not None else None,
             memory_bytes=asked.size_bytes if asked.where is Where.MEMORY else 0,

@@ -151,7 +151,7 @@ class Where(StrEnum):
 class RankCheckpoint:
     """What a rank needs for its checkpoints.
 
-    Its folder appears read-write at ``/lightloom/checkpoint`` and outlives the container; the step
+    Its folder appears read-write in ``/lightloom/checkpoint`` and outlives the container; the step
     that it resumes from appears read-only at ``/lightloom/restore``.
     """
 

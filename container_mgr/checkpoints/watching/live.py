@@ -50,6 +50,8 @@ class Run:
     rule: str
     known: Mapping[int, str] = field(default_factory=dict)
     """``files.written`` of the steps that are not this run's news: seeded or dropped."""
+    place: tuple[str, ...] = (layout.LIVE, layout.FILES)
+    """Where the program writes; a run of an older agent writes into ``live`` itself."""
 
     def dump(self) -> str:
         """Return the record."""
@@ -67,6 +69,7 @@ def load_run(content: bytes) -> Run:
             epoch=int(fields["epoch"]),
             rule=str(fields["rule"]),
             known={int(step): str(stamp) for step, stamp in fields["known"].items()},
+            place=(layout.LIVE, layout.FILES) if "place" in fields else (layout.LIVE,),
         )
         parse_rule(run.rule)
     except (TypeError, KeyError, AttributeError) as error:
@@ -192,18 +195,24 @@ class Live:
                 self.shelf.write(layout.RUN, self.run.dump())
 
     def _list(self, events: Events | None) -> Listing:
-        with self.shelf.opened(layout.LIVE) as at:
-            listed = files.listing(at, self._rule)
-            if events is not None and self._follow(events, at, listed):
-                listed = files.listing(at, self._rule)  # what came before the watch
-            return listed
+        try:
+            with self.shelf.opened(*self.run.place) as at:
+                listed = files.listing(at, self._rule)
+                if events is not None and self._follow(events, at, listed):
+                    listed = files.listing(at, self._rule)  # what came before the watch
+                return listed
+        except (FileNotFoundError, NotADirectoryError):
+            self.watches.pop("", None)  # the program has removed it, and may make another
+            return Listing((), {}, ())
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
         """Watch the folders of steps as well; say whether there are new ones."""
         new = False
         for name in self.watches.keys() - {""} - set(listed.folders):
             events.remove(self.watches.pop(name))
-        if "" not in self.watches and (watch := events.add(at)) is not None:
+        # The program may have put another folder in its place; the same one keeps its number.
+        watch = events.add(at)
+        if watch is not None and watch != self.watches.get(""):
             self.watches[""] = watch
             new = True
         for name in listed.folders:
@@ -278,7 +287,7 @@ class Live:
         """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
         shelf = self.shelf
         with (
-            shelf.opened(layout.LIVE) as live,
+            shelf.opened(*self.run.place) as live,
             shelf.opened(layout.ARRIVING, name) as at,
             tree.opened_in(at, parts.FILES) as target,
         ):
@@ -306,7 +315,7 @@ class Live:
 
     def _why_unread(self, found: Found) -> str:
         """Say why reading a step would take longer than writing it did."""
-        with self.shelf.opened(layout.LIVE) as live:
+        with self.shelf.opened(*self.run.place) as live:
             if why := space.too_long(self.shelf.folder, found.bytes, space.total(live)):
                 return why
             return space.too_hollow(found.bytes, files.stored(live, found.files))
