@@ -80,6 +80,13 @@ class ServerFacts:
 
     cores: int
     memory_bytes: int
+    rank_memory_bytes: int = 0
+    """Most memory of one rank, its checkpoints in memory included; 0 is no limit of its own."""
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """Most memory that one rank may ask for."""
+        return self.rank_memory_bytes or self.memory_bytes
 
 
 @dataclass(slots=True, frozen=True)
@@ -340,6 +347,8 @@ class Container:
     """Where its TensorFlow is asked for windows of its profiler; 0 for nowhere."""
     folder: str = ""
     """The folder of its job's checkpoints; empty without them."""
+    memory_bytes: int = 0
+    """Its limit; 0 for none."""
 
     @property
     def alive(self) -> bool:

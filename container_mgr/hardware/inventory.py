@@ -158,6 +158,6 @@ class Inventory:
         return "?"
 
 
-def server_facts(memory_bytes: int) -> ServerFacts:
-    """Return this machine's cores, and its memory as the engine reports it."""
-    return ServerFacts(os.cpu_count() or 1, memory_bytes)
+def server_facts(memory_bytes: int, rank_memory_bytes: int = 0) -> ServerFacts:
+    """Return this machine's cores, its memory as the engine reports it, and the most of a rank."""
+    return ServerFacts(os.cpu_count() or 1, memory_bytes, rank_memory_bytes)

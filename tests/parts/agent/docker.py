@@ -235,7 +235,7 @@ class FakeDocker:
             "Name": f"/{name}",
             "Config": {"Labels": container["labels"]},
             "State": {"Status": "created", "Pid": 0, "ExitCode": 0},
-            "HostConfig": {},
+            "HostConfig": {"Memory": host["mem_limit"]},
             "LogPath": str(self.logs / f"{name}-json.log"),
         }
         self.containers[name] = self.container_type(raw, container["command"], self.proc)

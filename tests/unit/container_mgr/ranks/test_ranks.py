@@ -22,7 +22,7 @@ from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import ghosts, living
 from container_mgr.ranks.living import Sample
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
-from controller.devices.engine import EngineError, RankState
+from controller.devices.engine import EngineError, RankLimits, RankState
 from tests.parts.agent import docker as fake_docker
 from tests.parts.agent.ranks import SLEEP, has_ended, states, until, when_ended
 from tests.parts.agent.rig import AgentRig, agent_rig, agent_service
@@ -54,6 +54,28 @@ async def test_a_lost_call_is_a_fault_and_is_not_repeated(rig: AgentRig, call: s
     started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert started[0].state is RankState.RUNNING
     assert len(rig.docker.containers) == 1
+
+
+async def test_memory_is_promised_once(rig: AgentRig) -> None:
+    """The server has 8 GiB, a rank's share is 1 GiB."""
+
+    async def start(rank: int, gib: int | None) -> None:
+        spec = rig.spec(rank, *SLEEP, job=f"job{rank}")
+        limits = RankLimits(memory_bytes=gib << 30) if gib else RankLimits()
+        (status,) = await rig.engine.start([replace(spec, limits=limits)], 60)
+        assert status.state is RankState.RUNNING
+
+    both = await asyncio.gather(start(0, 5), start(1, 4), return_exceptions=True)
+    (refused,) = [one for one in both if one is not None]
+    assert isinstance(refused, EngineError)
+    assert refused.code == "unavailable"
+    await rig.engine.stop("job1", 0)
+    await rig.engine.stop("job0", 0)
+    await start(0, 5)
+    with pytest.raises(EngineError, match="5368709120 are promised to other ranks"):
+        await start(1, 4)
+    await start(2, 3)
+    await start(3, None)  # there is always room for a share
 
 
 @pytest.mark.parametrize("call", ["stop", "remove"])
