@@ -112,12 +112,11 @@ class _Reader:
 
     def reach(self, path: str) -> Path | None:
         """Follow a path and its links to a file that can be read and run; None without one."""
+        found: list[tuple[Path, os.stat_result]] = []
         at, left, links = Path("/"), list(Path(path).parts[1:]), 0
         while left:
             name = left.pop(0)
             at = at.parent if name == ".." else at / name
-            if any(at.is_relative_to(home) for home in _HOMES):
-                raise self._closed(at, "is in a home directory", path)
             try:
                 status = place(self._root, str(at)).lstat()
             except FileNotFoundError:
@@ -130,8 +129,12 @@ class _Reader:
                 at = Path("/") if target.is_absolute() else at.parent
                 left = [*target.parts[target.is_absolute() :], *left]
             else:
-                needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else _RUN
-                self._require(at, status, needed, path)
+                found.append((at, status))
+        for at, status in found:
+            if any(at.is_relative_to(home) for home in _HOMES):
+                raise self._closed(at, "is in a home directory", path)
+            needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else _RUN
+            self._require(at, status, needed, path)
         return at
 
     def walk(self, folder: Path) -> None:
