@@ -12,6 +12,7 @@ import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,8 @@ class Ranks:
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(log_dir or state_dir / "logs", host.logs)
+        # Copying much output delays no start, which works in the loop's own threads.
+        self._archiving = ThreadPoolExecutor(4, thread_name_prefix="archive")
         self._living = Living(self._on_end, proc)
         self._ghosts = Ghosts(host.parent, proc)
         self._proc = proc
@@ -211,6 +214,7 @@ class Ranks:
         await self._recordings.close()
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
+        self._archiving.shutdown(wait=False)
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
@@ -468,7 +472,10 @@ class Ranks:
         """Archive a container's log, return its NIC, remove it, and delete its directory."""
         name = container.key.container
         if container.log_path:
-            await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
+            log = Path(container.log_path)
+            await asyncio.get_running_loop().run_in_executor(
+                self._archiving, self._archive.store, container.key, log
+            )
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
         try:
