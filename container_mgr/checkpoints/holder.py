@@ -357,11 +357,15 @@ class Checkpoints:
     def _recover(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
+        with tree.opened(self._root) as at:
+            disk = space.total(at)
         for name, folder, endpoints in recovery.folders(self._root):
             if folder is None:
                 self._removal.bury(name)
                 continue
             self._folders[name] = folder
+            if folder.where is Where.DISK and folder.size_bytes > disk:
+                _log.warning("folder above the disk goes on", folder=name, size=folder.size_bytes)
             self._recover_folder(folder, endpoints)
         self._removal.dig()
 

@@ -181,6 +181,7 @@ class Ranks:
             if container.state == "created":  # an agent died between create and start
                 await self._remove(container)
             elif container.alive:
+                self._tell_of_limit(container)
                 try:
                     await self._attach_nic(container)
                 except AgentError as error:
@@ -207,6 +208,14 @@ class Ranks:
         for left in [d for d in self._dirs.iterdir() if d.name not in names]:
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
         _log.info("state rebuilt", containers=len(names), alive=len(wanted), term=self._fence.term)
+
+    def _tell_of_limit(self, container: Container) -> None:
+        """Log a rank that has more memory than one may have that starts now. It goes on."""
+        most = self._inventory.facts.most_memory_bytes
+        if container.memory_bytes > most:
+            name = container.key.container
+            has = container.memory_bytes
+            _log.warning("rank goes on above a limit of starts", container=name, has=has, most=most)
 
     async def close(self) -> None:
         """Stop watching. Containers keep running without the agent."""

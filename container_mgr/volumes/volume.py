@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from base import clock
 from container_mgr.hardware.sysfs import SYSFS, whole_disk
 from container_mgr.users import User
@@ -36,6 +38,8 @@ _OWN, _RECORDS, _REMOVED = ".lightloom", "records", "removed"
 _PARENTS: Mapping[Scope, str] = {Scope.PROJECT: "projects", Scope.JOB: "jobs"}
 
 _T = TypeVar("_T")
+
+_log = structlog.get_logger("container_mgr.volumes")
 Key = tuple[Scope, str]
 
 
@@ -327,9 +331,11 @@ def _most_files(mount: VolumeMount, old: Record | None) -> int | None:
     """Return the limit of entries. Data that has more already keeps what it has."""
     if mount.quota_bytes is None:
         return None
-    kept = old.files if old is not None and old.most_files is None else None
-    before = old.most_files if old is not None else None
-    return max(quota.most_files(mount.quota_bytes), kept or 0, before or 0)
+    most = quota.most_files(mount.quota_bytes)
+    kept = (old.files if old.most_files is None else old.most_files) if old is not None else None
+    if kept is not None and kept > most:
+        _log.warning("data keeps entries above the limit", owner=mount.owner, has=kept, most=most)
+    return max(most, kept or 0)
 
 
 def _slice(work: Iterator[_T]) -> list[_T]:

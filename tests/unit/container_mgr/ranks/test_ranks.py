@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.hardware.inventory import Inventory
@@ -76,6 +77,17 @@ async def test_memory_is_promised_once(rig: AgentRig) -> None:
         await start(1, 4)
     await start(2, 3)
     await start(3, None)  # there is always room for a share
+
+
+async def test_a_rank_above_a_new_limit_goes_on_and_is_named(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    (old,) = rig.docker.containers.values()
+    old.raw["HostConfig"]["Memory"] = 9 << 30
+    with capture_logs() as logs:
+        await rig.ranks.recover()
+    (named,) = [one for one in logs if "above a limit" in one["event"]]
+    assert (named["container"], named["most"]) == ("ll-red-0-1", 8 << 30)
+    assert await states(rig) == {0: RankState.RUNNING}
 
 
 @pytest.mark.parametrize("call", ["stop", "remove"])
