@@ -29,7 +29,7 @@ SETTLED_S = 0.1
 """A file that is overwritten in place is copied this long after the last write: any later write
 then has another time, as file systems note times in steps of some milliseconds."""
 LEAST_S = 60.0
-SLOWEST = 32 << 20
+SLOWEST = 16 << 20
 """Bytes per second. A step must be read within ``LEAST_S`` and its data at this rate."""
 
 _log = structlog.get_logger("container_mgr.checkpoints.watching.live")
