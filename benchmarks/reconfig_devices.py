@@ -316,6 +316,10 @@ class SimEngine:
         """Return that every endpoint is fit."""
         return {}
 
+    def unready(self) -> Mapping[str, str]:
+        """Return that every driver works."""
+        return {}
+
     def carriers(self) -> Mapping[str, bool]:
         """Return nothing: no NIC is known."""
         return {}

@@ -20,6 +20,8 @@ VERSION = 1
 MAX_BYTES = 16 << 20
 """Bytes of a manifest."""
 MAX_FILES = 16_384
+MAX_VALUES = 16 * MAX_FILES
+"""Names and values of a manifest, twice as many as one of ``MAX_FILES`` files has."""
 MAX_LENGTH = 2**53
 """Bytes of a file: the whole numbers that every reader of JSON keeps."""
 BLOCK = 1 << 20
@@ -110,6 +112,7 @@ def verify(manifest: Manifest, found: Mapping[str, Sum]) -> tuple[Damage, ...]:
 def dump(manifest: Manifest) -> bytes:
     """Return the manifest as JSON in UTF-8. Raises ValueError when it is out of bounds."""
     body = _body(manifest)
+    _require_few(body)
     _check(json.loads(body))
     return body[:-1] + f',"digest":"{crc32c(body):08x}"}}'.encode()
 
@@ -118,6 +121,7 @@ def parse(content: bytes) -> Manifest:
     """Read a manifest that may be hostile or damaged. Raises ValueError."""
     if len(content) > MAX_BYTES:
         raise ValueError(f"the manifest has {len(content)} bytes; {MAX_BYTES} are accepted")
+    _require_few(content)
     try:
         document = json.loads(content, parse_constant=_refuse, object_pairs_hook=_no_doubles)
     except RecursionError:
@@ -127,6 +131,12 @@ def parse(content: bytes) -> Manifest:
     if digest != manifest.digest:
         raise ValueError(f"the manifest is damaged: its digest is not {manifest.digest}")
     return manifest
+
+
+def _require_few(content: bytes) -> None:
+    """Raise ValueError for too many values. Three bytes can become an object of 100 bytes."""
+    if sum(map(content.count, (b",", b":", b"[", b"{"))) > MAX_VALUES:
+        raise ValueError(f"the manifest has more than {MAX_VALUES} values")
 
 
 def _body(manifest: Manifest) -> bytes:

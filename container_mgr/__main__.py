@@ -105,6 +105,14 @@ def main() -> int:
         help="keeps the checkpoints of ranks; default: /var/lib/lightloom/agent-SERVER/checkpoints,"
         " or checkpoints in --state-dir if that is given",
     )
+    parser.add_argument(
+        "--rank-memory",
+        type=_bytes,
+        default=0,
+        metavar="SIZE",
+        help="most memory of one rank, checkpoints in memory included, e.g. 512GiB; together ranks"
+        " never get more than the server has (default: its memory divided by its endpoints)",
+    )
     kept = LogLimits()
     parser.add_argument(
         "--keep-logs", type=float, default=kept.keep_s, metavar="SECONDS",
@@ -183,6 +191,7 @@ def main() -> int:
                 users=parse_users(options.user, options.uids),
                 log_dir=options.log_dir,
                 checkpoint_dir=options.checkpoint_dir,
+                rank_memory_bytes=options.rank_memory,
                 logs=LogLimits(options.keep_logs, options.logs_per_rank, options.logs_total),
                 image_space_bytes=options.image_space,
                 keep_images_s=options.keep_images,

@@ -104,6 +104,8 @@ class AgentConfig:
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
     checkpoint_dir: Path | None = None
     """Where checkpoints of ranks are kept; see :attr:`checkpoints_directory`."""
+    rank_memory_bytes: int = 0
+    """Most memory of one rank; 0 is the server's, divided by its endpoints."""
     logs: LogLimits = field(default_factory=LogLimits)
     image_space_bytes: int | None = None
     """Most bytes of images that this agent pulled; None for no limit."""
@@ -273,7 +275,7 @@ async def _prune_forever(ranks: Ranks) -> None:
 def _inventory(config: AgentConfig, facts: EngineFacts, gpus: Gpus) -> Inventory:
     return Inventory(
         {e.name: e for e in config.endpoints} or None,
-        server_facts(facts.memory_bytes),
+        server_facts(facts.memory_bytes, config.rank_memory_bytes or _share(config, facts)),
         gpus=gpus,
         cdi=gpu_binding.cdi_devices(facts.cdi_directories),
         job_map=config.job_map,
@@ -288,7 +290,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         server=config.server,
         parent=cgroup_parent(config.cgroup, facts.cgroup_driver),
         entry=config.directory / "entry",
-        limits=Limits(facts.memory_bytes // max(1, len(config.endpoints))),
+        limits=Limits(_share(config, facts)),
         block_device=sysfs.whole_disk(Path(facts.root)) if facts.root else "",
         dev=config.dev,
         remapped_users=facts.remapped_users,
@@ -296,6 +298,11 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         logs=config.logs,
         packages=shown.find(),
     )
+
+
+def _share(config: AgentConfig, facts: EngineFacts) -> int:
+    """Return the memory of a rank that asks for none: what all endpoints can have at a time."""
+    return facts.memory_bytes // max(1, len(config.endpoints))
 
 
 def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:

@@ -80,6 +80,13 @@ class ServerFacts:
 
     cores: int
     memory_bytes: int
+    rank_memory_bytes: int = 0
+    """Most memory of one rank, its checkpoints in memory included; 0 is no limit of its own."""
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """Most memory that one rank may ask for."""
+        return self.rank_memory_bytes or self.memory_bytes
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,13 +101,37 @@ class LogLimits:
     """Of all removed containers together."""
 
 
+class GpuFault(StrEnum):
+    """What is wrong with a GPU, as a code for the controller."""
+
+    LOST = "lost"
+    XID = "xid"
+    HANG = "hang"
+    LIBRARY = "library"
+    """NVML or the driver does not work: that says nothing of one GPU, nor of what runs on it."""
+    UNREAD = "unread"
+    """It has not been read yet."""
+
+
+@dataclass(slots=True, frozen=True)
+class Unfit:
+    """Why an endpoint must get no job."""
+
+    fault: GpuFault
+    reason: str
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the GPU itself is at fault, so that what runs on it is as well."""
+        return self.fault not in (GpuFault.LIBRARY, GpuFault.UNREAD)
+
+
 @dataclass(slots=True, frozen=True)
 class Health:
-    """Whether an endpoint can run a job; ``reason`` says why it cannot."""
+    """Whether an endpoint can run a job; ``unfit`` says why it cannot."""
 
     endpoint: str
-    ok: bool = True
-    reason: str = ""
+    unfit: Unfit | None = None
     carrier: bool | None = None
     """Of its rank's NIC; None when none runs, or when it cannot be read."""
 
@@ -316,6 +347,8 @@ class Container:
     """Where its TensorFlow is asked for windows of its profiler; 0 for nowhere."""
     folder: str = ""
     """The folder of its job's checkpoints; empty without them."""
+    memory_bytes: int = 0
+    """Its limit; 0 for none."""
 
     @property
     def alive(self) -> bool:

@@ -112,16 +112,18 @@ class Endpoint(_message.Message):
     def __init__(self, name: _Optional[str] = ..., nic: _Optional[str] = ..., gpu_uuid: _Optional[str] = ..., emulated: _Optional[bool] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., rdma_device: _Optional[str] = ..., mtu: _Optional[int] = ...) -> None: ...
 
 class Health(_message.Message):
-    __slots__ = ("endpoint", "ok", "reason", "carrier")
+    __slots__ = ("endpoint", "ok", "reason", "carrier", "fault")
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CARRIER_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     endpoint: str
     ok: bool
     reason: str
     carrier: bool
-    def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ..., carrier: _Optional[bool] = ...) -> None: ...
+    fault: str
+    def __init__(self, endpoint: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ..., carrier: _Optional[bool] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class ImageRequest(_message.Message):
     __slots__ = ("image", "refresh", "resolve", "login")
@@ -364,7 +366,7 @@ class ObserveRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class RankStatus(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "state", "exit_code", "oom", "started_at", "finished_at", "container_id", "reason", "nic")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "state", "exit_code", "oom", "started_at", "finished_at", "container_id", "reason", "nic", "fault")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -377,6 +379,7 @@ class RankStatus(_message.Message):
     CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     NIC_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -389,7 +392,8 @@ class RankStatus(_message.Message):
     container_id: str
     reason: str
     nic: NicReport
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., exit_code: _Optional[int] = ..., oom: _Optional[bool] = ..., started_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., container_id: _Optional[str] = ..., reason: _Optional[str] = ..., nic: _Optional[_Union[NicReport, _Mapping]] = ...) -> None: ...
+    fault: str
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., state: _Optional[_Union[State, str]] = ..., exit_code: _Optional[int] = ..., oom: _Optional[bool] = ..., started_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., container_id: _Optional[str] = ..., reason: _Optional[str] = ..., nic: _Optional[_Union[NicReport, _Mapping]] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class NicReport(_message.Message):
     __slots__ = ("mtu", "rdma_device", "gid_index", "dscp")

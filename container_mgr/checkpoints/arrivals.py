@@ -31,11 +31,12 @@ class Arriving:
         *,
         why_not: Callable[[Manifest], str],
         kept: Callable[[parts.Found], None],
-        staged: bool = False,
+        stamped: bool = False,
     ) -> None:
         """``why_not`` says why a manifest is not the expected one; ``kept`` learns of the part.
 
-        Raises OSError.
+        ``stamped``: no program has these files, so that they are as they were compared as long as
+        their stamps are. Raises OSError.
         """
         self._shelf = shelf
         self._parents = tuple(parents)
@@ -43,7 +44,7 @@ class Arriving:
         self._about = about
         self._why_not = why_not
         self._kept = kept
-        self._staged = staged
+        self._stamped = stamped
         self._name = shelf.arrive()
         with shelf.opened(layout.ARRIVING, self._name, parts.FILES) as at:
             self._root = os.dup(at)
@@ -68,7 +69,7 @@ class Arriving:
             if why:
                 raise AgentError("failed", shelf.folder.name, f"what arrived differs: {why}")
             about = self._about
-            if self._staged:
+            if self._stamped:
                 stamps = files.listing(self._root).stamps
                 about = About(about.stamp, about.written_s, about.seen_at, about.rank, stamps)
             with shelf.opened(layout.ARRIVING, self._name) as at:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import structlog
 
@@ -35,15 +32,14 @@ from container_mgr.checkpoints.tenants import Tenants
 from container_mgr.checkpoints.values import Folder, Get, Holding, Kind, Part, Place, Verified
 from container_mgr.checkpoints.watching.live import Live, Run
 from container_mgr.checkpoints.watching.watch import AGAIN_S, Watch
+from container_mgr.checkpoints.workers import Use, Workers
 from container_mgr.users import User
-from container_mgr.values import AgentError, Container, RankSpec, Where
+from container_mgr.values import AgentError, Container, RankCheckpoint, RankSpec, Where
 from container_mgr.volumes import tree
 
-WORKERS = 8
 VERIFIED_BATCH = 16
 
 _log = structlog.get_logger("container_mgr.checkpoints")
-_T = TypeVar("_T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,6 +47,7 @@ class Begun:
     """What a container is shown of its rank's folder."""
 
     live: Path
+    """The program's folder. It sees the one above, so that it can remove and make its own."""
     restore: Path | None
     """Where the step that it resumes from is; None for a start at 0."""
     step: int | None
@@ -94,20 +91,18 @@ class Checkpoints:
         self._making = threading.Lock()
         self._stopping = threading.Event()
         self._removal = Removal(self._root, self._space, self._stopping.is_set)
-        self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="checkpoints")
-        self._working: set[asyncio.Future[Any]] = set()
+        self._workers = Workers(self._stopping)
         self._watch: Watch | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def recover(self) -> None:
         """Rebuild everything from the folders. OSError when the root cannot be used."""
-        self._loop = asyncio.get_running_loop()
+        self._workers.begin()
         try:
-            await self._submit(self._recover)
+            await self._workers.submit(Use.READ, self._recover)
         except AgentError as error:
             raise OSError(str(error)) from error
         if self._watch is None:
-            self._watch = Watch(self._submit)
+            self._watch = Watch(self._workers.submitter(Use.READ))
 
     async def close(self) -> None:
         """End the threads; folders stay."""
@@ -116,9 +111,7 @@ class Checkpoints:
         watch, self._watch = self._watch, None
         if watch is not None:
             await watch.stop()
-        while self._working:  # long work ends by itself; notes are still written
-            await asyncio.wait(self._working)
-        self._workers.shutdown(wait=False)
+        await self._workers.close()
         if watch is not None:
             watch.close()
 
@@ -158,7 +151,9 @@ class Checkpoints:
                 "run the engine with its usual directories",
             )  # fmt: skip
         outside = User(user.uid + base.uid, user.gid + base.gid) if base else user
-        return await self._run(partial(self._begin, spec, outside), spec.key.container)
+        use = Use.START if spec.checkpoint.resumed is None else Use.RESUME
+        work = partial(self._begin, spec, outside)
+        return await self._workers.run(use, work, spec.key.container)
 
     def watch(self, container: Container) -> None:
         """Watch the folder of a container that runs. Idempotent."""
@@ -171,7 +166,7 @@ class Checkpoints:
         if live is None or live.run.container != container.key.container:
             _log.error("a rank's folder is not known", container=container.key.container)
         elif self._watch is not None and not self._watch.add(live):
-            self._later(partial(self._resuming.begun, live))
+            self._workers.later(Use.REMOVE, partial(self._resuming.begun, live))
 
     def ended(self, name: str) -> None:
         """Learn that a container is gone; what it wrote last is still held."""
@@ -179,7 +174,7 @@ class Checkpoints:
         with self._lock:
             live = self._lives.get(place) if place else None
         if live is not None and live.run.container == name:
-            self._later(partial(self._finish, live))
+            self._workers.later(Use.READ, partial(self._finish, live))
 
     def excesses(self) -> Mapping[str, str]:
         """Return, once, the containers that must end for what they wrote, and why."""
@@ -197,11 +192,13 @@ class Checkpoints:
 
     async def make(self, folder: Folder) -> None:
         """See ``Holder``."""
-        await self._run(partial(self._make, folder), folder.name)
+        await self._workers.run(Use.START, partial(self._make, folder), folder.name)
 
     async def expect(self, folder: str, endpoints: Collection[str]) -> None:
         """See ``Holder``."""
-        await self._run(partial(self._resuming.expect, folder, endpoints), folder)
+        await self._workers.run(
+            Use.START, partial(self._resuming.expect, folder, endpoints), folder
+        )
 
     def find(self, place: Place) -> Part | None:
         """See ``Holder``."""
@@ -244,13 +241,17 @@ class Checkpoints:
 
     def receive_restore(self, folder: str, key: Key, get: Get) -> Receiving:
         """See ``Holder``."""
+        return self._receive_restore(folder, key, get, linked=False)
+
+    def _receive_restore(self, folder: str, key: Key, get: Get, *, linked: bool) -> Arriving:
         shelf = self._shelf(folder, get.endpoint)
         try:
             shelf.require(get.bytes, space.FOR_ALL if get.part != get.rank else "")
             return Arriving(
                 shelf, (layout.STAGED, layout.named(key)), str(get.part),
                 About(rank=get.rank, seen_at=self._clock()),
-                why_not=partial(_not_asked, folder, key, get), kept=lambda found: None, staged=True,
+                why_not=partial(_not_asked, folder, key, get), kept=lambda found: None,
+                stamped=not linked,
             )  # fmt: skip
         except OSError as error:
             raise fault(shelf, error) from error
@@ -259,7 +260,9 @@ class Checkpoints:
         """See ``Holder``."""
         place = part.place
         source = self._shelf(place.folder, place.endpoint)
-        arriving = self.receive_restore(place.folder, place.key, _free(get, source))
+        get = _free(get, source)
+        # A mapping of the old run changes a linked file, and in memory none of its stamps.
+        arriving = self._receive_restore(place.folder, place.key, get, linked=True)
         try:
             names = (*layout.parents(place), layout.named(place.key), parts.FILES)
             with source.opened(*names) as at:
@@ -278,20 +281,20 @@ class Checkpoints:
         """See ``Holder``. What is in a store is known after a restart too."""
         self._feed.tell(holding)
         if holding.kind is Kind.STORED:
-            self._later(partial(self._note, holding))
+            self._workers.later(Use.START, partial(self._note, holding))
 
     def damaged(self, place: Place, why: str) -> None:
         """See ``Holder``."""
         if (shelf := self._take_out(place, why)) is not None:
-            self._later(partial(self._remove, shelf, place))
+            self._workers.later(Use.REMOVE, partial(self._remove, shelf, place))
 
     async def close_step(self, folder: str, key: Key) -> None:
         """See ``Holder``."""
-        await self._run(partial(self._close_step, folder, key), folder)
+        await self._workers.run(Use.READ, partial(self._close_step, folder, key), folder)
 
     async def drop(self, folder: str, keys: Collection[Key]) -> None:
         """See ``Holder``."""
-        await self._run(partial(self._drop, folder, sorted(keys)), folder)
+        await self._workers.run(Use.READ, partial(self._drop, folder, sorted(keys)), folder)
 
     async def verify(self, folder: str, key: Key | None) -> AsyncIterator[tuple[Verified, ...]]:
         """See ``Holder``. A damaged part is held no more."""
@@ -302,7 +305,8 @@ class Checkpoints:
         ]
         batch: list[Verified] = []
         for place, part in chosen:
-            batch.append(await self._run(partial(self._verify, place, part), folder))
+            work = partial(self._verify, place, part)
+            batch.append(await self._workers.run(Use.READ, work, folder))
             if len(batch) == VERIFIED_BATCH:
                 yield tuple(batch)
                 batch = []
@@ -313,7 +317,7 @@ class Checkpoints:
         """See ``Holder``."""
         layout.check_folder(folder)
         with self._tenants.removing(folder):
-            return await self._run(partial(self._forget, folder), folder)
+            return await self._workers.run(Use.REMOVE, partial(self._forget, folder), folder)
 
     # What ``Live`` needs; any thread.
 
@@ -353,11 +357,15 @@ class Checkpoints:
     def _recover(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
+        with tree.opened(self._root) as at:
+            disk = space.total(at)
         for name, folder, endpoints in recovery.folders(self._root):
             if folder is None:
                 self._removal.bury(name)
                 continue
             self._folders[name] = folder
+            if folder.where is Where.DISK and folder.size_bytes > disk:
+                _log.warning("folder above the disk goes on", folder=name, size=folder.size_bytes)
             self._recover_folder(folder, endpoints)
         self._removal.dig()
 
@@ -373,7 +381,7 @@ class Checkpoints:
         for live, restoring in found:
             if not restoring:
                 self._resuming.unload(live)
-            self._later(partial(self._last_scan, live))
+            self._workers.later(Use.READ, partial(self._last_scan, live))
 
     def _recover_shelf(self, folder: Folder, endpoint: str) -> tuple[Live, bool] | None:
         """Return the last run there, and whether its rank may still read what it resumed from."""
@@ -452,6 +460,7 @@ class Checkpoints:
         if asked is None:
             raise AgentError("invalid", spec.key.container, "it has no checkpoints")
         parse_rule(asked.rule)
+        self._require_disk(asked)
         self._make(Folder(asked.folder, asked.key, asked.where, asked.size_bytes))
         shelf = self._shelf(asked.folder, spec.endpoint)
         place = (asked.folder, spec.endpoint)
@@ -459,9 +468,7 @@ class Checkpoints:
             before = self._lives.get(place)
         siblings = [s for s in self._shelves_of(asked.folder) if s is not shelf]
         if before is not None:
-            if self._watch is not None:
-                self._watch.end(before)
-            before.end()
+            self._leave(before)
         run = Run(spec.key.container, spec.key.rank, asked.ranks, spec.key.epoch, asked.rule)
         self._resuming.begins(*place, run.epoch, resumes=asked.resumed is not None)
         begun = seed.begin(shelf, siblings, run, asked.resumed, user)
@@ -470,11 +477,29 @@ class Checkpoints:
             self._lives[place] = live
         self._resuming.begun(live)
         return Begun(
-            live=shelf.path / layout.LIVE,
+            live=shelf.path.joinpath(*run.place),
             restore=shelf.path / layout.RESTORE if asked.resumed is not None else None,
             step=asked.resumed.step if asked.resumed is not None else None,
             memory_bytes=asked.size_bytes if asked.where is Where.MEMORY else 0,
         )
+
+    def _leave(self, live: Live) -> None:
+        live.end()
+        if self._watch is not None:
+            self._watch.end(live)
+
+    def _require_disk(self, asked: RankCheckpoint) -> None:
+        """Refuse a folder that the disk cannot hold. A job that runs already goes on."""
+        if asked.where is Where.MEMORY or asked.resumed or asked.folder in self._folders:
+            return
+        with tree.opened(self._root) as at:
+            disk = space.total(at)
+        if asked.size_bytes > disk:
+            raise AgentError(
+                "invalid", asked.folder,
+                f"checkpoints of {asked.size_bytes} bytes: the server's disk has {disk}",
+                "ask for less in checkpoint.local.size of the job",
+            )  # fmt: skip
 
     def _finish(self, live: Live) -> None:
         if self._watch is not None:
@@ -572,9 +597,7 @@ class Checkpoints:
             for place in [p for p in self._held if p.folder == folder]:
                 del self._held[place]
         for live in lives:
-            if self._watch is not None:
-                self._watch.end(live)
-            live.end()
+            self._leave(live)
         self._feed.forget(folder)
         self._resuming.forget(folder)
         for shelf in shelves:
@@ -582,39 +605,6 @@ class Checkpoints:
         buried = self._removal.bury(folder)
         self._removal.dig()
         return known is not None or buried
-
-    def _later(self, work: Callable[[], None]) -> None:
-        """Have work done in a worker; from any thread."""
-
-        def begin() -> None:
-            with suppress(RuntimeError):
-                self._submit(work)
-
-        with suppress(RuntimeError):  # the agent ends
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(begin)
-
-    def _submit(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
-        """Begin work in a worker. Raises RuntimeError after the agent's end."""
-        working = asyncio.get_running_loop().run_in_executor(self._workers, work)
-        self._working.add(working)
-        working.add_done_callback(self._working.discard)
-        return working
-
-    async def _run(self, work: Callable[[], _T], obj: str) -> _T:
-        """Run work on files in a worker; every failure becomes an AgentError."""
-        try:
-            if self._stopping.is_set():
-                raise StoppedError
-            return await self._submit(work)
-        except OSError as error:
-            raise AgentError("failed", obj, f"its files cannot be used: {error}") from error
-        except (ValueError, ChangedError) as error:
-            raise AgentError("failed", obj, str(error)) from error
-        except (StoppedError, RuntimeError) as error:
-            if not self._stopping.is_set():
-                raise
-            raise AgentError("unavailable", obj, "the agent ends") from error
 
 
 def _not_asked(folder: str, key: Key, get: Get, manifest: Manifest) -> str:

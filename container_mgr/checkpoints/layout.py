@@ -1,7 +1,7 @@
 """Names below the folder of checkpoints, and the record of a job's folder.
 
 Below the root are ``FOLDER/folder.json``, ``FOLDER/expected.json`` and ``FOLDER/ENDPOINT/``, which
-a tmpfs covers when the folder is in memory, with ``live`` (of the rank's user), and of root
+a tmpfs covers when the folder is in memory, with ``live/files`` (of the rank's user), and of root
 ``held``, ``copies``, ``parity``, ``staged``, ``restore``, ``arriving`` and ``removed``. A part is a
 directory ``STEP.EPOCH`` with ``files/``, ``manifest.json`` and ``part.json``.
 """
@@ -18,6 +18,8 @@ from container_mgr.checkpoints.values import Folder, Kind, Place
 from container_mgr.values import AgentError, Where
 
 LIVE, RESTORE = "live", "restore"
+FILES = "files"
+"""In ``live``, which is a mount in the container: the program's folder, which it can remove."""
 HELD, COPIES, PARITY, STAGED = "held", "copies", "parity", "staged"
 ARRIVING, REMOVED = "arriving", "removed"
 RECORD, RUN, STORED = "folder.json", "run.json", "stored.json"

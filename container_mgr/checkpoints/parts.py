@@ -150,10 +150,13 @@ def _get(at: int, name: str, most: int) -> bytes:
 def damages(
     at: int, manifest: Manifest, stopped: Callable[[], bool], *, durable: bool = False
 ) -> tuple[str, ...]:
-    """Read all files below an open directory; return how they differ from the manifest.
+    """Read the files below an open directory; return how they differ from the manifest.
 
-    Raises OSError, StoppedError.
+    Files that the manifest does not have, or with another length, are not read. Raises OSError,
+    StoppedError.
     """
-    paths = files.listing(at).stamps
-    found: dict[str, Sum] = files.sums(at, sorted(paths), stopped, durable=durable)
+    present = files.listing(at).stamps
+    sizes = {path: one.bytes for path, one in manifest.files.items() if path in present}
+    found: dict[str, Sum] = files.sums(at, sizes, stopped, durable=durable)
+    found |= {path: Sum(one.size, 0) for path, one in present.items() if path not in sizes}
     return tuple(f"{d.path}: {d.what}" for d in verify(manifest, found)[:MAX_DAMAGES])

@@ -62,18 +62,21 @@ def begin(
     shelf.unstage(resumed)
     ids = (user.uid, user.gid)
     shelf.renew(layout.LIVE, 0o700, ids)
+    with shelf.opened(layout.LIVE) as above:
+        os.mkdir(layout.FILES, 0o700, dir_fd=above)
+        os.chown(layout.FILES, *ids, dir_fd=above)
     shelf.renew(layout.RESTORE, 0o755, (os.geteuid(), os.getegid()))
     for one in shown:
         _show(shelf, one, ids)
     if own is not None:
         paths = own.manifest.files
-        with shelf.opened(layout.RESTORE) as source, shelf.opened(layout.LIVE) as target:
+        with shelf.opened(layout.RESTORE) as source, shelf.opened(*run.place) as target:
             if rule.overwrites:
                 sizes = {path: file.bytes for path, file in paths.items()}
                 files.copy(source, sizes, target, shelf.stopped, mode=0o644)
             else:
                 files.link(source, paths, target)
-    with shelf.opened(layout.LIVE) as live:
+    with shelf.opened(*run.place) as live:
         listed = files.listing(live, rule)
     known = {
         one.step: files.written(listed.stamps, one.files)

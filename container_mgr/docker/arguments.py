@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
 from container_mgr.hardware.gpu_binding import GpuBinding
@@ -35,7 +36,9 @@ HOME = "/tmp"  # noqa: S108 - of the container: the only directory that every im
 ACCOUNT_FILES = ("passwd", "group")
 """Files of a rank's directory that replace the image's in ``/etc``."""
 
-CHECKPOINT_DIR, RESTORE_DIR = "/lightloom/checkpoint", "/lightloom/restore"
+CHECKPOINT_MOUNT, RESTORE_DIR = "/lightloom/checkpoint", "/lightloom/restore"
+CHECKPOINT_DIR = f"{CHECKPOINT_MOUNT}/{layout.FILES}"
+"""Not the mount itself: no program can remove that, and Keras removes its folder at the end."""
 
 MAX_IMAGE_VOLUMES = 16
 """Paths that an image may declare as volumes; each becomes a file system in memory."""
@@ -251,7 +254,7 @@ def _checkpoint_variables(checkpoint: Begun | None) -> dict[str, str]:
 def _checkpoint_mounts(checkpoint: Begun | None) -> Iterator[dict[str, Any]]:
     if checkpoint is None:
         return
-    yield _bind(str(checkpoint.live), CHECKPOINT_DIR, read_only=False)
+    yield _bind(str(checkpoint.live.parent), CHECKPOINT_MOUNT, read_only=False)
     if checkpoint.restore is not None:
         yield _bind(str(checkpoint.restore), RESTORE_DIR, read_only=True)
 

@@ -111,8 +111,8 @@ class ExecState:
 
     running: bool
     exit_code: int | None = None
-    names: tuple[str, ...] = ()
-    """NAME:TAG and NAME@sha256:..., as the engine writes them."""
+    pid: int = 0
+    """Of its first process; 0 before its start."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -317,9 +317,7 @@ class DockerHost:
             )
         )
 
-    async def exec_create(
-        self, name: str, command: Sequence[str], *, terminal: bool, env: Mapping[str, str]
-    ) -> str:
+    async def exec_create(self, name: str, command: Sequence[str], *, terminal: bool) -> str:
         """Prepare a command in a running container, with the container's user; return its id."""
 
         def call(api: docker.APIClient) -> str:
@@ -328,7 +326,6 @@ class DockerHost:
                 list(command),
                 stdin=True,
                 tty=terminal,
-                environment=dict(env),
                 detach_keys=_DETACH_KEYS,
             )
             return str(made["Id"])
@@ -362,7 +359,7 @@ class DockerHost:
             found = await self._call(lambda api: api.exec_inspect(ident))
         except _AbsentError:
             return None
-        return ExecState(bool(found["Running"]), found.get("ExitCode"))
+        return ExecState(bool(found["Running"]), found.get("ExitCode"), int(found.get("Pid") or 0))
 
     def close(self) -> None:
         """Close the connection without waiting for unanswered calls."""

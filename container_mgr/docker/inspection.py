@@ -84,6 +84,7 @@ def _read(raw: Mapping[str, Any]) -> Container:
         refused=labels.get(LABEL + "refused", ""),
         profiler_port=int(labels.get(LABEL + "profiler", "0")),
         folder=labels.get(LABEL + "folder", ""),
+        memory_bytes=int(raw["HostConfig"].get("Memory") or 0),
     )
 
 

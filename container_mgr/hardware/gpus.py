@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from base import clock
-from container_mgr.hardware.nvml import DEFAULT_LIBRARY, FATAL_XIDS, Device, GpuLostError, Reading
+from container_mgr.hardware.nvml import (
+    DEFAULT_LIBRARY,
+    FATAL_XIDS,
+    Device,
+    GpuLostError,
+    NvmlError,
+    Reading,
+)
+from container_mgr.values import GpuFault, Unfit
 
 INTERVAL_S = 1.0
 HANG_S = 3.0
@@ -32,21 +40,27 @@ class Slot:
     read_at: float | None = None
     reading: Reading = field(default_factory=Reading)
     lost: str = ""
+    """What NVML says of a GPU that does not work."""
+    unknown: str = ""
+    """Why NVML says nothing of any GPU."""
     index: int | None = None
     minor: int | None = None
 
 
-def unfit_reason(slot: Slot, now: float, hang_s: float = HANG_S) -> str:
-    """Say what is wrong with a GPU; empty when nothing is. Pure."""
+def unfit(slot: Slot, now: float, hang_s: float = HANG_S) -> Unfit | None:
+    """Say what is wrong with a GPU; None when nothing is. Pure."""
     if _hangs(slot, now, hang_s):
-        return "NVML hangs on this GPU"
+        return Unfit(GpuFault.HANG, "NVML hangs on this GPU")
+    if slot.unknown:
+        return Unfit(GpuFault.LIBRARY, f"NVML does not work: {slot.unknown}")
     if slot.lost:
         said = "" if slot.lost.lower() == "gpu is lost" else f": {slot.lost}"  # NVML's own words
-        return f"the GPU is lost{said}"
+        return Unfit(GpuFault.LOST, f"the GPU is lost{said}")
     xid = slot.reading.xid
     if xid is not None and xid in FATAL_XIDS:
-        return f"Xid {xid}: {FATAL_XIDS[xid]}"
-    return "" if slot.read_at is not None else "the GPU has not been read yet"
+        return Unfit(GpuFault.XID, f"Xid {xid}: {FATAL_XIDS[xid]}")
+    unread = Unfit(GpuFault.UNREAD, "the GPU has not been read yet")
+    return None if slot.read_at is not None else unread
 
 
 def _hangs(slot: Slot, now: float, hang_s: float) -> bool:
@@ -103,7 +117,7 @@ class Gpus:
         """Say whether every GPU was read, is lost or hangs."""
         now = self._clock()
         return all(
-            s.read_at is not None or s.lost or _hangs(s, now, self._hang_s)
+            s.read_at is not None or s.lost or s.unknown or _hangs(s, now, self._hang_s)
             for s in self._slots.values()
         )
 
@@ -113,10 +127,17 @@ class Gpus:
         while not self.settled() and clock.monotonic() < deadline:
             clock.sleep(_POLL_S)
 
-    def why_unfit(self, uuid: str) -> str:
-        """Say what is wrong with a GPU; empty when nothing is."""
+    def unfit(self, uuid: str) -> Unfit | None:
+        """Say what is wrong with a GPU; None when nothing is."""
         slot = self._slots.get(uuid)
-        return "not watched" if slot is None else unfit_reason(slot, self._clock(), self._hang_s)
+        if slot is None:
+            return Unfit(GpuFault.UNREAD, "not watched")
+        return unfit(slot, self._clock(), self._hang_s)
+
+    def why_unfit(self, uuid: str) -> str:
+        """Say what is wrong with a GPU, in words; empty when nothing is."""
+        found = self.unfit(uuid)
+        return found.reason if found else ""
 
     def reading(self, uuid: str) -> Reading | None:
         """Return the latest figures; None when there are no recent ones."""
@@ -144,9 +165,12 @@ class Gpus:
                     device = Device(self._library, uuid)
                     slot.index, slot.minor = device.index, device.minor
                 slot.reading = device.read()
-                slot.lost, slot.read_at = "", self._clock()
+                slot.lost, slot.unknown, slot.read_at = "", "", self._clock()
             except GpuLostError as error:
-                slot.lost = str(error)
+                slot.lost, slot.unknown = str(error), ""
                 device = None  # a GPU that returns is found by its UUID
+            except NvmlError as error:
+                slot.unknown = str(error)
+                device = None
             slot.started, slot.finished = None, begun
             slot.wanted.wait(self._interval_s)

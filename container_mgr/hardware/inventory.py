@@ -15,7 +15,15 @@ from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.jobmap import JobMap
 from container_mgr.hardware.nvml import Reading
 from container_mgr.hardware.rdma import RdmaBinding
-from container_mgr.values import AgentError, Attach, Container, Health, ServedEndpoint, ServerFacts
+from container_mgr.values import (
+    AgentError,
+    Attach,
+    Container,
+    Health,
+    ServedEndpoint,
+    ServerFacts,
+    Unfit,
+)
 
 LOOK_S = 1.0
 """For a GPU to be read after its rank has ended; a driver that hangs is seen as that later."""
@@ -86,11 +94,8 @@ class Inventory:
 
         ``carriers`` says whether the NICs of running ranks have one, by endpoint.
         """
-        found = []
-        for name in dict.fromkeys((*(self.endpoints or ()), *carriers)):
-            reason = self.why_unfit(name)
-            found.append(Health(name, not reason, reason, carriers.get(name)))
-        return found
+        names = dict.fromkeys((*(self.endpoints or ()), *carriers))
+        return [Health(name, self.unfit(name), carriers.get(name)) for name in names]
 
     async def look_after(self, ended: Mapping[str, str]) -> None:
         """Read the GPUs of ranks that have ended, once each; ``ended`` are containers by endpoint.
@@ -108,11 +113,11 @@ class Inventory:
                 return
             await asyncio.sleep(_POLL_S)
 
-    def why_unfit(self, endpoint: str) -> str:
-        """Say what is wrong with an endpoint's GPU; empty when nothing is, or without a GPU."""
+    def unfit(self, endpoint: str) -> Unfit | None:
+        """Say what is wrong with an endpoint's GPU; None when nothing is, or without a GPU."""
         served = (self.endpoints or {}).get(endpoint)
         uuid = served.watched if served else ""
-        return self._gpus.why_unfit(uuid) if uuid and self._gpus else ""
+        return self._gpus.unfit(uuid) if uuid and self._gpus else None
 
     def reading(self, uuid: str) -> Reading | None:
         """Return a GPU's recent figures."""
@@ -120,12 +125,12 @@ class Inventory:
 
     def check_free(self, endpoint: str, uuid: str, obj: str) -> None:
         """Raise AgentError when an endpoint does not work or another process uses its GPU."""
-        reason = self.why_unfit(endpoint)
-        if reason:
+        unfit = self.unfit(endpoint)
+        if unfit is not None:
             raise AgentError(
                 "unavailable",
                 obj,
-                f"{uuid or endpoint}: {reason}",
+                f"{uuid or endpoint}: {unfit.reason}",
                 "see nvidia-smi and the kernel's log",
             )
         reading = self.reading(uuid)
@@ -153,6 +158,6 @@ class Inventory:
         return "?"
 
 
-def server_facts(memory_bytes: int) -> ServerFacts:
-    """Return this machine's cores, and its memory as the engine reports it."""
-    return ServerFacts(os.cpu_count() or 1, memory_bytes)
+def server_facts(memory_bytes: int, rank_memory_bytes: int = 0) -> ServerFacts:
+    """Return this machine's cores, its memory as the engine reports it, and the most of a rank."""
+    return ServerFacts(os.cpu_count() or 1, memory_bytes, rank_memory_bytes)

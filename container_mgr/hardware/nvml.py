@@ -49,6 +49,21 @@ _GONE = frozenset(
         pynvml.NVML_ERROR_UNKNOWN,
     }
 )
+_OF_DEVICE = _GONE | {
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER,
+    pynvml.NVML_ERROR_IRQ_ISSUE,
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM,
+}
+"""Of a GPU that cannot be opened while NVML works."""
+_OF_LIBRARY = frozenset(
+    {
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
 _MHZ = 1_000_000
 _KIB = 1024
 _MAX_NVLINKS = 18
@@ -56,6 +71,13 @@ _MAX_NVLINKS = 18
 
 class GpuLostError(Exception):
     """The GPU does not work; the message is NVML's."""
+
+
+class NvmlError(Exception):
+    """The library or the driver does not work, which says nothing of a GPU; NVML's message.
+
+    A driver that was upgraded under running programs, or is not loaded yet, is no lost GPU.
+    """
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,13 +107,17 @@ class Device:
     """One GPU, found by its UUID. Methods block."""
 
     def __init__(self, library: str, uuid: str) -> None:
-        """Open NVML and the GPU. GpuLostError when either does not exist."""
+        """Open NVML and the GPU. NvmlError when the first, GpuLostError when the second fails."""
         try:
             _load(library)
             pynvml.nvmlInit()
-            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         except (pynvml.NVMLError, OSError) as error:
-            raise GpuLostError(_message(error)) from error
+            raise NvmlError(_message(error)) from error
+        try:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        except pynvml.NVMLError as error:
+            kind = GpuLostError if error.value in _OF_DEVICE else NvmlError
+            raise kind(_message(error)) from error
         self._index = _query(lambda: pynvml.nvmlDeviceGetIndex(self._handle))
         self._minor = _query(lambda: pynvml.nvmlDeviceGetMinorNumber(self._handle))
         self._events = self._listen()
@@ -108,7 +134,7 @@ class Device:
         return None if self._minor is None else int(self._minor)
 
     def read(self) -> Reading:
-        """Return the current figures. GpuLostError when the GPU no longer works."""
+        """Return the current figures. GpuLostError when the GPU no longer works, NvmlError."""
         handle = self._handle
         try:
             # Every GPU supports this call, so it tells whether the GPU works.
@@ -116,6 +142,8 @@ class Device:
         except pynvml.NVMLError as error:
             if error.value in _GONE:
                 raise GpuLostError(_message(error)) from error
+            if error.value in _OF_LIBRARY:
+                raise NvmlError(_message(error)) from error
             memory = None
         busy = _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
         reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))

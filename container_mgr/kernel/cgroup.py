@@ -116,6 +116,22 @@ def freezer_hierarchies(proc: Path = Path("/proc")) -> list[tuple[int, Path]]:
     return [(version, point) for version, (point, _) in sorted(found.items())]
 
 
+def below(parent: str, container_id: str, proc: Path = Path("/proc")) -> list[Path]:
+    """Return the cgroups of a container by its id, in the freezer's hierarchy and in that of v2.
+
+    ``parent`` is the path of the cgroup above it, or the name of a slice: ``a-b.slice`` is in
+    ``a.slice`` (systemd.slice(5)). OSError.
+    """
+    words = parent.removesuffix(".slice").split("-") if parent.endswith(".slice") else []
+    slices = ["-".join(words[: n + 1]) + ".slice" for n in range(len(words))]
+    place = "/".join(slices) or parent.strip("/")
+    found = []
+    for name, (point, _) in _mounts(proc):
+        if name in (FREEZER, UNIFIED) and (point / place).is_dir():
+            found += [path for path in (point / place).iterdir() if container_id in path.name]
+    return found
+
+
 def _mounts(proc: Path) -> Iterator[tuple[str, tuple[Path, str]]]:
     """Yield (controller, (mount point, root of the mount)) of every mount."""
     for name, place, _ in _all_mounts(proc):

@@ -20,6 +20,8 @@ _QUEUES, _TIMER = 4, 5
 """Columns of ``tx_queue:rx_queue`` and of ``tr:tm->when``."""
 _TABLES = {"TCP": "tcp", "TCP6": "tcp6"}
 _UNSEEN = ("UDP", "UDP6", "UDPLITE", "UDPLITE6", "RAW", "RAW6")
+_MAX_TABLE = 1 << 22
+"""Bytes of a table that are read, some 28,000 sockets; a rank may have as many as it likes."""
 _POLL_S = 0.001
 """The interval between two readings of the sockets of frozen processes."""
 
@@ -27,7 +29,8 @@ _POLL_S = 0.001
 def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
     """Return whether all data sent from the network namespace of ``pid`` is acknowledged.
 
-    None when that is not known: UDP has no acknowledgements, or the namespace is gone.
+    None when that is not known: UDP has no acknowledgements, the namespace is gone, or it has
+    more sockets than are looked at.
     """
     net = proc / str(pid) / "net"
     try:
@@ -35,14 +38,10 @@ def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
         if any(used.get(name) for name in _UNSEEN):
             return None
         # Reading a table walks all sockets of the machine (1 to 2 ms): read only those in use.
-        return not any(
-            _is_sending(line.split())
-            for name, table in _TABLES.items()
-            if used.get(name)
-            for line in (net / table).read_text(encoding="ascii").splitlines()[1:]
-        )
+        states = [_table(net / table) for name, table in _TABLES.items() if used.get(name)]
     except OSError:
         return None
+    return False if False in states else None if None in states else True
 
 
 async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")) -> bool | None:
@@ -62,6 +61,19 @@ async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")
         if not waiting or clock.monotonic() >= end:
             return not waiting
         await asyncio.sleep(_POLL_S)
+
+
+def _table(path: Path) -> bool | None:
+    """Say whether all sockets of a table are settled; None when it is too long. OSError."""
+    with path.open(encoding="ascii") as lines:
+        left = _MAX_TABLE - len(lines.readline())
+        for line in lines:
+            left -= len(line)
+            if left < 0:
+                return None
+            if _is_sending(line.split()):
+                return False
+    return True
 
 
 def _is_sending(columns: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 """Keeps the output of removed containers on disk: so long, so much a rank, so much in all.
 
 A log is linked from the engine's directory where both are on one file system, which takes no time
-and no space; elsewhere its end is copied. When there is no more room, the oldest logs go. Nothing
-here raises an error while a job ends.
+and no space; elsewhere its end is copied. When there is no more room, the oldest logs go of the job
+that has most, of the project that has most. Nothing here raises an error while a job ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import shutil
 import threading
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,18 +44,48 @@ class Kept:
 
 
 def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]:
-    """Return which logs to drop: those past their time, then the oldest until the rest fits.
+    """Return which logs to drop: those past their time, then others until the rest fits.
 
     ``kept`` is oldest first. Pure.
     """
-    size, count, dropped = sum(one.size for one in kept.values()), len(kept), []
-    for name, one in kept.items():
-        fits = size <= limits.total_bytes and count <= MAX_KEPT
-        if fits and one.since + limits.keep_s > now:
-            continue
-        dropped.append(name)
-        size, count = size - one.size, count - 1
+    dropped = [name for name, one in kept.items() if one.since + limits.keep_s <= now]
+    left = _Left({name: one for name, one in kept.items() if one.since + limits.keep_s > now})
+    while left.size > limits.total_bytes or left.count > MAX_KEPT:
+        dropped.append(left.drop())
     return dropped
+
+
+class _Left:
+    """Logs by project and job, oldest first. A project is what jobs' names have before a hyphen."""
+
+    def __init__(self, kept: Mapping[str, Kept]) -> None:
+        self.size = sum(one.size for one in kept.values())
+        self.count = len(kept)
+        self._sizes: Counter[str] = Counter()
+        self._jobs: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._logs: defaultdict[str, deque[tuple[str, int]]] = defaultdict(deque)
+        for name, one in kept.items():
+            project, job = _whose(name)
+            self._sizes[project] += one.size
+            self._jobs[project][job] += one.size
+            self._logs[job].append((name, one.size))
+
+    def drop(self) -> str:
+        """Take out the oldest log of who has most; return its name."""
+        project = max(self._sizes, key=self._sizes.__getitem__)
+        job = max(self._jobs[project], key=self._jobs[project].__getitem__)
+        name, size = self._logs[job].popleft()
+        self._sizes[project] -= size
+        self._jobs[project][job] -= size
+        self.size, self.count = self.size - size, self.count - 1
+        return name
+
+
+def _whose(container: str) -> tuple[str, str]:
+    """Return the project and the job of a container's name."""
+    words = container.removeprefix(PREFIX).rsplit("-", 2)
+    job = words[0] if len(words) == 3 else ""
+    return job.partition("-")[0], job
 
 
 class Archive:
@@ -158,11 +189,11 @@ class Archive:
         return since
 
     def _drop_oldest(self) -> bool:
-        """Drop the oldest log, because the disk is full; False if there is none."""
+        """Drop a log, because the disk is full; False if there is none."""
         with self._lock:
-            name = next(iter(self._kept), None)
-            if name is None:
+            if not self._kept:
                 return False
+            name = _Left(self._kept).drop()
             del self._kept[name]
         shutil.rmtree(self._dir / name, ignore_errors=True)
         _log.warning("oldest output dropped: the disk is full", container=name)

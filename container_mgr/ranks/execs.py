@@ -1,9 +1,10 @@
 """Runs commands in running ranks for callers who watch them.
 
 A command lives no longer than its caller watches: when it ends, the caller leaves or a time-out
-passes, all processes that are left of it get SIGHUP and, a second later, SIGKILL. Its place is free
-only after that, also when a freeze delays their end. Output that is not taken stays in the kernel's
-buffers, and the command waits.
+passes, all processes of its cgroup get SIGHUP and, a second later, SIGKILL. Its place is free when
+the kernel has none of them any more, and after ``PLACE_S`` in any case: a freeze, or a process that
+waits in the kernel, can delay their end. Output that is not taken stays in the kernel's buffers,
+and the command waits.
 """
 
 from __future__ import annotations
@@ -11,24 +12,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import structlog
 
 from base import clock
 from container_mgr.docker.attached import Attached, Stream
 from container_mgr.docker.engine import DockerHost, EngineFailure, EngineRefusedError
-from container_mgr.kernel import marked
+from container_mgr.kernel.commands import CommandGroup, CommandGroups, waiting
 from container_mgr.ranks import policy
 from container_mgr.ranks.batch import fault_of
 from container_mgr.values import AgentError, Container
 
-MARK = "LL_EXEC"
-"""The variable that marks a command's processes. A job cannot set it (``policy``)."""
 MOST = 32
 MOST_PER_RANK = 8
 MAX_IDLE_S = 24 * 3600.0
@@ -37,9 +35,13 @@ MAX_CELLS = 4096
 """The largest number of rows, and of columns, of a terminal."""
 
 GRACE_S = 1.0
+PLACE_S = 120.0
+"""How long the end of a command may take its place."""
 _TICK_S = 0.5
 _END_S = 5.0
 """How long the engine may take to know the exit code once the output has ended."""
+_BEGIN_S = 10.0
+"""How long a started command may take until it waits for its cgroup."""
 _RESIZE_S = 5.0
 """How long a new command may refuse the size of its terminal."""
 _LATE_S = 30.0
@@ -129,9 +131,11 @@ class _Command:
     start: Start
     container: Container
     token: str
-    """The value of its mark."""
+    """Names its cgroup."""
     ident: str = ""
     """The engine's name for it; empty before it has one."""
+    begins: asyncio.Task[CommandGroup | None] | None = None
+    """The last attempt to put it into its cgroup."""
     end: asyncio.Task[None] | None = None
 
 
@@ -144,23 +148,29 @@ class Execs:
         observe: Callable[[str], Awaitable[list[Container]]],
         frozen: Callable[[Container], bool],
         *,
-        proc: Path = Path("/proc"),
+        groups: CommandGroups,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         """``observe`` returns a job's containers; ``frozen`` reads the kernel's freezer."""
         self._engine = engine
         self._observe = observe
         self._frozen = frozen
-        self._proc = proc
+        self._groups = groups
         self._clock = clock
-        self._running: Counter[str] = Counter()
+        self._places: set[_Command] = set()
         self._ends: set[asyncio.Task[None]] = set()
 
     async def recover(self, containers: Sequence[Container]) -> None:
         """End commands whose callers an earlier agent lost."""
         for container in containers:
-            if container.alive:
-                await self._signal(container, f"{MARK}=", signal.SIGKILL)
+            if not container.alive:
+                continue
+            try:
+                left = await asyncio.to_thread(self._groups.left, container)
+            except (OSError, LookupError):  # it has ended, or no command could begin in it
+                continue
+            for group in left:
+                self._in_background(self._clear(group))
 
     async def close(self) -> None:
         """Give the commands of the last callers their grace time, then stop."""
@@ -182,14 +192,12 @@ class Execs:
         check(start)
         name = _rank(start)
         container = await self._container(start, name)
-        self._enter(container, name)
+        self._require_place(container, name)
         command = _Command(start, container, uuid.uuid4().hex)
+        self._places.add(command)
         try:
             command.ident = await self._engine.exec_create(
-                container.id,
-                start.command,
-                terminal=start.terminal,
-                env={MARK: command.token},
+                container.id, waiting(start.command), terminal=start.terminal
             )
             return await self._attached(command, given, tell)
         except EngineRefusedError as error:
@@ -216,17 +224,16 @@ class Execs:
             raise AgentError("conflict", name, f"its container is {newest.state}, not running")
         return newest
 
-    def _enter(self, container: Container, name: str) -> None:
-        here = container.key.container
+    def _require_place(self, container: Container, name: str) -> None:
+        here = sum(c.container.id == container.id for c in self._places)
         for found, most, where in (
-            (self._running[here], MOST_PER_RANK, "in this rank"),
-            (self._running.total(), MOST, "on this server"),
+            (here, MOST_PER_RANK, "in this rank"),
+            (len(self._places), MOST, "on this server"),
         ):
             if found >= most:
                 raise AgentError(
                     "conflict", name, f"{most} commands run {where} already", "end one of them"
                 )
-        self._running[here] += 1
 
     async def _attached(
         self,
@@ -236,6 +243,11 @@ class Execs:
     ) -> Ending:
         start = command.start
         streams = await self._engine.exec_attach(command.ident, terminal=start.terminal)
+        try:
+            await self._begin(command)
+        except BaseException:
+            streams.close()
+            raise
         clock = Clock.at(start, self._clock())
 
         async def show() -> None:
@@ -265,6 +277,32 @@ class Execs:
             for task in (shows, watches, feeds):
                 task.cancel()
             await asyncio.gather(shows, watches, feeds, return_exceptions=True)
+
+    async def _begin(self, command: _Command) -> None:
+        """Put a started command into its cgroup and let it go on. AgentError."""
+        name = _rank(command.start)
+        end, pause_s = self._clock() + _BEGIN_S, _FIRST_PAUSE_S / 4
+        while (state := await self._engine.exec_state(command.ident)) and state.exit_code is None:
+            if state.pid:
+                work = asyncio.to_thread(
+                    self._groups.begin, command.container, command.token, state.pid
+                )
+                # Also when the caller leaves meanwhile: what is in the cgroup must end.
+                command.begins = asyncio.get_running_loop().create_task(work)
+                try:
+                    if await asyncio.shield(command.begins) is not None:
+                        return
+                except ProcessLookupError:
+                    pass  # the engine will say how it ended
+                except (OSError, LookupError) as error:
+                    raise AgentError(
+                        "unavailable", name, f"no cgroup for the command: {error}",
+                        "give the agent a writable /sys/fs/cgroup of its server",
+                    ) from error  # fmt: skip
+            if self._clock() >= end:
+                raise AgentError("failed", name, f"the command did not begin within {_BEGIN_S:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _feed(
         self,
@@ -321,50 +359,66 @@ class Execs:
     def _begin_end(self, command: _Command) -> None:
         """End what is left of a command, once."""
         if command.end is None:
-            command.end = asyncio.get_running_loop().create_task(self._end(command))
-            self._ends.add(command.end)
-            command.end.add_done_callback(self._ends.discard)
+            command.end = self._in_background(self._end(command))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+        return task
 
     async def _end(self, command: _Command) -> None:
-        """End what is left of a command, then free its place."""
-        container, mark = command.container, f"{MARK}={command.token}"
-        signum, began, pause_s = signal.SIGHUP, self._clock(), _FIRST_PAUSE_S
+        """End what is left of a command, then free its place; the latter within ``PLACE_S``."""
+        late = asyncio.get_running_loop().call_later(PLACE_S, self._leave_late, command)
         try:
-            while True:
-                over = not command.ident or await self._is_over(
-                    command.ident, self._clock() - began
-                )
-                if not await self._signal(container, mark, signum) and over:
-                    return
-                await asyncio.sleep(pause_s)
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
-                if self._clock() - began >= GRACE_S:
-                    signum = signal.SIGKILL
+            began = self._clock()
+            await self._repeat(lambda: self._is_over(command, self._clock() - began))
         finally:
-            self._running[container.key.container] -= 1
-            self._running += Counter()  # drops the zero
+            late.cancel()
+            self._places.discard(command)
 
-    async def _is_over(self, ident: str, waited_s: float) -> bool:
-        """Say whether the engine has ended a command, or will not start it any more.
+    def _leave_late(self, command: _Command) -> None:
+        _log.warning("processes of a command are left", rank=_rank(command.start))
+        self._places.discard(command)
 
-        While the engine does not answer it may do both. One that was hung may start late.
+    async def _clear(self, group: CommandGroup) -> None:
+        await self._repeat(lambda: self._is_gone(group, signal.SIGKILL))
+
+    async def _repeat(self, done: Callable[[], Awaitable[bool]]) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not await done():
+            await asyncio.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+
+    async def _is_over(self, command: _Command, waited_s: float) -> bool:
+        """End a command; say whether nothing of it is left, and nothing will begin.
+
+        An engine that was hung may start it late. It then waits for its cgroup and does nothing.
         """
+        if command.begins is not None:
+            with suppress(OSError, LookupError):
+                if (group := await command.begins) is not None:
+                    late = waited_s >= GRACE_S
+                    return await self._is_gone(group, signal.SIGKILL if late else signal.SIGHUP)
+        if not command.ident:
+            return True
         try:
-            state = await self._engine.exec_state(ident)
+            state = await self._engine.exec_state(command.ident)
         except EngineFailure:
-            return False
+            return waited_s >= PLACE_S
         if state is None:
             return True
+        if state.running and state.pid:
+            with suppress(OSError):
+                await asyncio.to_thread(self._groups.refuse, command.container, state.pid)
         return not state.running and (state.exit_code is not None or waited_s >= _LATE_S)
 
-    async def _signal(self, container: Container, mark: str, signum: signal.Signals) -> bool:
-        """Signal all marked processes; return whether there may be some."""
+    async def _is_gone(self, group: CommandGroup, signum: signal.Signals) -> bool:
         try:
-            sent = await asyncio.to_thread(marked.send, container.id, mark, signum, self._proc)
+            return await asyncio.to_thread(group.end, signum)
         except OSError as error:
-            _log.error("processes not read", reason=str(error))
-            return True
-        return sent > 0
+            _log.error("cgroup of a command not read", reason=str(error))
+            return False
 
 
 def check(start: Start) -> None:

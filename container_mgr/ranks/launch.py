@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -65,11 +66,15 @@ class Launcher:
         checkpoints: Checkpoints,
         dirs: Path,
         locks: Locks,
+        current: Callable[[Container], Container],
         attach: Callable[[Container], Awaitable[None]],
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``attach`` gives a running container its NIC and watches it."""
+        """``current`` tells what the engine says of a container from what the kernel has.
+
+        ``attach`` gives a running container its NIC and watches it.
+        """
         self._engine = engine
         self._nics = nics
         self._inventory = inventory
@@ -78,9 +83,12 @@ class Launcher:
         self._checkpoints = checkpoints
         self._dirs = dirs
         self._locks = locks
+        self._current = current
         self._attach = attach
         self._remove = remove
         self._proc = proc
+        self._beginning: dict[str, int] = {}
+        """Memory of the ranks that are being started, by endpoint."""
 
     async def start(self, specs: Sequence[RankSpec], term: int) -> Outcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
@@ -93,7 +101,8 @@ class Launcher:
             for endpoint in sorted({spec.endpoint for spec in specs}):
                 await locks.enter_async_context(self._locks[endpoint])
             try:
-                present = await self._engine.list(self._host.server)
+                listed = await self._engine.list(self._host.server)
+                present = [self._current(one) for one in listed]
             except EngineFailure as error:
                 return Outcome((), tuple(fault_of(s.key.container, error) for s in specs))
             images: Images = {}
@@ -125,7 +134,11 @@ class Launcher:
             )
         if found is None:
             self._check_epoch(spec, present)
-            with self._volumes.reserved(spec), self._checkpoints.reserved(spec):
+            with (
+                self._volumes.reserved(spec),
+                self._checkpoints.reserved(spec),
+                self._memory(spec, present),
+            ):
                 await self._evict(spec, present)
                 found = await self._create(spec, images, term)
         if found.state == "created":
@@ -142,6 +155,33 @@ class Launcher:
                 await self._remove(found)
                 raise
         return found
+
+    @contextmanager
+    def _memory(self, spec: RankSpec, present: Mapping[str, Container]) -> Iterator[None]:
+        """Promise memory to a rank. AgentError when what is promised exceeds the server's.
+
+        Only a rank that asks for more than its share is refused, as there is always room for one
+        that does not.
+        """
+        share = self._host.limits.memory_bytes
+        held = policy.memory_of_checkpoints(spec)
+        mine, whole = policy.memory_beside(spec, share) + held, self._inventory.facts.memory_bytes
+        others = {c.endpoint: c.memory_bytes for c in present.values() if c.alive}
+        others |= self._beginning
+        promised = sum(size for endpoint, size in others.items() if endpoint != spec.endpoint)
+        if mine > share and promised + mine > whole:
+            raise AgentError(
+                "unavailable",
+                spec.key.container,
+                f"{mine} bytes of memory asked for: of the server's {whole},"
+                f" {promised} are promised to other ranks",
+                "ask for less in the job's limits, or wait for those ranks",
+            )
+        self._beginning[spec.endpoint] = mine
+        try:
+            yield
+        finally:
+            del self._beginning[spec.endpoint]
 
     def _check_epoch(self, spec: RankSpec, present: Mapping[str, Container]) -> None:
         """Refuse a rank of an older epoch while ranks of a newer one run."""
@@ -194,9 +234,11 @@ class Launcher:
         rank_dir = self._dirs / name
         await asyncio.to_thread(_make_directory, rank_dir, user)
         await asyncio.to_thread(secrets.give, rank_dir, name, spec.secrets)
+        share = self._host.limits.memory_bytes
+        beside = replace(self._host.limits, memory_bytes=policy.memory_beside(spec, share))
         container, host = create_arguments(
             spec,
-            host=self._host,
+            host=replace(self._host, limits=beside),
             program=program,
             rank_dir=rank_dir,
             term=term,
@@ -240,7 +282,7 @@ class Launcher:
         if namespace is None:
             return False
         holder = await self._engine.inspect(container_in(namespace))
-        if holder is not None and holder.alive:
+        if holder is not None and self._current(holder).alive:
             return False
         await asyncio.to_thread(self._nics.release, namespace)
         _log.info("NIC of a dead container given back", namespace=namespace)

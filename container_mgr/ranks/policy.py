@@ -98,6 +98,7 @@ def check(
             0.01 <= spec.emulated_share <= 1024, obj, "emulated_share must be 0.01 to 1024 cores"
         )
     _check_limits(obj, spec.limits, facts, disk)
+    _check_memory(obj, spec, facts)
     if spec.checkpoint is not None:
         _check_checkpoint(obj, spec.key, spec.checkpoint, facts)
     if endpoints is not None:
@@ -221,19 +222,39 @@ def _check_nic(obj: str, spec: RankSpec) -> None:
     _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
 
 
+def memory_beside(spec: RankSpec, share: int) -> int:
+    """Return the bytes of memory of a rank beside its checkpoints there.
+
+    One that asks for none gets the rest of ``share``.
+    """
+    rest = share - memory_of_checkpoints(spec)
+    return spec.limits.memory_bytes or max(MIN_MEMORY_BYTES, rest)
+
+
+def memory_of_checkpoints(spec: RankSpec) -> int:
+    """Return the bytes of memory for a rank's checkpoints."""
+    asked = spec.checkpoint
+    return asked.size_bytes if asked is not None and asked.where is Where.MEMORY else 0
+
+
+def _check_memory(obj: str, spec: RankSpec, facts: ServerFacts) -> None:
+    most, held = facts.most_memory_bytes, memory_of_checkpoints(spec)
+    asked = spec.limits.memory_bytes or MIN_MEMORY_BYTES
+    if asked < MIN_MEMORY_BYTES or asked + held > most:
+        beside = f" beside {held} for checkpoints in memory" if held else ""
+        raise AgentError(
+            "invalid", obj,
+            f"{asked} bytes of memory asked for{beside}, allowed are {MIN_MEMORY_BYTES} to {most}"
+            " together",
+            "change the job's limits, or have the server's agent allow more with --rank-memory",
+        )  # fmt: skip
+
+
 def _check_limits(obj: str, limits: RankLimits, facts: ServerFacts, disk: str) -> None:
     if limits.cores is not None and not 0.01 <= limits.cores <= facts.cores:
         raise AgentError(
             "invalid", obj, f"{limits.cores:g} cores asked for, the server has {facts.cores}",
             "ask for less in the job's limits",
-        )  # fmt: skip
-    memory = limits.memory_bytes
-    if memory is not None and not MIN_MEMORY_BYTES <= memory <= facts.memory_bytes:
-        raise AgentError(
-            "invalid", obj,
-            f"{memory} bytes of memory asked for, allowed are {MIN_MEMORY_BYTES}"
-            f" to the server's {facts.memory_bytes}",
-            "change the job's limits",
         )  # fmt: skip
     pids = limits.pids
     _require(pids is None or 1 <= pids <= MAX_PIDS, obj, f"limits.pids must be 1 to {MAX_PIDS}")

@@ -6,7 +6,8 @@ Where the file system has project quotas the kernel refuses to write more, and n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
 
 import structlog
 
@@ -38,12 +39,18 @@ class QuotaWatch:
         self._end = end
         self._used: frozenset[DataKey] = frozenset()
         """The data that containers used at the last look."""
+        self._measuring: dict[DataKey, asyncio.Task[None]] = {}
+        """Measurements that go on after a look: data with many entries takes minutes."""
 
     async def enforce_forever(self) -> None:
         """Measure and enforce, again and again; a failed round does not stop it."""
-        while True:
-            await self._guarded(self.enforce)
-            await asyncio.sleep(ENFORCE_S)
+        try:
+            while True:
+                await self._guarded(self.enforce)
+                await asyncio.sleep(ENFORCE_S)
+        finally:
+            for task in self._measuring.values():
+                task.cancel()
 
     async def measure_forever(self) -> None:
         """Measure all data, again and again; a failed round does not stop it."""
@@ -60,7 +67,7 @@ class QuotaWatch:
         used = frozenset(in_use(containers))
         left, self._used = self._used - used, used
         for ended in sorted(left, key=_order):
-            await self._measure(ended, used=False)
+            self._begin(ended, self._measure(ended, used=False))
         keys = {
             key
             for c in containers
@@ -69,10 +76,10 @@ class QuotaWatch:
             and mount.quota_bytes is not None
             and (key := key_of(mount)) is not None
         }
-        by_volume: dict[str, list[DataKey]] = {}
         for key in sorted(keys, key=_order):
-            by_volume.setdefault(key.volume, []).append(key)
-        await asyncio.gather(*(self._enforce(keys, containers) for keys in by_volume.values()))
+            self._begin(key, self._enforce(key))
+        if self._measuring:
+            await asyncio.wait(self._measuring.values(), timeout=ENFORCE_S)
 
     async def measure(self) -> None:
         """Measure all data, what was measured longest ago first."""
@@ -81,16 +88,31 @@ class QuotaWatch:
         for key in self._volumes.known():
             await self._measure(key, used=key in used)
 
-    async def _enforce(self, keys: Sequence[DataKey], containers: Sequence[Container]) -> None:
-        for key in keys:
-            record = await self._measure(key, used=True)
-            if record is None:
-                continue
-            for container in containers:
-                reason = why_end(container, key, record)
-                if reason:
-                    _log.warning("quota exceeded", container=container.key.container, reason=reason)
-                    await self._end(container, reason)
+    def _begin(self, key: DataKey, work: Coroutine[Any, Any, object]) -> None:
+        """Work on one owner's data, unless that is still under way."""
+        if key in self._measuring:
+            work.close()
+            return
+
+        async def guarded() -> None:
+            try:
+                await work
+            except (EngineFailure, AgentError, OSError) as error:
+                _log.warning("quota not enforced", owner=key.owner, reason=str(error))
+            finally:
+                del self._measuring[key]
+
+        self._measuring[key] = asyncio.get_running_loop().create_task(guarded())
+
+    async def _enforce(self, key: DataKey) -> None:
+        record = await self._measure(key, used=True)
+        if record is None:
+            return
+        for container in await self._observe():
+            reason = why_end(container, key, record)
+            if reason:
+                _log.warning("quota exceeded", container=container.key.container, reason=reason)
+                await self._end(container, reason)
 
     async def _measure(self, key: DataKey, *, used: bool) -> Record | None:
         try:
@@ -120,6 +142,11 @@ def why_end(container: Container, key: DataKey, record: Record) -> str:
     for mount in container.volumes:
         if key_of(mount) != key or mount.quota_bytes is None:
             continue
+        if record.most_files is not None and (record.files or 0) > record.most_files:
+            return (
+                f"the data of {key.owner} in volume {key.volume} has more than"
+                f" {record.most_files} entries, as many as its quota allows"
+            )
         if record.too_deep:
             return f"its directories in volume {key.volume} are nested too deep to be measured"
         if record.bytes is not None and record.bytes > mount.quota_bytes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,16 +44,18 @@ from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel import inside
+from container_mgr.kernel.commands import CommandGroups
 from container_mgr.kernel.process import open_first
-from container_mgr.ranks import secrets
+from container_mgr.ranks import ghosts, secrets
 from container_mgr.ranks.archive import Archive
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
+from container_mgr.ranks.ghosts import Ghosts
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.recordings.recordings import Ask, Recordings
-from container_mgr.values import AgentError, Container, NicReport, RankSpec
+from container_mgr.values import AgentError, Container, NicReport, RankSpec, Unfit
 from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
 
 END_GRACE_S = 10.0
@@ -59,6 +63,8 @@ END_GRACE_S = 10.0
 END_FILE = "end"
 """Why the agent ended a rank, in the rank's directory."""
 MAX_REASON = 500
+KILLED = 128 + signal.SIGKILL
+"""The exit code of a rank that the kernel killed, as it does for lack of memory."""
 
 _log = structlog.get_logger("container_mgr.ranks.ranks")
 
@@ -80,6 +86,7 @@ class Ranks:
         log_dir: Path | None = None,
         transfers: Transfers | None = None,
         ask: Ask | None = None,
+        command_groups: CommandGroups | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
@@ -98,7 +105,10 @@ class Ranks:
         self._dirs = state_dir / "ranks"
         self._entry = host.entry
         self._archive = Archive(log_dir or state_dir / "logs", host.logs)
+        # Copying much output delays no start, which works in the loop's own threads.
+        self._archiving = ThreadPoolExecutor(4, thread_name_prefix="archive")
         self._living = Living(self._on_end, proc)
+        self._ghosts = Ghosts(host.parent, proc)
         self._proc = proc
         self._reports: dict[str, NicReport] = {}
         self._oom: set[str] = set()
@@ -113,7 +123,10 @@ class Ranks:
         self._freezing = Freezing(engine)
         self._transfers = transfers
         self._execs = Execs(
-            engine, self.observe, lambda c: self._current(c).state == "paused", proc=proc
+            engine,
+            self.observe,
+            lambda c: self._current(c).state == "paused",
+            groups=command_groups or CommandGroups(proc),
         )
         self._recordings = Recordings(
             lacking=host.packages.lacking, paused=self._is_paused, ask=ask, proc=proc
@@ -127,6 +140,7 @@ class Ranks:
             checkpoints=checkpoints,
             dirs=self._dirs,
             locks=self._locks,
+            current=self._current,
             attach=self._attach_nic,
             remove=self._remove,
             proc=proc,
@@ -167,6 +181,7 @@ class Ranks:
             if container.state == "created":  # an agent died between create and start
                 await self._remove(container)
             elif container.alive:
+                self._tell_of_limit(container)
                 try:
                     await self._attach_nic(container)
                 except AgentError as error:
@@ -194,12 +209,21 @@ class Ranks:
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
         _log.info("state rebuilt", containers=len(names), alive=len(wanted), term=self._fence.term)
 
+    def _tell_of_limit(self, container: Container) -> None:
+        """Log a rank that has more memory than one may have that starts now. It goes on."""
+        most = self._inventory.facts.most_memory_bytes
+        if container.memory_bytes > most:
+            name = container.key.container
+            has = container.memory_bytes
+            _log.warning("rank goes on above a limit of starts", container=name, has=has, most=most)
+
     async def close(self) -> None:
         """Stop watching. Containers keep running without the agent."""
         await self._execs.close()
         await self._recordings.close()
         self._living.clear()
         await asyncio.gather(*self._background, return_exceptions=True)
+        self._archiving.shutdown(wait=False)
 
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
@@ -310,11 +334,11 @@ class Ranks:
 
     async def volumes(self) -> list[VolumeFacts]:
         """Report the volumes of this server and the data of jobs in them."""
-        return await self._volumes.facts(await self._engine.list(self._server))
+        return await self._volumes.facts(await self.observe())
 
     async def remove_data(self, key: DataKey) -> bool:
         """Remove an owner's data; say whether there was any. Raises AgentError."""
-        return await self._volumes.remove(key, lambda: self._engine.list(self._server))
+        return await self._volumes.remove(key, self.observe)
 
     async def is_written(self, container: Container) -> bool:
         """Say whether the container's log may still grow.
@@ -329,7 +353,7 @@ class Ranks:
             now = await self._engine.inspect(name)
         except EngineFailure:
             return False
-        return now is not None and now.id == container.id and now.alive
+        return now is not None and now.id == container.id and self._current(now).alive
 
     def report(self, container: Container) -> NicReport | None:
         """Return the NIC of a running container as it was bound."""
@@ -341,16 +365,31 @@ class Ranks:
         A container whose GPU is lost still runs, but its job must know.
         """
         if container.alive:
-            reason = self._inventory.why_unfit(container.endpoint)
+            unfit = self._unfit_gpu(container)
+            reason = unfit.reason if unfit else ""
             live = self._living.get(container.key.container)
             if not reason and live is not None and self._has_status_file(live, LOST_FILE):
                 reason = "the container may not open its GPU any more"
             return reason
         if ended := self._ends.get(container.id):
             return ended
-        if container.oom:
+        if container.id in self._ghosts:
+            return ghosts.REASON
+        if container.oom and container.exit_code == KILLED:
             return "it ran out of memory"
         return REASONS.get(container.exit_code or 0, "")
+
+    def fault_for(self, container: Container) -> str:
+        """Return the code of what is wrong with the GPU of a running container; empty if nothing.
+
+        A driver or a library that does not answer is not its GPU's fault.
+        """
+        unfit = self._unfit_gpu(container) if container.alive else None
+        return unfit.fault if unfit else ""
+
+    def _unfit_gpu(self, container: Container) -> Unfit | None:
+        unfit = self._inventory.unfit(container.endpoint)
+        return unfit if unfit and unfit.of_device else None
 
     async def _attach_nic(self, container: Container) -> None:
         """Give a running container its NIC and the NIC's file, and watch it."""
@@ -417,12 +456,12 @@ class Ranks:
             if live is not None:
                 live.ending = True
             try:
+                now = self._current(now)
                 if now.alive:
                     async with self._job_lock(now.key.job):  # no freeze is in progress
                         await self._freezing.release(now, live)
                     await self._act_once(name, lambda: self._engine.stop(name, grace_s), _gone)
-                    now = await self._engine.inspect(name) or now
-                now = self._current(now)
+                    now = self._current(await self._engine.inspect(name) or now)
                 await self._remove(now)
             finally:
                 if live is not None:
@@ -446,14 +485,25 @@ class Ranks:
         """Archive a container's log, return its NIC, remove it, and delete its directory."""
         name = container.key.container
         if container.log_path:
-            await asyncio.to_thread(self._archive.store, container.key, Path(container.log_path))
+            log = Path(container.log_path)
+            await asyncio.get_running_loop().run_in_executor(
+                self._archiving, self._archive.store, container.key, log
+            )
         if container.alive:
             await self._freezing.release(container, self._living.get(name))
         try:
             # Before the removal, whose outcome and time are uncertain.
             await asyncio.to_thread(self._nics.release, container.key.namespace)
         finally:
-            await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
+            try:
+                await self._act_once(name, lambda: self._engine.remove(name), lambda c: c is None)
+            except EngineFailure as error:
+                if container.id not in self._ghosts:
+                    raise
+                # It stays in the engine's list, and nothing of it on the endpoint.
+                _log.error("ghost not removed", container=name, reason=str(error))
+            else:
+                self._ghosts.forget(container.id)
             await self._clear_away(container)
 
     async def _clear_away(self, container: Container) -> None:
@@ -501,6 +551,8 @@ class Ranks:
 
     def _current(self, container: Container) -> Container:
         live = self._living.get(container.key.container)
+        if container.alive and live is None:
+            container = self._ghosts.judge(container)
         if container.alive:
             return with_kernel_state(container, live)
         if live is not None:  # the engine saw its end first

@@ -184,7 +184,9 @@ def _limits_of(limits: pb.Limits) -> RankLimits:
     )
 
 
-def status_of(container: Container, reason: str, nic: NicReport | None) -> pb.RankStatus:
+def status_of(
+    container: Container, reason: str, fault: str, nic: NicReport | None
+) -> pb.RankStatus:
     """Convert one container's state."""
     return pb.RankStatus(
         job=container.key.job,
@@ -198,6 +200,7 @@ def status_of(container: Container, reason: str, nic: NicReport | None) -> pb.Ra
         finished_at=container.finished_at,
         container_id=container.id,
         reason=reason,
+        fault=fault,
         nic=None
         if nic is None
         else pb.NicReport(
@@ -238,8 +241,13 @@ def _data_message(data: DataFacts) -> pb.VolumeData:
 
 def health_message(health: Health) -> pb.Health:
     """Convert the health of an endpoint."""
+    unfit = health.unfit
     return pb.Health(
-        endpoint=health.endpoint, ok=health.ok, reason=health.reason, carrier=health.carrier
+        endpoint=health.endpoint,
+        ok=unfit is None,
+        reason=unfit.reason if unfit else "",
+        fault=unfit.fault if unfit else "",
+        carrier=health.carrier,
     )
 
 

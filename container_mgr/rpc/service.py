@@ -32,7 +32,7 @@ from container_mgr.rpc.calls import CODES, hinted, refuse
 from container_mgr.rpc.checkpoints import CheckpointCalls
 from container_mgr.rpc.scopes import ScopeCalls
 from container_mgr.scopes.scopes import Scopes
-from container_mgr.values import AgentError, Container, ServedEndpoint
+from container_mgr.values import AgentError, Container, Health, ServedEndpoint
 from protos import agent_pb2 as pb
 
 SAMPLE_INTERVAL_S = 1.0
@@ -430,7 +430,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         ranks = self._ranks
         return pb.RanksReply(
             ranks=[
-                messages.status_of(c, ranks.reason_for(c), ranks.report(c))
+                messages.status_of(c, ranks.reason_for(c), ranks.fault_for(c), ranks.report(c))
                 for c in outcome.containers
             ],
             faults=[messages.fault_message(fault) for fault in outcome.faults],
@@ -438,14 +438,14 @@ class AgentService(CheckpointCalls, ScopeCalls):
         )
 
     def _endpoint(self, endpoint: ServedEndpoint) -> pb.Endpoint:
-        reason = self._inventory.why_unfit(endpoint.name)
+        unfit = self._inventory.unfit(endpoint.name)
         nic = self._inventory.nic(endpoint.nic)
         return pb.Endpoint(
             name=endpoint.name,
             nic=endpoint.nic,
             gpu_uuid=endpoint.gpu_uuid,
             emulated=endpoint.emulated,
-            health=pb.Health(endpoint=endpoint.name, ok=not reason, reason=reason),
+            health=messages.health_message(Health(endpoint.name, unfit)),
             rdma_device=nic.rdma_device if nic else "",
             mtu=nic.mtu if nic else 0,
         )

@@ -41,6 +41,8 @@ _JOB = re.compile(r"job_([1-9][0-9]{0,9})")
 _STEP = re.compile(r"step_[A-Za-z0-9_.+-]{1,64}")
 _TITLE = re.compile(rb"slurmstepd: \[([1-9][0-9]{0,9})\b")
 """What slurmstepd shows as its command line: the job, and its step after a point."""
+_MAX_TITLE = 64
+"""A process that cannot be dumped belongs to root as well, and makes its line as it likes."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -105,7 +107,8 @@ class SlurmGroups:
             # Another user's process may call itself so.
             if entry.stat().st_uid != 0:
                 return False
-            title = _TITLE.match((entry / "cmdline").read_bytes())
+            with (entry / "cmdline").open("rb", buffering=0) as file:
+                title = _TITLE.match(file.read(_MAX_TITLE))
             if title is None or title[1] != job.encode():
                 return False
             groups = Groups(int(entry.name), self._proc)

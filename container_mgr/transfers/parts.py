@@ -168,7 +168,7 @@ def damages(root: Path | int, manifest: Manifest) -> tuple[Damage, ...]:
                 found.append(Damage(path, Damaged.MISSING))
                 continue
             try:
-                if _sum(descriptor) != wanted:
+                if _sum(descriptor, wanted.bytes) != wanted:
                     found.append(Damage(path, Damaged.CONTENT))
             except OSError:
                 found.append(Damage(path, Damaged.CONTENT))
@@ -202,9 +202,10 @@ def create_file(root: int, path: str) -> int:
         os.close(at)
 
 
-def _sum(descriptor: int) -> Sum:
+def _sum(descriptor: int, size: int) -> Sum:
+    """Read a file of ``size`` bytes, and one more if it has grown."""
     length = crc = 0
-    while block := os.pread(descriptor, BLOCK, length):
+    while block := os.pread(descriptor, min(BLOCK, size + 1 - length), length):
         crc = crc32c(block, crc)
         length += len(block)
     return Sum(length, crc)

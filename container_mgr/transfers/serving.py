@@ -34,6 +34,8 @@ MAX_CONNECTIONS = 256
 MAX_OF_JOB = 32
 MAX_HALF_OPEN = 16
 """Connections of one rank's listener that have not proved the key."""
+RATE, BURST = 100, 256
+"""Connections a second of one rank's listener, and how many at once. More wait in the kernel."""
 _LEAST_CHUNK = 16 << 10
 _CHUNKS_PER_S = 20
 _PAUSE_S = 0.2
@@ -51,6 +53,7 @@ class Listener:
     half_open: list[Channel] = field(default_factory=list)
     channels: set[Channel] = field(default_factory=set)
     closed: bool = False
+    pacer: Pacer = field(default_factory=lambda: Pacer(RATE, BURST))
 
 
 class Serving:
@@ -69,6 +72,8 @@ class Serving:
         self._wake.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, None)
         self._changes: list[Callable[[], object]] = []
+        self._resting: dict[Listener, float] = {}
+        """When those that had too many connections accept again; of the accepting thread."""
         threading.Thread(target=self._accept_forever, name="transfer-accept", daemon=True).start()
 
     def add(self, listener: Listener) -> None:
@@ -98,13 +103,14 @@ class Serving:
             self._wake.send(b"\0")
 
     def _forget(self, listener: Listener) -> None:
+        self._resting.pop(listener, None)
         with suppress(KeyError, ValueError):
             self._selector.unregister(listener.socket)
         listener.socket.close()
 
     def _accept_forever(self) -> None:
         while not self._ended:
-            for found, _ in self._selector.select():
+            for found, _ in self._selector.select(self._wake_rested()):
                 if found.data is None:
                     self._apply(found.fileobj)
                 else:
@@ -115,6 +121,15 @@ class Serving:
         self._apply(None)
         self._selector.close()
         self._wake.close()
+
+    def _wake_rested(self) -> float | None:
+        """Let listeners accept again whose time has come; return the seconds to the next time."""
+        now = clock.monotonic()
+        for listener in [one for one, until in self._resting.items() if until <= now]:
+            del self._resting[listener]
+            if not listener.closed:
+                self._selector.register(listener.socket, selectors.EVENT_READ, listener)
+        return max(0.0, min(self._resting.values()) - now) if self._resting else None
 
     def _apply(self, ours: object) -> None:
         if isinstance(ours, socket.socket):
@@ -137,6 +152,11 @@ class Serving:
             _log.warning("connection not accepted", reason=str(error))
             clock.sleep(_PAUSE_S)
             return
+        now = clock.monotonic()
+        # The management network is no rank's.
+        if listener.folder and (rest_s := listener.pacer.take(1, now)) > 0:
+            self._selector.unregister(listener.socket)
+            self._resting[listener] = now + rest_s
         channel = Channel(one, listener.gate)
         with self._lock:
             full = self._count >= MAX_CONNECTIONS

@@ -36,6 +36,8 @@ class Record:
     measured_at: float | None = None
     too_deep: bool = False
     """Directories are nested too deep to be measured."""
+    most_files: int | None = None
+    """Limit of entries; None without a quota, and for ranks that started before there was one."""
 
 
 def read_all(at: int) -> Iterator[Record]:

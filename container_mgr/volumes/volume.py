@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from base import clock
 from container_mgr.hardware.sysfs import SYSFS, whole_disk
 from container_mgr.users import User
@@ -36,6 +38,8 @@ _OWN, _RECORDS, _REMOVED = ".lightloom", "records", "removed"
 _PARENTS: Mapping[Scope, str] = {Scope.PROJECT: "projects", Scope.JOB: "jobs"}
 
 _T = TypeVar("_T")
+
+_log = structlog.get_logger("container_mgr.volumes")
 Key = tuple[Scope, str]
 
 
@@ -71,6 +75,8 @@ class Volume:
         self._records: Mapping[Key, Record] = {}
         self._loaded = False
         self._removal = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        """Held for one slice of long work, and the pause after it."""
 
     @property
     def known(self) -> Mapping[Key, Record]:
@@ -155,12 +161,13 @@ class Volume:
             new = tree.make_for(parent, mount.owner, user, obj)
             with tree.opened_in(parent, mount.owner) as directory:
                 limited = mount.quota_bytes is not None or (old is not None and old.quota_bytes)
+                most = _most_files(mount, None if new else old)
                 if quotas is not None and limited:
-                    quota.limit(directory, quotas, mount.quota_bytes)
+                    quota.limit(directory, quotas, mount.quota_bytes, most)
                 made_at = os.fstat(directory).st_ctime
         if old is None or new:
             old = Record(mount.scope, mount.owner, user.uid, made_at, made_at)
-        return replace(old, uid=user.uid, quota_bytes=mount.quota_bytes)
+        return replace(old, uid=user.uid, quota_bytes=mount.quota_bytes, most_files=most)
 
     def _status(self) -> Status:
         place = self._usable(self.offer.name)
@@ -196,7 +203,11 @@ class Volume:
                 tree.opened(self.offer.path) as root,
                 tree.opened_in(root, _PARENTS[key[0]], key[1]) as at,
             ):
-                yield from tree.measure(at)
+                for found in tree.measure(at):
+                    yield found
+                    most = self._records[key].most_files if key in self._records else None
+                    if most is not None and found.files > most:
+                        return
         except FileNotFoundError:
             return
 
@@ -258,14 +269,15 @@ class Volume:
             yield at
 
     async def _pump(self, work: Iterator[_T]) -> _T | None:
-        """Run long work in slices; return its last value."""
+        """Run long work in slices; return its last value. Several take turns."""
         last: _T | None = None
         while True:
-            values = await self._run(partial(_slice, work), self.offer.name)
-            if not values:
-                return last
-            last = values[-1]
-            await asyncio.sleep(_PAUSE_S)
+            async with self._turn:
+                values = await self._run(partial(_slice, work), self.offer.name)
+                if not values:
+                    return last
+                last = values[-1]
+                await asyncio.sleep(_PAUSE_S)
 
     async def _run(self, work: Callable[[], _T], obj: str) -> _T:
         name = self.offer.name
@@ -313,6 +325,17 @@ def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Re
                     )
     except FileNotFoundError:
         return
+
+
+def _most_files(mount: VolumeMount, old: Record | None) -> int | None:
+    """Return the limit of entries. Data that has more already keeps what it has."""
+    if mount.quota_bytes is None:
+        return None
+    most = quota.most_files(mount.quota_bytes)
+    kept = (old.files if old.most_files is None else old.most_files) if old is not None else None
+    if kept is not None and kept > most:
+        _log.warning("data keeps entries above the limit", owner=mount.owner, has=kept, most=most)
+    return max(most, kept or 0)
 
 
 def _slice(work: Iterator[_T]) -> list[_T]:

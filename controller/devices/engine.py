@@ -151,7 +151,7 @@ class Where(StrEnum):
 class RankCheckpoint:
     """What a rank needs for its checkpoints.
 
-    Its folder appears read-write at ``/lightloom/checkpoint`` and outlives the container; the step
+    Its folder appears read-write in ``/lightloom/checkpoint`` and outlives the container; the step
     that it resumes from appears read-only at ``/lightloom/restore``.
     """
 
@@ -283,6 +283,8 @@ class RankStatus:
     reason: str = ""
     """How it ended, or its problem while it runs; empty without one."""
     nic: NicReport | None = None
+    fault: str = ""
+    """What is wrong with its GPU while it runs: ``lost``, ``xid`` or ``hang``."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -626,6 +628,14 @@ class ExecutionEngine(Protocol):
 
     def unfit(self) -> Mapping[str, str]:
         """Return the endpoints that no job should get, and why: a lost GPU, a lying agent."""
+        ...
+
+    def unready(self) -> Mapping[str, str]:
+        """Return the endpoints that no job should get for now, and why.
+
+        Nothing is known against them, nor against what runs there: a driver that is being
+        upgraded, for example.
+        """
         ...
 
     def carriers(self) -> Mapping[str, bool]:

@@ -235,7 +235,7 @@ class JobRestarter:
         light = self._state.light
         dead = {e: light.unfit[e] for e in job.endpoints if e in light.unfit}
         dead |= {e: light.quarantine[e].reason for e in job.endpoints if e in light.quarantine}
-        if failure is not None and failure.exit_code is None and surely_lost(failure.cause):
+        if failure is not None and failure.exit_code is None and surely_lost(failure.fault):
             dead.setdefault(failure.endpoint, failure.cause)
         return Loss(
             cause="endpoint",

@@ -107,12 +107,17 @@ class JobWatch:
         return server if back and theirs <= set(gone) else ""
 
     async def _note_unfit(self) -> None:
-        """Give no new job to unfit endpoints; put those that stay unfit into quarantine."""
+        """Give no new job to unfit endpoints; put those that stay unfit into quarantine.
+
+        One that is only not ready is ready again by itself.
+        """
         state = self._state
         unfit = {e: why for e, why in self._engine.unfit().items() if e in state.cables}
-        if unfit.keys() != state.light.unfit.keys():
+        unready = {e: why for e, why in self._engine.unready().items() if e in state.cables}
+        seen = unfit.keys() | unready.keys()
+        if seen != state.light.unfit.keys() | state.light.unready.keys():
             state.jobs.wake.set()
-        state.light.unfit = unfit
+        state.light.unfit, state.light.unready = unfit, unready
         self._unfit_for = {endpoint: self._unfit_for.get(endpoint, 0) + 1 for endpoint in unfit}
         fresh = tuple(
             Quarantine(endpoint, reason, state.clock())
@@ -163,7 +168,7 @@ class JobWatch:
                 self._sick_for.pop(key, None)
                 continue
             self._sick_for[key] = self._sick_for.get(key, 0) + 1
-            rounds = SURE_ROUNDS if surely_lost(status.reason) else UNFIT_ROUNDS
+            rounds = SURE_ROUNDS if surely_lost(status.fault) else UNFIT_ROUNDS
             if self._sick_for[key] >= min(rounds, UNFIT_ROUNDS):
                 first = first or status
         return first

@@ -18,6 +18,15 @@ MOST_LINES = 200_000
 MOST_BYTES = 64 * 2**20
 """Of the texts of those lines."""
 MOST_LINE_BYTES = 64 * 2**10
+MOST_VALUES = 2_000_000
+"""Of those lines: three letters can be an object of 100 bytes in memory."""
+MOST_LINE_VALUES = 8192
+"""More hold the event loop too long."""
+
+
+def values(text: str) -> int:
+    """Return at least how many values and names a line has, without parsing it."""
+    return sum(map(text.count, ",:[{"))
 
 
 def parsed(text: str) -> dict[str, Any] | None:
@@ -50,6 +59,7 @@ class _OfRun:
     ranks: int
     lines: list[Line] = field(default_factory=list)
     size: int = 0
+    values: int = 0
     cut: int = 0
     missing: dict[int, str] = field(default_factory=dict)
 
@@ -61,6 +71,7 @@ class Collected:
         self._runs: dict[int, _OfRun] = {}
         self._count = 0
         self._size = 0
+        self._values = 0
 
     def __len__(self) -> int:
         return self._count
@@ -83,7 +94,7 @@ class Collected:
             for rank, text in sorted(run.missing.items())
         ]
         cut = sum(run.cut for run in runs)
-        most = f"{MOST_LINES} lines and {MOST_BYTES // 2**20} MiB"
+        most = f"{MOST_LINES} lines, {MOST_BYTES // 2**20} MiB and {MOST_VALUES} values"
         return [*found, f"{cut} lines are left out: {most} are kept"] if cut else found
 
     async def read(self, run: int, ranks: int, lines: AsyncIterator[LogLine]) -> None:
@@ -102,15 +113,25 @@ class Collected:
         if line.stream == MISSING:
             of.missing.setdefault(line.rank, line.text)
             return
-        if line.stream != "stdout" or (record := parsed(line.text)) is None:
+        if line.stream != "stdout" or not line.text.startswith("{"):
             return
-        if self._count >= MOST_LINES or self._size + len(line.text) > MOST_BYTES:
+        size, count = len(line.text), values(line.text)
+        if (
+            self._count >= MOST_LINES
+            or self._size + size > MOST_BYTES
+            or self._values + count > MOST_VALUES
+            or count > MOST_LINE_VALUES
+        ):
             of.cut += 1
             return
+        if (record := parsed(line.text)) is None:
+            return
         of.lines.append(Line(run, line.rank, record))
-        of.size += len(line.text)
+        of.size += size
+        of.values += count
         self._count += 1
-        self._size += len(line.text)
+        self._size += size
+        self._values += count
 
     def lost(self, run: int, ranks: int, why: str) -> None:
         """Record that the output of a run could not be read; what is known of it stays."""
@@ -120,3 +141,4 @@ class Collected:
         if (of := self._runs.pop(run, None)) is not None:
             self._count -= len(of.lines)
             self._size -= of.size
+            self._values -= of.values

@@ -48,6 +48,7 @@ class Evidence(IntEnum):
     DEVICE = 4
     """The agent names a reason: its GPU, its NIC, its command."""
     OOM = 5
+    """The kernel killed it for lack of memory."""
 
 
 def first_cause(
@@ -86,8 +87,9 @@ def blamed(status: RankStatus) -> Failure:
         epoch=status.epoch,
         exit_code=status.exit_code,
         signal=number.name if number else "",
-        oom=status.oom,
+        oom=_ran_out(status),
         cause=_cause(status),
+        fault=status.fault,
     )
 
 
@@ -97,11 +99,11 @@ def evidence(status: RankStatus, lines: Sequence[str], stopped: bool) -> Evidenc
         return Evidence.GONE
     if status.state is not RankState.EXITED:
         return Evidence.DEVICE if status.reason else None
-    if status.oom:
-        return Evidence.OOM
     number = signal_of(status.exit_code)
     if stopped:
         return Evidence.SIGNAL if number and number not in _ASKED_TO_END else None
+    if _ran_out(status):
+        return Evidence.OOM
     return _exit_evidence(status, number, lines) if status.exit_code else None
 
 
@@ -126,12 +128,21 @@ def signal_of(exit_code: int | None) -> signal.Signals | None:
 
 def how(status: RankStatus) -> str:
     """Say how a rank ended: ``exited with code 3``, ``was ended by SIGSEGV (exit code 139)``."""
-    if status.oom:
+    if _ran_out(status):
         return "ran out of memory"
     number = signal_of(status.exit_code)
     if number is not None:
         return f"was ended by {number.name} (exit code {status.exit_code})"
     return f"exited with code {status.exit_code}"
+
+
+def _ran_out(status: RankStatus) -> bool:
+    """Whether the rank itself was killed for lack of memory.
+
+    ``oom`` counts every process that its container ever had, and never goes back: a helper that
+    was killed hours ago says nothing about a rank that exits or crashes.
+    """
+    return status.oom and signal_of(status.exit_code) is signal.SIGKILL
 
 
 def last_lines(texts: Sequence[str]) -> tuple[str, ...]:
@@ -168,8 +179,11 @@ def _cause(status: RankStatus) -> str:
         return f"the container of rank {status.rank} is gone"
     if status.state is not RankState.EXITED:
         return f"rank {status.rank}: {status.reason}"
-    why = f": {status.reason}" if status.reason and not status.oom else ""
-    return f"rank {status.rank} {how(status)}{why}"
+    if _ran_out(status):
+        return f"rank {status.rank} {how(status)}"
+    why = f": {status.reason}" if status.reason else ""
+    killed = "; the kernel had killed a process of it for lack of memory" if status.oom else ""
+    return f"rank {status.rank} {how(status)}{why}{killed}"
 
 
 def _others(

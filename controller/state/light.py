@@ -42,6 +42,8 @@ class Light:
         their endpoints, whose light may be gone."""
         self.unfit: Mapping[str, str] = {}
         """Endpoints whose GPU or agent is unfit now, and why."""
+        self.unready: Mapping[str, str] = {}
+        """Endpoints that get no job for now though nothing is known against them, and why."""
 
     def restore(
         self,

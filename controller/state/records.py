@@ -139,6 +139,8 @@ class Failure:
     """The last lines of the rank's output, as the program wrote them; bounded."""
     unread: str = ""
     """Why its output could not be read; empty if it was."""
+    fault: str = ""
+    """What was wrong with its GPU while it ran: ``lost``, ``xid`` or ``hang``."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -392,6 +392,7 @@ class State:
         aggregators = self.connections.aggregators()
         servers = self.connections.servers()
         light, locked = self.light, self.transactions.locked()
+        unfit = {**light.unready, **light.unfit}
         reasons: dict[str, str] = {}
         aside = dict.fromkeys(light.squatted, "held by a container of an unknown run")
         aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
@@ -412,9 +413,7 @@ class State:
                 reason = "its link is flapping"
             elif at is not None and f"aggregator/{at.aggregator}" in light.flapping:
                 reason = f"the session of aggregator {at.aggregator} is flapping"
-            elif endpoint.name in light.unfit:
-                reason = light.unfit[endpoint.name]
-            elif why := self._no_light(device):
+            elif why := unfit.get(endpoint.name) or self._no_light(device):
                 reason = why
             elif endpoint.name in aside:
                 reason = aside[endpoint.name]

@@ -15,13 +15,12 @@ from controller.devices.aggregators import AttachPoint
 from controller.state.kept.recoveries import RecoveryCause
 from sitefile import CabledSite
 
-_SURE = ("the GPU is lost", "Xid ")
-"""How an agent begins a reason that NVML gave (``container_mgr.hardware.gpus``)."""
+_SURE = frozenset({"lost", "xid"})
 
 
-def surely_lost(reason: str) -> bool:
-    """Whether an agent says that a GPU is gone for certain; a driver that hangs may come back."""
-    return any(mark in reason for mark in _SURE)
+def surely_lost(fault: str) -> bool:
+    """Whether an agent's code says that a GPU is gone; a driver that hangs may come back."""
+    return fault in _SURE
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

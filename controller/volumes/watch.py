@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
-from controller.devices.engine import ExecutionEngine
+from controller.devices.engine import ExecutionEngine, OfferedVolume
 from controller.state.offers import offer_of
 from controller.state.state import State
 from controller.volumes.removal import DataRemover
@@ -12,6 +13,8 @@ from controller.volumes.removal import DataRemover
 READ_EVERY_S = 10.0
 READ_TIMEOUT_S = 5.0
 REMOVE_EVERY_S = 60.0
+LATE_S = 300.0
+"""Data that running ranks use under a quota is measured every 10 s; after this it is told."""
 
 
 class VolumeWatch:
@@ -21,6 +24,10 @@ class VolumeWatch:
         self._state = state
         self._engine = engine
         self._remover = remover
+        self._used_since: dict[tuple[str, str, str], float] = {}
+        """Server, volume and owner of data in use under a quota."""
+        self._late: frozenset[tuple[str, str, str]] = frozenset()
+        """Those that were not measured in time."""
 
     async def read(self) -> None:
         """Ask all servers once."""
@@ -31,6 +38,27 @@ class VolumeWatch:
                 lambda: {server: offer_of(volumes, now) for server, volumes in offered.items()}
             )
         )
+        self._tell_of_late(offered, now)
+
+    def _tell_of_late(self, offered: Mapping[str, Sequence[OfferedVolume]], now: float) -> None:
+        used = {
+            (server, volume.name, data.owner): data.measured_at or 0.0
+            for server, volumes in offered.items()
+            for volume in volumes
+            for data in volume.data
+            if data.jobs and data.quota_bytes is not None
+        }
+        self._used_since = {key: self._used_since.get(key, now) for key in used}
+        late = frozenset(
+            key for key, at in used.items() if now - max(at, self._used_since[key]) > LATE_S
+        )
+        for server, volume, owner in sorted(late - self._late):
+            text = (
+                f"the data of {owner} in volume {volume} was not measured for {LATE_S:.0f} s:"
+                " its quota does not hold meanwhile"
+            )
+            self._state.events.add("warning", f"server/{server}", "DataNotMeasured", text)
+        self._late = late
 
     async def run(self) -> None:
         """Read until cancelled."""

@@ -44,7 +44,8 @@ def behaviour(library: Path) -> Path:
 def behave(
     path: Path, gpus: Mapping[str, str], xids: Mapping[str, int] | None = None, pid: int = 0
 ) -> None:
-    """Write the file that a library reads: UUID -> ok, plain, lost, hang or absent.
+    """Write the file that a library reads: UUID -> ok, plain, lost, hang, absent
+    or mismatch (of one: the driver is not the library's, for all).
 
     The order of the GPUs is NVML's; keep it. ``xids`` are their latest errors, ``pid`` computes on
     all of them.

@@ -3,7 +3,8 @@
  * Every call reads a file: the one beside this library, named as it is with ".gpus" added, until
  * mock_nvml_look_at names another. It has one GPU a line:
  *     UUID STATE XID PID
- * STATE: ok, plain (memory is all it tells), lost, hang, absent. XID, PID: 0 for none. */
+ * STATE: ok, plain (memory is all it tells), lost, hang, absent, mismatch (of one: the driver is not
+ * the library's, for all). XID, PID: 0 for none. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15 };
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10, LOST = 15, MISMATCH = 18 };
 enum { MAX_GPUS = 256 };
 
 struct gpu { char uuid[64]; char state[16]; unsigned xid; unsigned pid; int index; };
@@ -45,9 +46,25 @@ static int look(const char *uuid, struct gpu *out)
     return found;
 }
 
+/* Whether the driver is another version than the library. */
+static int mismatches(void)
+{
+    struct gpu one;
+    FILE *in = fopen(file, "r");
+    int found = 0;
+    if (!in)
+        return 0;
+    while (!found && fscanf(in, "%63s %15s %u %u", one.uuid, one.state, &one.xid, &one.pid) == 4)
+        found = strcmp(one.state, "mismatch") == 0;
+    fclose(in);
+    return found;
+}
+
 static int alive(void *device, struct gpu *now)
 {
     struct gpu *gpu = device;
+    if (mismatches())
+        return MISMATCH;
     if (look(gpu->uuid, now) < 0 || strcmp(now->state, "absent") == 0)
         return NOT_FOUND;
     while (strcmp(now->state, "hang") == 0) {
@@ -68,10 +85,12 @@ struct utilization { unsigned gpu, memory; };
 struct event { void *device; unsigned long long type, data; unsigned gi, ci; };
 struct process { unsigned pid; unsigned long long memory; unsigned gi, ci; };
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; return SUCCESS; }
+int nvmlInitWithFlags(unsigned flags) { (void)flags; return mismatches() ? MISMATCH : SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code)
 {
+    if (code == MISMATCH)
+        return "Driver/library version mismatch";
     return code == LOST ? "GPU is lost" : code == NOT_FOUND ? "Not Found" : "Not Supported";
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device)

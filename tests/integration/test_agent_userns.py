@@ -118,7 +118,7 @@ async def test_a_mapped_rank_writes_checkpoints_and_resumes_from_them(
         return [path.name for path in (shelf / "held").glob("10.1")]
 
     await until(held, bool)
-    for path in (shelf / "live", shelf / "live" / "step-10" / "model"):
+    for path in (shelf / "live" / "files", shelf / "live" / "files" / "step-10" / "model"):
         assert (path.stat().st_uid, path.stat().st_gid) == (BASE + UID, BASE + UID)
     await rig.call("Stop", pb.StopRequest(job="red", grace_s=0))
     rank = rig.rank(0, READ, epoch=2)

@@ -35,6 +35,10 @@ _TOOL_S = 60
 _MOST_FILES = 10_000
 """Files below a folder of secrets; more are a mistake, and are not walked."""
 _FOLDER_MODE = 0o750
+_MOST_LINKS = 40
+_MOST_LINE = 256
+_MOST_PROGRAM_FILES = 500_000
+_RUN = stat.S_IROTH | stat.S_IXOTH
 _HOMES = ("/home", "/root", "/run/user")
 _SYSTEMD = Path("/run/systemd/system")
 _THIS_MACHINE = Path("/")
@@ -65,6 +69,106 @@ def program_folder(root: Path, scripts: Path) -> str:
             " python3 -m venv /opt/lightloom",
         )
     return str(inside)
+
+
+def check_program(root: Path, bin_dir: str, account: str) -> None:
+    """Raise CliError unless an account, which may not exist yet, can run this program.
+
+    It needs the interpreter wherever links lead to it, the environment, and Python's own library.
+    """
+    uid, gid = _accounts(root).get(account, (-1, -1))
+    reader = _Reader(root, account, uid, gid)
+    program = f"{bin_dir}/lightloom"
+    reader.reach(program)
+    interpreter = reader.reach(_interpreter(place(root, program)) or f"{bin_dir}/python3")
+    environment = Path(bin_dir).parent
+    if place(root, f"{environment}/pyvenv.cfg").exists():
+        reader.walk(environment)
+    if interpreter is not None:
+        library = place(root, str(interpreter.parent.parent)) / "lib"
+        for found in sorted(library.glob("python3*")):
+            reader.walk(interpreter.parent.parent / "lib" / found.name)
+
+
+def _interpreter(program: Path) -> str:
+    """Return the interpreter in the first line of a script; empty without one."""
+    try:
+        with program.open("rb") as file:
+            line = file.readline(_MOST_LINE)
+    except OSError:
+        return ""
+    words = line.removeprefix(b"#!").split() if line.startswith(b"#!/") else []
+    return os.fsdecode(words[0]) if words and b"python" in words[0] else ""
+
+
+class _Reader:
+    """An account that reads files of the installed machine, by their owner, group and mode."""
+
+    def __init__(self, root: Path, account: str, uid: int, gid: int) -> None:
+        self._root = root
+        self._account = account
+        self._uid = uid
+        self._gid = gid
+
+    def reach(self, path: str) -> Path | None:
+        """Follow a path and its links to a file that can be read and run; None without one."""
+        found: list[tuple[Path, os.stat_result]] = []
+        at, left, links = Path("/"), list(Path(path).parts[1:]), 0
+        while left:
+            name = left.pop(0)
+            at = at.parent if name == ".." else at / name
+            try:
+                status = place(self._root, str(at)).lstat()
+            except FileNotFoundError:
+                return None
+            if stat.S_ISLNK(status.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    return None
+                target = place(self._root, str(at)).readlink()
+                at = Path("/") if target.is_absolute() else at.parent
+                left = [*target.parts[target.is_absolute() :], *left]
+            else:
+                found.append((at, status))
+        for at, status in found:
+            if any(at.is_relative_to(home) for home in _HOMES):
+                raise self._closed(at, "is in a home directory", path)
+            needed = stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else _RUN
+            self._require(at, status, needed, path)
+        return at
+
+    def walk(self, folder: Path) -> None:
+        """Look at all files below a folder. Bytecode need not be readable, links are left alone."""
+        count = 0
+        for at, folders, names in os.walk(place(self._root, str(folder))):
+            folders[:] = [name for name in folders if name != "__pycache__"]
+            count += len(names)
+            if count > _MOST_PROGRAM_FILES:
+                raise CliError("conflict", f"more than {count} files", object=str(folder))
+            inside = folder / Path(at).relative_to(place(self._root, str(folder)))
+            self._require(inside, Path(at).lstat(), _RUN, str(folder))
+            for name in names:
+                status = (Path(at) / name).lstat()
+                if stat.S_ISREG(status.st_mode):
+                    self._require(inside / name, status, stat.S_IROTH, str(folder))
+
+    def _require(self, path: Path, status: os.stat_result, needed: int, asked: str) -> None:
+        shift = 6 if status.st_uid == self._uid else 3 if status.st_gid == self._gid else 0
+        if (status.st_mode >> shift) & needed != needed:
+            why = f"cannot be used by the account {self._account}"
+            raise self._closed(
+                path, f"{why}: its mode is {stat.S_IMODE(status.st_mode):04o}", asked
+            )
+
+    def _closed(self, path: Path, why: str, asked: str) -> CliError:
+        needs = "" if str(path) == asked else f"; {asked} needs it"
+        return CliError(
+            "invalid",
+            f"{path} {why}{needs}",
+            object=str(path),
+            hint="umask 022, then /usr/bin/python3 -m venv /opt/lightloom, and install there again;"
+            " or chmod -R go+rX what is closed",
+        )
 
 
 def look(root: Path, parts: Sequence[Part]) -> Machine:

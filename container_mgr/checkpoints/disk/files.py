@@ -24,6 +24,12 @@ from container_mgr.volumes import tree
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY = 1 << 24
+MAX_NAMES = 1 << 21
+"""Characters of all paths below one folder; with more, no step of it is trusted."""
+MAX_HEADS = 1 << 22
+"""Bytes of all small files that are read for a rule."""
+MAX_HOLES = 1 << 16
+"""Holes of all files of a step."""
 _OPEN_DIRECTORIES = 64
 _GET_FLAGS, _SET_FLAGS, _FLAGS = 0x80086601, 0x40086602, struct.Struct("=Ixxxx")
 """FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h: the size of a long, of which an int counts."""
@@ -63,17 +69,26 @@ class Listing:
 
 
 def listing(at: int, rule: Rule = Rule()) -> Listing:  # noqa: B008 - frozen
-    """List an open directory. What vanishes meanwhile is left out. Raises OSError."""
+    """List an open directory. What vanishes meanwhile is left out. Raises OSError.
+
+    Of names that are too long together the list is overfull, as of too many entries.
+    """
     entries: list[Entry] = []
+    letters = heads = 0
     stamps: dict[str, Stamp] = {}
     folders: list[str] = []
     device = os.fstat(at).st_dev
     waiting: list[tuple[str, ...]] = [()]
     while waiting and len(entries) <= MAX_ENTRIES:
         parts = waiting.pop()
+        letters += sum(map(len, parts))
         with suppress(FileNotFoundError, NotADirectoryError), tree.opened_in(at, *parts) as folder:
             for name in _names(folder, MAX_ENTRIES + 1 - len(entries)):
                 path = "/".join((*parts, name))
+                letters += len(path)
+                if letters > MAX_NAMES:
+                    entries += [Entry(path)] * (MAX_ENTRIES + 1 - len(entries))
+                    break
                 try:
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                 except OSError:  # removed meanwhile
@@ -82,8 +97,10 @@ def listing(at: int, rule: Rule = Rule()) -> Listing:  # noqa: B008 - frozen
                 head = b""
                 if kind is Kind.FILE:
                     stamps[path] = _stamp(found)
-                    if name in rule.reads and found.st_size <= MAX_HEAD and len(parts) < 2:
+                    wanted = name in rule.reads and len(parts) < 2
+                    if wanted and found.st_size <= min(MAX_HEAD, MAX_HEADS - heads):
                         head = _head(folder, name)
+                        heads += len(head)
                 elif kind is Kind.FOLDER:
                     if not parts:
                         folders.append(name)
@@ -266,37 +283,76 @@ def own(at: int, paths: Iterable[str], ids: tuple[int, int], mode: int) -> None:
 
 
 class _Reader:
-    """Reads an open file in blocks, until the agent ends."""
+    """Reads an open file in blocks, until the agent ends, and no more than it is expected to have.
 
-    def __init__(self, descriptor: int, stopped: Callable[[], bool]) -> None:
+    One byte more shows that the file has grown.
+    """
+
+    def __init__(self, descriptor: int, size: int, stopped: Callable[[], bool]) -> None:
         self._descriptor = descriptor
+        self._left = size + 1
         self._stopped = stopped
 
     def read(self, size: int, /) -> bytes:
         if self._stopped():
             raise StoppedError
-        return os.read(self._descriptor, size)
+        block = os.read(self._descriptor, min(size, self._left))
+        self._left -= len(block)
+        return block
 
 
 def sums(
-    at: int, paths: Iterable[str], stopped: Callable[[], bool], *, durable: bool = False
+    at: int, sizes: Mapping[str, int], stopped: Callable[[], bool], *, durable: bool = False
 ) -> dict[str, Sum]:
-    """Return the sums of files; those that are no files any more are left out.
+    """Return the sums of files of known sizes; those that are no files any more are left out.
 
+    A file with another size is not read any further, and has another length in the result.
     ``durable``: what was read is on disk when this returns.
     """
     found: dict[str, Sum] = {}
     with Folders(at) as folders:
-        for path in paths:
+        for path, size in sizes.items():
             try:
                 folder, name = folders.of(path)
                 with opened(folder, name) as file:
+                    if (now := os.fstat(file).st_size) != size:
+                        found[path] = Sum(now, 0)
+                        continue
                     if durable:
                         os.fsync(file)
-                    found[path] = measure(_Reader(file, stopped))
+                    found[path] = measure(_Reader(file, size, stopped))
             except ChangedError:
                 continue
     return found
+
+
+def stored(at: int, paths: Iterable[str]) -> int:
+    """Return how many bytes of files lie outside of holes (lseek(2), SEEK_DATA).
+
+    Raises OSError, ChangedError, and ValueError for too many holes.
+    """
+    total, left = 0, MAX_HOLES
+    with Folders(at) as folders:
+        for path in paths:
+            folder, name = folders.of(path)
+            with opened(folder, name) as file:
+                end = 0
+                while (start := _data_from(file, end)) is not None:
+                    end = os.lseek(file, start, os.SEEK_HOLE)
+                    total += end - start
+                    left -= 1
+                    if left < 0:
+                        raise ValueError(f"its files have more than {MAX_HOLES} holes")
+    return total
+
+
+def _data_from(file: int, offset: int) -> int | None:
+    try:
+        return os.lseek(file, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
 
 
 def sync_folders(at: int, paths: Iterable[str]) -> None:

@@ -18,6 +18,8 @@ FOR_COPIES = "; with copies a folder must hold 2 x (keep + 1) parts: its own and
 FOR_ALL = "; a folder must hold all that its rank resumes from, with dcp the parts of all ranks"
 MUCH = 1.25
 """Of its size: what is beyond it in a folder on disk ends the rank. What is between is not held."""
+HOLES = 64 << 20
+"""Bytes of holes that every step may have."""
 _TIMEOUT_S = 20
 _MOUNTINFO = Path("/proc/self/mountinfo")
 
@@ -93,14 +95,32 @@ def used(at: int) -> tree.Measure:
     return result
 
 
-def too_long(folder: Folder, length: int) -> str:
+def too_long(folder: Folder, length: int, disk: int) -> str:
     """Say that the files of a step are longer than a folder may be; empty when they are not.
 
     ``length`` are bytes as the files' names list them: a sparse file takes less of the disk.
+    ``disk`` are those of its file system.
     """
-    if length <= folder.size_bytes:
+    most = min(folder.size_bytes, disk)
+    if length <= most:
         return ""
-    return f"its files have {length} bytes, the folder's limit is {folder.size_bytes}"
+    return f"its files have {length} bytes, the folder's limit is {most}"
+
+
+def too_hollow(length: int, stored: int) -> str:
+    """Say that a step has more bytes in holes than data; empty when it has not.
+
+    A hole takes no disk and no time to make, but as much time to read as data.
+    """
+    if length - stored <= stored + HOLES:
+        return ""
+    return f"of the {length} bytes of its files only {stored} are data, the rest are holes"
+
+
+def total(at: int) -> int:
+    """Return the bytes of the file system of an open directory. OSError."""
+    disk = os.fstatvfs(at)
+    return disk.f_frsize * disk.f_blocks
 
 
 def require(at: int, folder: Folder, size_bytes: int, *, kernel: bool, rule: str = "") -> None:

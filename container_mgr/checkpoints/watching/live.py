@@ -16,7 +16,7 @@ from checkpoints.manifest import Manifest, Sum
 from checkpoints.rules import Found, Rule, Wholeness, look, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.disk.files import ChangedError, Listing
+from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
 from container_mgr.checkpoints.parts import About
 from container_mgr.checkpoints.shelf import Shelf, is_full
 from container_mgr.checkpoints.values import Holding, Kind, Part, Place
@@ -28,8 +28,15 @@ MAX_WHY = 500
 SETTLED_S = 0.1
 """A file that is overwritten in place is copied this long after the last write: any later write
 then has another time, as file systems note times in steps of some milliseconds."""
+LEAST_S = 60.0
+SLOWEST = 16 << 20
+"""Bytes per second. A step must be read within ``LEAST_S`` and its data at this rate."""
 
 _log = structlog.get_logger("container_mgr.checkpoints.watching.live")
+
+
+class LateError(ValueError):
+    """A step took too long to read."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,6 +50,8 @@ class Run:
     rule: str
     known: Mapping[int, str] = field(default_factory=dict)
     """``files.written`` of the steps that are not this run's news: seeded or dropped."""
+    place: tuple[str, ...] = (layout.LIVE, layout.FILES)
+    """Where the program writes; a run of an older agent writes into ``live`` itself."""
 
     def dump(self) -> str:
         """Return the record."""
@@ -60,6 +69,7 @@ def load_run(content: bytes) -> Run:
             epoch=int(fields["epoch"]),
             rule=str(fields["rule"]),
             known={int(step): str(stamp) for step, stamp in fields["known"].items()},
+            place=(layout.LIVE, layout.FILES) if "place" in fields else (layout.LIVE,),
         )
         parse_rule(run.rule)
     except (TypeError, KeyError, AttributeError) as error:
@@ -136,7 +146,7 @@ class Live:
     def scan(self, events: Events | None = None) -> bool:
         """Hold what became whole, and tell of what cannot be held; say whether to look again.
 
-        Raises OSError.
+        Ends early when another run gets the folder. Raises OSError, StoppedError.
         """
         with self.lock:
             if self.over:
@@ -171,9 +181,10 @@ class Live:
             return self._ledger.holds(self._place(step))
 
     def end(self) -> None:
-        """Leave the folder to another run."""
+        """Leave the folder to another run; a scan of it stops first."""
+        self.over = True
         with self.lock:
-            self.over = True
+            pass
 
     def drop(self, step: int) -> None:
         """Never tell of a step again unless it is written again. Raises OSError."""
@@ -184,18 +195,24 @@ class Live:
                 self.shelf.write(layout.RUN, self.run.dump())
 
     def _list(self, events: Events | None) -> Listing:
-        with self.shelf.opened(layout.LIVE) as at:
-            listed = files.listing(at, self._rule)
-            if events is not None and self._follow(events, at, listed):
-                listed = files.listing(at, self._rule)  # what came before the watch
-            return listed
+        try:
+            with self.shelf.opened(*self.run.place) as at:
+                listed = files.listing(at, self._rule)
+                if events is not None and self._follow(events, at, listed):
+                    listed = files.listing(at, self._rule)  # what came before the watch
+                return listed
+        except (FileNotFoundError, NotADirectoryError):
+            self.watches.pop("", None)  # the program has removed it, and may make another
+            return Listing((), {}, ())
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
         """Watch the folders of steps as well; say whether there are new ones."""
         new = False
         for name in self.watches.keys() - {""} - set(listed.folders):
             events.remove(self.watches.pop(name))
-        if "" not in self.watches and (watch := events.add(at)) is not None:
+        # The program may have put another folder in its place; the same one keeps its number.
+        watch = events.add(at)
+        if watch is not None and watch != self.watches.get(""):
             self.watches[""] = watch
             new = True
         for name in listed.folders:
@@ -238,7 +255,7 @@ class Live:
         name = ""
         try:
             # Before any file is read: a sparse one of 1 TB takes hours.
-            if why := shelf.why_full() or space.too_long(shelf.folder, found.bytes):
+            if why := shelf.why_full() or self._why_unread(found):
                 self._refuse(found.step, why)
                 return
             name = shelf.arrive()
@@ -249,7 +266,12 @@ class Live:
             self._again = True
             _log.info("step changes", folder=shelf.folder.name, step=found.step, why=str(error))
             return
+        except StoppedError:
+            self._give_up(name)
+            raise
         except (OSError, ValueError) as error:
+            if isinstance(error, LateError):  # not again before it is written again
+                self._known[found.step] = stamp
             self._give_up(name)
             full = isinstance(error, OSError) and is_full(error)
             why = "the folder is full" if full else "it cannot be held"
@@ -265,32 +287,53 @@ class Live:
         """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
         shelf = self.shelf
         with (
-            shelf.opened(layout.LIVE) as live,
+            shelf.opened(*self.run.place) as live,
             shelf.opened(layout.ARRIVING, name) as at,
             tree.opened_in(at, parts.FILES) as target,
         ):
+            sizes = {path: listed.stamps[path].size for path in found.files}
+            stopped = self._patience(found.bytes)
             if self._rule.overwrites:
                 newest = max(listed.stamps[path].modified_ns for path in found.files)
                 if self._clock() - newest / 1e9 < SETTLED_S:
                     raise ChangedError("it has just been written")
-                sizes = {path: listed.stamps[path].size for path in found.files}
-                files.copy(live, sizes, target, shelf.stopped)
+                files.copy(live, sizes, target, stopped)
             else:
                 files.link(live, found.files, target)
-            sums = files.sums(target, found.files, shelf.stopped, durable=shelf.durable)
+            sums = files.sums(target, sizes, stopped, durable=shelf.durable)
             again = files.listing(live, self._rule)
             same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
             if same != [found] or files.written(again.stamps, found.files) != stamp:
                 raise ChangedError("it was written meanwhile")
-            if {p: s.bytes for p, s in sums.items()} != {
-                p: listed.stamps[p].size for p in found.files
-            }:
+            if {p: s.bytes for p, s in sums.items()} != sizes:
                 raise ChangedError("its files were replaced meanwhile")
             manifest = self._manifest(found.step, sums)
             about = About(stamp=stamp, written_s=written_s, seen_at=self._clock())
             parts.write(at, manifest, about, durable=shelf.durable)
         place = self._place(found.step)
         return shelf.part(place, parts.Found(manifest, about)), about
+
+    def _why_unread(self, found: Found) -> str:
+        """Say why reading a step would take longer than writing it did."""
+        with self.shelf.opened(*self.run.place) as live:
+            if why := space.too_long(self.shelf.folder, found.bytes, space.total(live)):
+                return why
+            return space.too_hollow(found.bytes, files.stored(live, found.files))
+
+    def _patience(self, length: int) -> Callable[[], bool]:
+        """Return what says that reading so many bytes must stop, and raises LateError.
+
+        At most half of them are holes that could be dug after :meth:`_why_unread`.
+        """
+        limit_s = LEAST_S + length / SLOWEST
+        end = self._monotonic() + limit_s
+
+        def stopped() -> bool:
+            if self._monotonic() > end:
+                raise LateError(f"its files are not read within {limit_s:.0f} s")
+            return self.over or self.shelf.stopped()
+
+        return stopped
 
     def _manifest(self, step: int, sums: Mapping[str, Sum]) -> Manifest:
         run = self.run

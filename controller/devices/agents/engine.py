@@ -71,6 +71,8 @@ from controller.devices.engine import (
 )
 from protos import agent_pb2 as pb
 
+_NO_FAULT = frozenset({"library", "unread"})
+"""Codes of what is no fault of an endpoint, but of the driver for all of them."""
 _CALL_TIMEOUT_S = 25.0
 """Longer than an agent's own time-out for its container engine, so that its answer arrives."""
 _OBSERVE_S = 5.0
@@ -123,6 +125,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         self._timeout_s = call_timeout_s
         self._endpoints = endpoints
         self._unfit: dict[str, dict[str, str]] = {}
+        self._unready: dict[str, dict[str, str]] = {}
         self._carriers: dict[str, dict[str, bool]] = {}
         self._silent: set[str] = set()
         # Which servers hold a job's ranks, so that a lost server harms only its own jobs.
@@ -145,6 +148,10 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         for server, why in self._agents.liars.items():
             found |= dict.fromkeys((self._endpoints or {}).get(server, ()), why)
         return found
+
+    def unready(self) -> Mapping[str, str]:
+        """Return the endpoints that no job should get for now, and why."""
+        return {e: why for reasons in self._unready.values() for e, why in reasons.items()}
 
     def carriers(self) -> Mapping[str, bool]:
         """Return whether the NICs of running ranks have a carrier, as agents that answer say."""
@@ -666,7 +673,9 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             hint = "is the agent's endpoint list the site file's? then restart the controller"
             return [EngineFault("forbidden", f"server/{server}", self._agents.liars[server], hint)]
         if reply.health:
-            self._unfit[server] = {h.endpoint: h.reason for h in reply.health if not h.ok}
+            bad = [h for h in reply.health if not h.ok]
+            self._unfit[server] = {h.endpoint: h.reason for h in bad if h.fault not in _NO_FAULT}
+            self._unready[server] = {h.endpoint: h.reason for h in bad if h.fault in _NO_FAULT}
             self._carriers[server] = {
                 h.endpoint: h.carrier for h in reply.health if h.HasField("carrier")
             }

@@ -299,6 +299,7 @@ def status_of(server: str, message: pb.RankStatus) -> RankStatus:
         finished_at=_time(message.finished_at) if message.HasField("finished_at") else None,
         container_id=message.container_id[:_ID_CHARS],
         reason=message.reason[:TEXT_CHARS],
+        fault=message.fault[:_ID_CHARS],
         nic=_nic_of(message.nic) if message.HasField("nic") else None,
     )
 

@@ -67,12 +67,12 @@ def site(paper: RackStatus) -> Iterator[Site]:
 
 
 def runs(word: str) -> bool:
-    """Whether a process of a container has ``word`` in its command line."""
+    """Whether a process of a command has ``word`` in its command line."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if not entry.name.isdecimal() or word.encode() not in (entry / "cmdline").read_bytes():
                 continue
-            if b"LL_EXEC=" in (entry / "environ").read_bytes():
+            if b"/ll-exec-" in (entry / "cgroup").read_bytes():
                 return True
     return False
 
@@ -214,6 +214,14 @@ def test_a_command_ends_with_its_caller(site: Site, signum: signal.Signals) -> N
         caller.send_signal(signum)
         assert caller.wait(timeout=LIMIT_S) == (130 if signum is signal.SIGINT else -signum)
     until(lambda: not runs(word))
+
+
+def test_a_command_that_clears_its_environment_ends_and_gives_its_place_back(site: Site) -> None:
+    words = [_number() for _ in range(9)]  # more than a rank has places
+    for word in words:
+        script = f"setsid env -i sleep {word} & env -i sh -c 'sleep {word} &' & exit 3"
+        site.run("exec", "red", "--", "sh", "-c", script, code=3)
+    until(lambda: not any(runs(word) for word in words))
 
 
 def test_a_frozen_job_is_refused_and_its_commands_freeze_and_go_on(site: Site) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,8 @@ class FakeContainer:
     proc: Path
     process: subprocess.Popen[bytes] | None = None
     copiers: list[threading.Thread] = field(default_factory=list)
+    missed: bool = False
+    """The engine has missed its end, and neither stops nor removes it."""
 
     def spawn(self) -> None:
         pipe = subprocess.PIPE
@@ -76,13 +78,13 @@ class FakeContainer:
             groups.write(f"0::/ll-test/{self.raw['Id']}\n")
         for directory in ("run/lightloom", "lightloom/record"):
             (as_seen / "root" / directory).mkdir(parents=True, exist_ok=True)
-        for name in ("ns", "environ"):
+        for name in ("ns", "stat"):
             if not (as_seen / name).is_symlink():
                 (as_seen / name).symlink_to(f"/proc/{pid}/{name}")
 
     def refresh(self) -> None:
         state = self.raw["State"]
-        if self.process is None or state["Status"] == "exited":
+        if self.process is None or self.missed or state["Status"] == "exited":
             return
         code = self.process.poll()
         # Like Docker: the log is complete before the container is reported as exited.
@@ -97,7 +99,6 @@ class FakeExec:
 
     container: FakeContainer
     command: list[str]
-    env: dict[str, str]
     process: asyncio.subprocess.Process | None = None
     pieces: asyncio.Queue[tuple[Stream, bytes] | None] = field(
         default_factory=lambda: asyncio.Queue(1)
@@ -107,7 +108,7 @@ class FakeExec:
     async def begin(self) -> FakeExec:
         pipe = asyncio.subprocess.PIPE
         self.process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **self.env}
+            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         self.container.appear(self.process.pid)
         self.pump = asyncio.create_task(self._pump())
@@ -234,7 +235,7 @@ class FakeDocker:
             "Name": f"/{name}",
             "Config": {"Labels": container["labels"]},
             "State": {"Status": "created", "Pid": 0, "ExitCode": 0},
-            "HostConfig": {},
+            "HostConfig": {"Memory": host["mem_limit"]},
             "LogPath": str(self.logs / f"{name}-json.log"),
         }
         self.containers[name] = self.container_type(raw, container["command"], self.proc)
@@ -247,11 +248,13 @@ class FakeDocker:
 
     async def stop(self, name: str, grace_s: float) -> None:
         self._begin("stop")
+        self._refuse_missed(name)
         self._kill(self.containers[name])
         self._end("stop")
 
     async def remove(self, name: str) -> None:
         self._begin("remove")
+        self._refuse_missed(name)
         one = self.containers.pop(name, None)
         if one is not None:
             self._kill(one)
@@ -266,13 +269,11 @@ class FakeDocker:
     async def limit_cpu(self, name: str, share: float) -> None:
         self._begin("limit_cpu")
 
-    async def exec_create(
-        self, name: str, command: Sequence[str], *, terminal: bool, env: Mapping[str, str]
-    ) -> str:
+    async def exec_create(self, name: str, command: Sequence[str], *, terminal: bool) -> str:
         self._begin("exec_create")
         one = next(c for c in self.containers.values() if c.raw["Id"] == name)
         ident = uuid.uuid4().hex
-        self.execs[ident] = FakeExec(one, list(command), dict(env))
+        self.execs[ident] = FakeExec(one, list(command))
         return ident
 
     async def exec_attach(self, ident: str, *, terminal: bool) -> FakeExec:
@@ -288,7 +289,9 @@ class FakeDocker:
         if process is None:
             return ExecState(running=False)
         code = process.returncode
-        return ExecState(code is None, None if code is None else code if code >= 0 else 128 - code)
+        if code is None:
+            return ExecState(running=True, pid=process.pid)
+        return ExecState(running=False, exit_code=code if code >= 0 else 128 - code)
 
     def close(self) -> None:
         for one in self.containers.values():
@@ -310,6 +313,10 @@ class FakeDocker:
     def seen(self, name: str) -> Container:
         self.containers[name].refresh()
         return container_of(self.containers[name].raw)
+
+    def _refuse_missed(self, name: str) -> None:
+        if name in self.containers and self.containers[name].missed:
+            raise EngineRefusedError("tried to kill container, but did not receive an exit event")
 
     def _kill(self, one: FakeContainer) -> None:
         if one.process is not None and one.process.poll() is None:

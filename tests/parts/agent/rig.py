@@ -30,6 +30,7 @@ from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
 from tests.parts.agent.checkpoints import FakeHolder, FakeTransfers
+from tests.parts.agent.commands import FakeCommandGroups
 from tests.parts.agent.docker import IMAGE, FakeDocker, FakeNics
 
 
@@ -59,6 +60,7 @@ class AgentRig:
     """The controller's."""
     holder: FakeHolder
     transfers: FakeTransfers
+    groups: FakeCommandGroups
     restart: Callable[[], Awaitable[None]]
     """Ends the agent's service and all its streams, and serves again at the same address."""
 
@@ -128,6 +130,7 @@ async def agent_rig(
     checkpoints = Checkpoints(home / "checkpoints")
     holder = FakeHolder()
     transfers = FakeTransfers(holder)
+    groups = FakeCommandGroups(docker.proc)
     ranks = Ranks(
         engine=docker,  # type: ignore[arg-type]
         nics=nics,  # type: ignore[arg-type]
@@ -138,6 +141,7 @@ async def agent_rig(
         checkpoints=checkpoints,
         state_dir=home,
         transfers=transfers,  # type: ignore[arg-type]
+        command_groups=groups,
         proc=docker.proc,
     )
     await checkpoints.recover()
@@ -187,6 +191,7 @@ async def agent_rig(
             trust,
             holder,
             transfers,
+            groups,
             restart,
         )
     finally:

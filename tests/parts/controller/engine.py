@@ -59,6 +59,8 @@ class FakeEngine:
     """Servers that do not answer."""
     sick: dict[str, str] = field(default_factory=dict)
     """Endpoints whose GPU is lost, with the reason."""
+    driverless: dict[str, str] = field(default_factory=dict)
+    """Endpoints whose driver does not work, with the reason."""
     nics: dict[str, bool] = field(default_factory=dict)
     """What agents say of the carriers of ranks' NICs."""
     hung: set[str] = field(default_factory=set)
@@ -282,6 +284,9 @@ class FakeEngine:
 
     def unfit(self) -> Mapping[str, str]:
         return self.sick
+
+    def unready(self) -> Mapping[str, str]:
+        return self.driverless
 
     def carriers(self) -> Mapping[str, bool]:
         silent = {c.name for c in self.site.endpoints if c.server in self.lost}

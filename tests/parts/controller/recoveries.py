@@ -41,7 +41,7 @@ def kill(rack: Rack, endpoint: str, code: int | None = 137) -> None:
         if status.endpoint != endpoint or status.state is RankState.EXITED:
             continue
         if code is None:
-            rack.engine.statuses[key] = replace(status, reason=LOST)
+            rack.engine.statuses[key] = replace(status, reason=LOST, fault="lost")
         else:
             rack.engine.exit(*key, code)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -152,3 +153,20 @@ def test_nothing_is_dumped_that_would_not_be_read() -> None:
 def test_bytes_are_no_manifest(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(content)
+
+
+def test_a_manifest_of_short_values_takes_no_memory() -> None:
+    content = b'{"files":[' + b",".join([b"[]"] * 5_000_000) + b"]}"
+    assert len(content) < MAX_BYTES
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="more than 262144 values"):
+        parse(content)
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert used < 1 << 20
+
+
+def test_the_largest_manifest_is_read_again() -> None:
+    files = {f"folder/{n:0>60}.bin": Sum(1, n) for n in range(MAX_FILES)}
+    largest = Manifest("red", 1, 20, 0, 1, "rename", files)
+    assert parse(dump(largest)) == largest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from container_mgr.values import (
+    Container,
     NicSpec,
     RankKey,
     RankSpec,
@@ -19,4 +20,14 @@ GOOD = RankSpec(
     env={"TF_CONFIG": "{}"},
     emulated_share=0.25,
 )
+RUNNING = Container(
+    id="c1" * 32,
+    key=RankKey("red", 0, 1),
+    endpoint="gpu0",
+    digest="d",
+    nic=NicSpec("e", "10.0.0.1", 24, "02:00:00:00:00:01"),
+    share=None,
+    state="running",
+)
+"""A container that the engine calls running."""
 TLS = Path("/etc/lightloom/tls")

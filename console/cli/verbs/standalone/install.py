@@ -52,7 +52,7 @@ def install(
     """
     one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from console.cli.install import machine, plan  # noqa: PLC0415 - start-up time
-    from console.cli.install.parts import SITE_FILE, Given, parts  # noqa: PLC0415 - start-up time
+    from console.cli.install.parts import ACCOUNT, SITE_FILE, Given, parts  # noqa: PLC0415 - start-up time
 
     _check(root, dry_run=dry_run)
     given, content = (None, None) if site is None else _read_site(site)
@@ -63,6 +63,8 @@ def install(
     elif server is not None:
         raise usage("a controller has no --server", "lightloom install controller")
     bin_dir = machine.program_folder(root, Path(sysconfig.get_path("scripts")))
+    if role is Role.CONTROLLER:  # an agent is root
+        machine.check_program(root, bin_dir, ACCOUNT)
     wanted = parts(role, Given(bin_dir, content, server or ""))
     steps = plan.install(wanted, machine.look(root, wanted))
     if not dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from crc32c import crc32c
 
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum
+from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import feed
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError
@@ -512,7 +514,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
                 files.link(reads, [path], writes)
             with pytest.raises(ChangedError):
                 files.copy(reads, {path: 13}, writes, lambda: False)
-            assert files.sums(reads, [path], lambda: False) == {}
+            assert files.sums(reads, {path: 13}, lambda: False) == {}
     assert not [p for p in target.rglob("*") if p.is_file()]
 
 
@@ -533,3 +535,47 @@ async def test_a_slow_reader_gets_the_last_word_only(tmp_path: Path) -> None:
                 break
         assert len(found) <= feed.MAX_SAID
         assert found[Key(4999, 7)] == "last"
+
+
+@pytest.mark.parametrize("rule", ["rename", "keras"])
+async def test_a_program_can_remove_its_folder_and_make_it_again(one: Server, rule: str) -> None:
+    """Keras removes it when the training has ended."""
+    begun = await one.start(rank(rule=rule))
+
+    def write(step: int) -> None:
+        if rule == "rename":
+            write_step(begun.live, step)
+        else:
+            overwrite(begun.live, {"latest.weights.h5": b"%d" % step})
+            overwrite(begun.live, {"training_metadata.json": b'{"epoch": %d}' % step})
+
+    write(1)
+    await one.whole(1 if rule == "rename" else BATCHES)
+    for step in (2, 3):
+        rmtree(begun.live)
+        if step == 3:
+            await asyncio.sleep(10)  # it is looked at while it is not there
+        begun.live.mkdir()
+        write(step)
+        await one.whole(step if rule == "rename" else step * BATCHES)
+    rmtree(begun.live)
+    begun.live.symlink_to("/etc")
+    await asyncio.sleep(10)
+    one.held.ended(rank().key.container)
+    await one.start(rank(epoch=2, rule=rule))
+    assert begun.live.is_dir()
+
+
+async def test_a_run_of_an_older_agent_goes_on_where_it_writes(tmp_path: Path) -> None:
+    async with server(tmp_path) as one:
+        begun = await one.start(rank())
+    old = begun.live.parent
+    begun.live.rmdir()
+    record = old.parent / "run.json"
+    fields = json.loads(record.read_text())
+    del fields["place"]
+    record.write_text(json.dumps(fields))
+    async with server(tmp_path) as one:
+        one.held.watch(container(rank()))
+        write_step(old, 1)
+        await one.whole(1)

@@ -181,8 +181,8 @@ def test_no_torn_part_is_ever_held(rule: str, script: list[int], scans: int) -> 
         (root / FOLDER).mkdir()
         told = Told()
         live = start(root, told, rule)
-        folder = live.shelf.path / layout.LIVE
-        folder.mkdir()
+        folder = live.shelf.path.joinpath(*live.run.place)
+        folder.mkdir(parents=True)
         program = Program(folder) if rule == "rename" else InPlace(folder)
         steps = iter(script)
 

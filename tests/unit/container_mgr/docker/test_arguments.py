@@ -369,13 +369,13 @@ def test_a_server_without_a_recorder_changes_no_variable() -> None:
 
 
 def test_a_rank_sees_its_checkpoints_and_what_it_resumes_from() -> None:
-    begun = Begun(Path("/c/live"), Path("/c/restore"), 20, 1 << 20)
+    begun = Begun(Path("/c/live/files"), Path("/c/restore"), 20, 1 << 20)
     spec = replace(GOOD, env={"LIGHTLOOM_RESTORE_STEP": "7"})
     plain, _ = arguments(spec)
     assert "LIGHTLOOM_CHECKPOINT_DIR" not in plain["environment"]
     container, host = arguments(spec, checkpoint=begun)
     shown = {name: value for name, value in container["environment"].items() if "DIR" in name}
-    assert shown["LIGHTLOOM_CHECKPOINT_DIR"] == "/lightloom/checkpoint"
+    assert shown["LIGHTLOOM_CHECKPOINT_DIR"] == "/lightloom/checkpoint/files"
     assert shown["LIGHTLOOM_RESTORE_DIR"] == "/lightloom/restore"
     assert container["environment"]["LIGHTLOOM_RESTORE_STEP"] == "20"
     assert [(m["Source"], m["Target"], m["ReadOnly"]) for m in host["mounts"]] == [
@@ -386,7 +386,7 @@ def test_a_rank_sees_its_checkpoints_and_what_it_resumes_from() -> None:
 
 def test_checkpoints_in_memory_raise_the_containers_limit() -> None:
     _, before = arguments(GOOD)
-    _, host = arguments(GOOD, checkpoint=Begun(Path("/c/live"), None, None, 1 << 20))
+    _, host = arguments(GOOD, checkpoint=Begun(Path("/c/live/files"), None, None, 1 << 20))
     assert host["mem_limit"] == host["memswap_limit"] == before["mem_limit"] + (1 << 20)
     assert host["shm_size"] == before["shm_size"]
     assert [m["Target"] for m in host["mounts"]] == ["/lightloom/checkpoint"]

@@ -11,10 +11,10 @@ import pynvml
 import pytest
 
 from container_mgr.hardware import nvml
-from container_mgr.hardware.gpus import Gpus, Slot, unfit_reason
+from container_mgr.hardware.gpus import Gpus, Slot, unfit
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nvml import Reading
-from container_mgr.values import ServedEndpoint, ServerFacts
+from container_mgr.values import GpuFault, ServedEndpoint, ServerFacts, Unfit
 from tests.nvml import mock
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -136,6 +136,22 @@ def test_a_gpu_that_is_missing_at_the_start(behaviour: Path) -> None:
     assert one.indices() == {}
 
 
+def test_a_driver_that_is_not_the_librarys_is_no_fault_of_a_gpu(
+    gpus: Gpus, behaviour: Path
+) -> None:
+    """An unattended upgrade: what runs goes on, and NVML works again after it."""
+    mock.behave(behaviour, {A: "mismatch", B: "ok"})
+    until(lambda: gpus.unfit(A) and gpus.unfit(B))
+    said = Unfit(
+        GpuFault.LIBRARY, "NVML does not work: RM has detected an NVML/RM version mismatch."
+    )
+    assert [gpus.unfit(A), gpus.unfit(B)] == [said, said]
+    assert not said.of_device
+    mock.behave(behaviour, {A: "ok", B: "lost"})
+    until(lambda: not gpus.unfit(A) and gpus.unfit(B) != said)
+    assert gpus.unfit(B) == Unfit(GpuFault.LOST, "the GPU is lost")
+
+
 def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
     behaviour: Path, tmp_path: Path
 ) -> None:
@@ -143,7 +159,9 @@ def test_without_the_library_the_gpus_are_unfit_and_nothing_else(
     one.start()
     until(one.settled)
     one.stop()
-    assert "none.so" in one.why_unfit(A)
+    found = one.unfit(A)
+    assert found is not None
+    assert (found.fault, "none.so" in found.reason) == (GpuFault.LIBRARY, True)
 
 
 @pytest.mark.real_time
@@ -154,14 +172,16 @@ async def test_the_word_on_a_ranks_end_comes_with_a_newer_one_on_its_gpu(behavio
     one.start()
     until(one.settled)
     mock.behave(behaviour, {A: "lost", B: "ok"})
-    assert all(health.ok for health in inventory.health({})), "nobody has looked since"
+    assert all(not health.unfit for health in inventory.health({})), "nobody has looked since"
     await inventory.look_after({"gpu0": "c0", "gpu1": "c1"})
-    assert [health.ok for health in inventory.health({})] == [False, True]
+    assert [not health.unfit for health in inventory.health({})] == [False, True]
     mock.behave(behaviour, {A: "ok", B: "lost"})
     await inventory.look_after({"gpu0": "c0", "gpu1": "c1"})
-    assert [health.ok for health in inventory.health({})] == [False, True], "one look for each end"
+    assert [not health.unfit for health in inventory.health({})] == [False, True], (
+        "one look for each end"
+    )
     await inventory.look_after({"gpu0": "c2", "gpu1": "c1"})
-    assert [health.ok for health in inventory.health({})] == [True, True]
+    assert [not health.unfit for health in inventory.health({})] == [True, True]
     one.stop()
 
 
@@ -195,6 +215,6 @@ def test_old_figures_are_not_returned() -> None:
 
 def test_a_slow_reading_is_not_a_hang() -> None:
     slot = Slot(started=10.0, read_at=9.0)
-    assert unfit_reason(slot, 12.9) == ""
-    assert unfit_reason(slot, 13.1) == "NVML hangs on this GPU"
-    assert unfit_reason(Slot(), 0.0) == "the GPU has not been read yet"
+    assert unfit(slot, 12.9) is None
+    assert unfit(slot, 13.1) == Unfit(GpuFault.HANG, "NVML hangs on this GPU")
+    assert unfit(Slot(), 0.0) == Unfit(GpuFault.UNREAD, "the GPU has not been read yet")

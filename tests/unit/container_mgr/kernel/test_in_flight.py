@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,14 @@ def test_a_kernel_without_ipv6(tmp_path: Path) -> None:
     (proc / "42/net/sockstat6").unlink()
     (proc / "42/net/tcp6").unlink()
     assert settled(42, proc) is True
+
+
+def test_more_sockets_than_are_looked_at_are_unknown(tmp_path: Path) -> None:
+    proc = net(tmp_path, sock("00") * 100_000 + sock("01"))
+    tracemalloc.start()
+    assert settled(42, proc) is None
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_a_namespace_that_is_gone(tmp_path: Path) -> None:

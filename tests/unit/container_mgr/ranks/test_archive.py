@@ -98,6 +98,22 @@ def test_output_goes_after_its_time(tmp_path: Path, clock: Clock, log: Path) -> 
     assert names(opened(tmp_path, clock, LogLimits(keep_s=DAY))) == set()
 
 
+def test_output_goes_of_who_has_most(tmp_path: Path, clock: Clock, log: Path) -> None:
+    """A job that writes much, or a project with many jobs, keeps no other's output away."""
+    archive = opened(tmp_path, clock, LogLimits(total_bytes=150_000))
+    log.write_bytes(record("x" * 9_000) * 2)  # 5 blocks, and one for the directory
+    archive.store(RankKey("vision-small", 0, 1), log)
+    archive.store(RankKey("text-red", 0, 1), log)
+    for rank in range(10):
+        archive.store(RankKey("text-chatty", rank, 1), log)
+    assert {"ll-vision-small-0-1", "ll-text-red-0-1"} < names(archive)
+    for number in range(10):
+        archive.store(RankKey(f"text-many{number}", 0, 1), log)
+    left = names(archive)
+    assert {"ll-vision-small-0-1", "ll-text-many9-0-1"} < left
+    assert len(left) == 6
+
+
 def test_the_oldest_output_goes_when_there_is_too_much(
     tmp_path: Path, clock: Clock, log: Path
 ) -> None:

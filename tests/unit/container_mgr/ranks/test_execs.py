@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator
@@ -17,7 +16,7 @@ from container_mgr.ranks import execs
 from container_mgr.ranks.execs import Clock, Start, Window, check, fits
 from container_mgr.values import AgentError
 from controller.devices.engine import EngineError, ExecEnd, Fenced
-from tests.parts.agent.ranks import SLEEP, TICKS, all_ended, executing
+from tests.parts.agent.ranks import SLEEP, TICKS, all_ended, executing, until
 from tests.parts.agent.rig import AgentRig, agent_rig
 
 
@@ -110,30 +109,51 @@ async def test_a_start_without_an_answer_is_ended_when_it_happens(
     late.close()
 
 
+async def again(rig: AgentRig) -> None:
+    """Run a command as soon as there is a place for it."""
+
+    async def run() -> ExecEnd | None:
+        try:
+            async with executing(rig, "true") as command:
+                return await command.end()
+        except EngineError as error:
+            assert error.code == "conflict"
+            return None
+
+    assert await until(run, lambda end: end is not None) == ExecEnd(0)
+
+
 @pytest.mark.real_time
-async def test_a_place_is_taken_until_the_engine_says_that_the_command_ended(
+@pytest.mark.parametrize("words", [("env", "-i"), ("sh", "-c", 'env -i "$@" & :', "x")])
+async def test_a_command_without_an_environment_gives_its_place_back(
+    rig: AgentRig, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(execs, "MOST", 1)
+    word = str(10**9 + uuid.uuid4().int % 10**9)
+    async with executing(rig, *words, "sh", "-c", f"echo 1; exec sleep {word}") as run:
+        await run.shows(b"1\n")
+    await all_ended(word)
+    await again(rig)
+
+
+@pytest.mark.real_time
+async def test_a_place_is_given_back_also_while_the_kernel_keeps_a_process(
     rig: AgentRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execs, "MOST", 1)
+    rig.groups.stuck.append(1)
     async with executing(rig, *TICKS) as run:
         await run.shows(b"1\n")
-        rig.docker.lost["exec_state"] = 3
     async with executing(rig, "true") as second:
         with pytest.raises(EngineError) as refused:
             await second.end()
     assert refused.value.code == "conflict"
-
-    async def again() -> ExecEnd:
-        async with executing(rig, "true") as run:
-            return await run.end()
-
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                assert await again() == ExecEnd(0)
-                return
-            except EngineError:
-                await asyncio.sleep(0.02)
+    monkeypatch.setattr(execs, "PLACE_S", 0.1)
+    rig.groups.stuck.clear()
+    await again(rig)
+    rig.groups.stuck.append(1)
+    for _ in range(2):
+        await again(rig)
 
 
 async def test_an_older_controller_runs_no_command(rig: AgentRig) -> None:

@@ -226,3 +226,45 @@ def test_the_search_path_of_measurements_is_allowed_and_no_other() -> None:
     policy.check_env("x", {"PYTHONPATH": "/lightloom"})
     with pytest.raises(AgentError):
         policy.check_env("x", {"PYTHONPATH": "/lightloom:/tmp"})
+
+
+SHARED = replace(FACTS, rank_memory_bytes=4 << 30)
+"""A server of four endpoints."""
+
+
+@pytest.mark.parametrize(
+    ("memory", "checkpoints", "fits"),
+    [
+        (None, 0, True),
+        (4 << 30, 0, True),
+        ((4 << 30) + 1, 0, False),
+        (None, 3 << 30, True),
+        (None, 4 << 30, False),
+        (2 << 30, 2 << 30, True),
+        (2 << 30, (2 << 30) + 1, False),
+    ],
+)
+def test_a_rank_gets_its_share_of_the_memory_with_its_checkpoints(
+    memory: int | None, checkpoints: int, fits: bool
+) -> None:
+    held = RankCheckpoint(
+        folder="red.0123abcd",
+        ranks=1,
+        rule="rename",
+        where=Where.MEMORY,
+        size_bytes=checkpoints,
+        key=bytes(32),
+    )
+    spec = replace(
+        GOOD,
+        limits=RankLimits(memory_bytes=memory),
+        checkpoint=held if checkpoints else None,
+    )
+    try:
+        policy.check(spec, None, SHARED)
+    except AgentError as error:
+        assert (error.code, fits) == ("invalid", False)
+    else:
+        assert fits
+        beside = policy.memory_beside(spec, 4 << 30)
+        assert policy.MIN_MEMORY_BYTES <= beside <= (4 << 30) - checkpoints

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -7,6 +9,7 @@ import pytest
 
 from container_mgr.ranks.quotas import QuotaWatch, size, why_end
 from container_mgr.values import AgentError, Container, Scope, VolumeMount
+from container_mgr.volumes import quota
 from container_mgr.volumes.records import Record
 from container_mgr.volumes.volumes import DataKey, Volumes
 from tests.unit.container_mgr.volume_parts import (
@@ -111,6 +114,68 @@ async def test_what_an_ended_job_left_is_measured_at_the_next_look(
     await watch.enforce()
     left = (await records_of(volumes))["vision.red"]
     assert (left.files, left.bytes is not None and left.bytes >= 20_000) == (1, True)
+
+
+async def test_empty_files_are_bounded_and_their_rank_is_ended(
+    volumes: Volumes, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quota, "LEAST_FILES", 10)
+    await volumes.bind(spec(JOB), ME)
+    for number in range(50):
+        (place.scratch / "jobs" / "vision.red" / str(number)).touch()
+    ended = Ended([container(JOB)])
+    await QuotaWatch(volumes, ended.observe, ended.end).enforce()
+    assert "has more than 10 entries" in ended.reasons["red"]
+    assert (await records_of(volumes))["vision.red"].files == 11, "it is counted no further"
+
+
+async def test_data_that_had_more_entries_before_there_was_a_limit_keeps_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that ran when its agent was upgraded goes on, and so does its next start."""
+    owned = place.scratch / "jobs" / "vision.red"
+    async with place.agent() as volumes:
+        await volumes.bind(spec(JOB), ME)
+        for number in range(50):
+            (owned / str(number)).touch()
+        await volumes.measure(KEY, used=True)
+    record = place.scratch / ".lightloom" / "records" / "job.vision.red"
+    fields = json.loads(record.read_text())
+    del fields["most_files"]
+    record.write_text(json.dumps(fields))
+    monkeypatch.setattr(quota, "LEAST_FILES", 10)
+    ended = Ended([container(JOB)])
+    async with place.agent() as volumes:
+        watch = QuotaWatch(volumes, ended.observe, ended.end)
+        await watch.enforce()
+        await volumes.bind(spec(JOB), ME)
+        await watch.enforce()
+        assert ended.reasons == {}
+        (owned / "more").touch()
+        await watch.enforce()
+        assert "has more than 50 entries" in ended.reasons["red"]
+
+
+async def test_an_owner_that_takes_long_to_measure_delays_no_other() -> None:
+    measured: list[str] = []
+
+    class Slow(Volumes):
+        async def measure(self, key: DataKey, *, used: bool) -> Record | None:
+            measured.append(key.owner)
+            if key.owner == "vision.big":
+                await asyncio.sleep(1000)
+            return replace(FULL, owner=key.owner)
+
+    big = replace(JOB, owner="vision.big", path="/big")
+    ended = Ended([container(big, job="big"), container(JOB, job="red")])
+    watch = QuotaWatch(Slow({}), ended.observe, ended.end)
+    running = asyncio.create_task(watch.enforce_forever())
+    await asyncio.sleep(60)
+    assert set(ended.reasons) == {"red"}
+    assert (measured.count("vision.big"), measured.count("vision.red") > 2) == (1, True)
+    await asyncio.sleep(1000)
+    assert set(ended.reasons) == {"red", "big"}
+    running.cancel()
 
 
 async def test_a_volume_that_fails_does_not_stop_the_others() -> None:

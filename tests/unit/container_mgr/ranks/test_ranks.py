@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
-from container_mgr.ranks import living
+from container_mgr.ranks import ghosts, living
 from container_mgr.ranks.living import Sample
 from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
-from controller.devices.engine import EngineError, RankState
+from controller.devices.engine import EngineError, RankLimits, RankState
 from tests.parts.agent import docker as fake_docker
 from tests.parts.agent.ranks import SLEEP, has_ended, states, until, when_ended
 from tests.parts.agent.rig import AgentRig, agent_rig, agent_service
@@ -54,6 +55,39 @@ async def test_a_lost_call_is_a_fault_and_is_not_repeated(rig: AgentRig, call: s
     started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
     assert started[0].state is RankState.RUNNING
     assert len(rig.docker.containers) == 1
+
+
+async def test_memory_is_promised_once(rig: AgentRig) -> None:
+    """The server has 8 GiB, a rank's share is 1 GiB."""
+
+    async def start(rank: int, gib: int | None) -> None:
+        spec = rig.spec(rank, *SLEEP, job=f"job{rank}")
+        limits = RankLimits(memory_bytes=gib << 30) if gib else RankLimits()
+        (status,) = await rig.engine.start([replace(spec, limits=limits)], 60)
+        assert status.state is RankState.RUNNING
+
+    both = await asyncio.gather(start(0, 5), start(1, 4), return_exceptions=True)
+    (refused,) = [one for one in both if one is not None]
+    assert isinstance(refused, EngineError)
+    assert refused.code == "unavailable"
+    await rig.engine.stop("job1", 0)
+    await rig.engine.stop("job0", 0)
+    await start(0, 5)
+    with pytest.raises(EngineError, match="5368709120 are promised to other ranks"):
+        await start(1, 4)
+    await start(2, 3)
+    await start(3, None)  # there is always room for a share
+
+
+async def test_a_rank_above_a_new_limit_goes_on_and_is_named(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    (old,) = rig.docker.containers.values()
+    old.raw["HostConfig"]["Memory"] = 9 << 30
+    with capture_logs() as logs:
+        await rig.ranks.recover()
+    (named,) = [one for one in logs if "above a limit" in one["event"]]
+    assert (named["container"], named["most"]) == ("ll-red-0-1", 8 << 30)
+    assert await states(rig) == {0: RankState.RUNNING}
 
 
 @pytest.mark.parametrize("call", ["stop", "remove"])
@@ -92,6 +126,29 @@ async def test_a_lost_freeze_is_a_fault(rig: AgentRig) -> None:
     with pytest.raises(EngineError) as failed:
         await rig.engine.freeze("red")
     assert failed.value.code == "timeout"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_container_whose_end_the_engine_missed_has_ended(
+    rig: AgentRig, restarted: bool
+) -> None:
+    await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    (ghost,) = rig.docker.containers.values()
+    ghost.missed = True
+    assert ghost.process is not None
+    ghost.process.kill()
+    has_ended(ghost.process.pid)
+    if restarted:
+        await rig.ranks.recover()
+    assert await states(rig) == {0: RankState.RUNNING}  # the engine may be slow
+    await asyncio.sleep(20)
+    (status,) = await rig.engine.observe()
+    assert (status.state, status.exit_code) == (RankState.EXITED, ghosts.EXIT_UNKNOWN)
+    assert "the Docker Engine says that it runs" in status.reason
+    await rig.engine.stop("red", 0)
+    assert rig.nics.where["e-gpu0"] == ""
+    started = await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)
+    assert [s.state for s in started] == [RankState.RUNNING]
 
 
 async def test_a_rank_that_cannot_get_its_nic_is_removed(rig: AgentRig) -> None:
@@ -460,17 +517,25 @@ async def test_output_that_the_engine_copies_late_is_followed(
 
 
 @pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("kill -9 $$", "it ran out of memory"),
+        ("exit 1", ""),  # the kernel killed a helper, at any time
+        ("exit 0", ""),
+    ],
+)
 async def test_the_kernel_reports_an_oom_that_the_engine_missed(
-    rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: AgentRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, reason: str
 ) -> None:
     events = tmp_path / "memory.events"
     events.write_text("oom 0\noom_kill 0\n", encoding="ascii")
     monkeypatch.setattr(living, "locate", lambda pid: Gauge(2, tmp_path, tmp_path))
-    waits = ("sh", "-c", f"while grep -q 'kill 0' {events}; do sleep 0.05; done; exit 1")
+    waits = ("sh", "-c", f"while grep -q 'kill 0' {events}; do sleep 0.05; done; {end}")
     await rig.engine.start([rig.spec(0, *waits)], 60)
     events.write_text("oom 1\noom_kill 1\n", encoding="ascii")
     status = await when_ended(rig, 0)
     assert status.oom
-    assert status.reason == "it ran out of memory"
+    assert status.reason == reason
     (ended,) = await rig.engine.stop("red", 0)
     assert ended.oom

@@ -81,7 +81,7 @@ class Rig:
 
 
 @contextmanager
-def rig(directory: Path, folder: str = FOLDER.name) -> Iterator[Rig]:
+def rig(directory: Path, folder: str = FOLDER.name, gate: Gate | None = None) -> Iterator[Rig]:
     loop = asyncio.SelectorEventLoop()  # in a thread of its own, where no time passes
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -89,7 +89,7 @@ def rig(directory: Path, folder: str = FOLDER.name) -> Iterator[Rig]:
     held = Held(giver, loop)
     serving = Serving(held, None)
     one = socket.create_server(("127.0.0.1", 0))
-    gate = Gate()
+    gate = gate or Gate()
     listener = Listener(one, folder, gate)
     port = one.getsockname()[1]
     serving.add(listener)

@@ -8,12 +8,15 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from base import clock
 from container_mgr.checkpoints.values import KeepCopy, Kind
 from container_mgr.transfers import keeping, serving, wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import Gate
 from container_mgr.transfers.pulling import Stop
+from container_mgr.transfers.serving import Listener
 from container_mgr.transfers.wire import AskBytes, AskPart, Frame, RefusedError, Session
+from tests.integration.waiting import until
 from tests.unit.container_mgr.transfers.fakes import FOLDER, KEY, other
 from tests.unit.container_mgr.transfers.rig import Rig
 from tests.unit.container_mgr.transfers.rig import rig as make_rig
@@ -76,6 +79,48 @@ def test_silent_connections_give_way_to_new_ones(rig: Rig) -> None:
     assert works(rig)
     for one in silent:
         one.close()
+
+
+class Stopped:
+    """A clock that goes on only when a test says so."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        time.sleep(seconds)
+
+
+def test_connections_without_end_are_accepted_at_a_rate(tmp_path: Path) -> None:
+    """A rank's own program can connect in a loop; that costs it, and not the agent."""
+    stopped, accepted = Stopped(), list[socket.socket]()
+
+    class Counting(Gate):
+        def add(self, one: socket.socket) -> None:
+            accepted.append(one)
+            super().add(one)
+
+    with clock.replaced(stopped), make_rig(tmp_path, gate=Counting()) as one:
+        callers = [
+            socket.create_connection(("127.0.0.1", one.port), timeout=5)
+            for _ in range(serving.BURST + 1)
+        ]
+        until(lambda: len(accepted), lambda n: n >= serving.BURST, limit_s=30.0)
+        callers += [
+            socket.create_connection(("127.0.0.1", one.port), timeout=5) for _ in range(120)
+        ]
+        time.sleep(0.2)
+        assert len(accepted) <= serving.BURST + 2
+        stopped.now += 1.0
+        one.serving.add(Listener(socket.create_server(("127.0.0.1", 0)), FOLDER.name, Gate()))
+        until(lambda: len(accepted), lambda n: n >= serving.BURST + serving.RATE, limit_s=30.0)
+        for caller in callers:
+            caller.close()
 
 
 def test_a_job_does_not_reach_another_jobs_parts(rig: Rig) -> None:

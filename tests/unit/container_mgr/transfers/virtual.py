@@ -218,12 +218,15 @@ class Selector:
     def get_map(self) -> dict[End, selectors.SelectorKey]:
         return self._keys
 
-    def select(self) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait for one of the ends."""
-        while not (found := [end for end in self._keys if end.ready(select.POLLIN)]):
+    def select(self, limit_s: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for one of the ends, ``limit_s`` at most."""
+        late: list[bool] = []
+        while not late and not (found := [end for end in self._keys if end.ready(select.POLLIN)]):
             gate = Gate()
             for end in self._keys:
                 end._gates.append(gate)
+            if limit_s is not None:
+                _loop().call_later(limit_s, lambda gate=gate: (late.append(True), gate.set()))
             gate.wait()
         return [(self._keys[end], selectors.EVENT_READ) for end in found]
 

@@ -41,6 +41,12 @@ def test_the_arguments_of_a_project_quota() -> None:
     mount = MountPoint("/srv/scratch", "ext4", "/dev/sdb1", frozenset({"prjquota"}))
     limited = quota.limit_command(mount, 12, 10 << 20)
     assert limited == ("setquota", "-P", "12", "0", "10240", "0", "0", "/srv/scratch")
+    assert quota.limit_command(mount, 12, 10 << 20, 500)[4:] == (
+        "10240",
+        "0",
+        "500",
+        "/srv/scratch",
+    )
     assert quota.limit_command(mount, 12, 0)[4] == "0"
     assert quota.limit_command(mount, 12, 1)[4] == "1"
 

@@ -71,7 +71,9 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     gone = before.endpoints[0]
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == gone)
     rack.engine.sick[gone] = "the GPU is lost"
-    rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason=rack.engine.sick[gone])
+    rack.engine.statuses[key] = replace(
+        rack.engine.statuses[key], reason=rack.engine.sick[gone], fault="lost"
+    )
     await until(rack, "red", state="running", restarts=0, count=2)
 
     async def elsewhere() -> bool:
@@ -109,6 +111,26 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(rack: Rack) -> None:
     assert await events(rack, "Quarantined") == []
 
 
+async def test_a_driver_that_does_not_work_keeps_new_jobs_away_and_nothing_else(
+    rack: Rack,
+) -> None:
+    await submit(rack, "red", 2)
+    await until(rack, "red", state="running")
+    names = [e.name for e in await rack.service.queries.endpoints()]
+    why = "NVML does not work: Driver/library version mismatch"
+    rack.engine.driverless = dict.fromkeys(names, why)
+    await asyncio.sleep(5)
+    await submit(rack, "blue", 1)
+    await asyncio.sleep(60)
+    assert (await rack.service.queries.job("red")).state == "running"
+    assert (await rack.service.queries.job("blue")).state == "pending"
+    idle = [e for e in await rack.service.queries.endpoints() if e.job is None]
+    assert {e.reason for e in idle} == {why}
+    rack.engine.driverless = {}
+    await until(rack, "blue", state="running")
+    assert await events(rack, "Quarantined") == []
+
+
 async def endpoint(rack: Rack, name: str) -> EndpointView:
     return next(e for e in await rack.service.queries.endpoints() if e.name == name)
 
@@ -117,7 +139,9 @@ async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[1])
-    rack.engine.statuses[key] = replace(rack.engine.statuses[key], reason="Xid 79: fell off")
+    rack.engine.statuses[key] = replace(
+        rack.engine.statuses[key], reason="Xid 79: fell off", fault="xid"
+    )
     assert (await until(rack, "red", state="failed")).reason == "rank 1: Xid 79: fell off"
 
 

@@ -69,6 +69,30 @@ def test_stronger_evidence_wins_within_a_second(culprit: RankStatus, cause: str)
     assert found.others == "ranks 0-1 exited with code 1"
 
 
+@pytest.mark.parametrize(("code", "stopped"), [(0, False), (143, True), (137, True), (1, False)])
+def test_a_helper_that_ran_out_of_memory_is_not_the_cause_of_a_crash(
+    code: int, stopped: bool
+) -> None:
+    """The kernel counts what it killed in the container, at any time."""
+    helped = ended(0, code, 99.9, oom=True)
+    found = decided([helped, ended(1, 139, 100.4)], stopped=[0] if stopped else [])
+    assert (found.rank, found.oom) == (1, False)
+    assert found.cause == "rank 1 was ended by SIGSEGV (exit code 139)"
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_helper_that_ran_out_of_memory_fails_no_job(code: int) -> None:
+    assert first_cause([ended(0, code, oom=True)], stopped=frozenset({0})) is None
+    assert first_cause([ended(0, 0, oom=True)]) is None
+
+
+def test_a_helper_that_ran_out_of_memory_is_noted() -> None:
+    found = decided([ended(0, 1, oom=True), ended(1, 1, 100.2)], r1=RESET)
+    assert (found.rank, found.oom) == (0, False)
+    note = "the kernel had killed a process of it for lack of memory"
+    assert found.cause == f"rank 0 exited with code 1; {note}"
+
+
 def test_a_kill_long_after_the_first_exit_is_not_the_cause() -> None:
     assert decided([ended(0, 1), ended(1, 139, 101.5)]).rank == 0
 

@@ -142,3 +142,66 @@ def test_a_program_in_a_home_directory_is_refused(scripts: str) -> None:
     with pytest.raises(CliError, match="home directory") as told:
         machine.program_folder(Path("/"), Path(scripts))
     assert "/opt/lightloom" in told.value.hint
+
+
+@pytest.fixture
+def program(root: Path) -> Path:
+    """A virtual environment of an image, and the Python that it links to."""
+    for folder in ("opt/lightloom/bin", "opt/lightloom/lib", "usr/bin", "usr/lib/python3.11"):
+        (root / folder).mkdir(parents=True)
+    (root / "opt/lightloom/pyvenv.cfg").write_text("home = /usr/bin\n")
+    (root / "opt/lightloom/lib/code.py").touch()
+    (root / "usr/lib/python3.11/os.py").touch()
+    (root / "usr/bin/python3.11").touch(0o755)
+    (root / "usr/bin/python3").symlink_to("python3.11")
+    (root / "opt/lightloom/bin/python3").symlink_to("/usr/bin/python3")
+    script = root / "opt/lightloom/bin/lightloom"
+    script.write_text("#!/opt/lightloom/bin/python3\n")
+    for path in root.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or "bin" in path.parts else 0o644)
+    return root
+
+
+def test_a_program_that_all_may_run_is_accepted(program: Path) -> None:
+    machine.check_program(program, "/opt/lightloom/bin", "nobody-yet")
+    pycache = program / "opt/lightloom/lib/__pycache__"
+    pycache.mkdir(0o700)
+    machine.check_program(program, "/opt/lightloom/bin", "nobody-yet")
+    machine.check_program(program, "/no/such/bin", "nobody-yet")
+
+
+@pytest.mark.parametrize(
+    ("closed", "mode"),
+    [
+        ("opt", 0o700),
+        ("opt/lightloom", 0o700),
+        ("opt/lightloom/bin/lightloom", 0o700),
+        ("opt/lightloom/lib", 0o700),
+        ("opt/lightloom/lib/code.py", 0o600),
+        ("usr/bin", 0o700),
+        ("usr/bin/python3.11", 0o700),
+        ("usr/lib/python3.11/os.py", 0o600),
+    ],
+)
+def test_what_the_account_cannot_read_is_named(program: Path, closed: str, mode: int) -> None:
+    """An environment that was made under umask 077, for example."""
+    (program / closed).chmod(mode)
+    with pytest.raises(CliError, match="cannot be used by the account someone") as told:
+        machine.check_program(program, "/opt/lightloom/bin", "someone")
+    assert told.value.object == f"/{closed}"
+    assert "umask 022" in told.value.hint
+    machine.check_program(program, "/opt/lightloom/bin", "me")  # who owns it
+
+
+@pytest.mark.parametrize("target", ["/root/.pyenv/bin/python3", "../../../root/.pyenv/bin/python3"])
+def test_an_interpreter_in_a_home_directory_is_refused(program: Path, target: str) -> None:
+    (program / "root/.pyenv/bin").mkdir(parents=True)
+    (program / "root/.pyenv/bin/python3").touch(0o755)
+    link = program / "opt/lightloom/bin/python3"
+    link.unlink()
+    link.symlink_to(target)
+    with pytest.raises(CliError, match="is in a home directory") as told:
+        machine.check_program(program, "/opt/lightloom/bin", "me")
+    assert told.value.object == "/root"
+    assert "/opt/lightloom/bin/python3 needs it" in told.value.message

@@ -32,6 +32,22 @@ async def test_a_carrier_is_known_only_where_the_agent_names_it() -> None:
         assert engine.carriers() == {"gpu0": True}
 
 
+async def test_a_library_that_does_not_work_is_no_fault_of_an_endpoint() -> None:
+    agent = Liar()
+    async with believing(agent) as engine:
+        agent.reply = says(
+            pb.Health(endpoint="gpu0", reason="NVML does not work", fault="library"),
+            pb.Health(endpoint="gpu1", reason="the GPU is lost", fault="lost"),
+        )
+        await engine.observe()
+        assert engine.unready() == {"gpu0": "NVML does not work"}
+        assert engine.unfit() == {"gpu1": "the GPU is lost"}
+        agent.reply = says(pb.Health(endpoint="gpu0", reason="hangs"))
+        await engine.observe()
+        assert engine.unready() == {}
+        assert engine.unfit() == {"gpu0": "hangs"}, "an agent that knows no codes"
+
+
 async def test_what_a_silent_agent_said_is_not_known_any_more() -> None:
     agent = Liar()
     agent.reply = says(pb.Health(endpoint="gpu0", ok=True, carrier=False))
