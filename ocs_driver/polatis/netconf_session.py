@@ -23,7 +23,7 @@ from ocs_driver.errors import (
     OcsUnreachable,
     unreachable,
 )
-from ocs_driver.polatis.xml import LONGEST
+from ocs_driver.polatis.xml import LONGEST, check_done
 from ocs_driver.tl1.session import Login
 from ocs_driver.turns import Turns
 
@@ -158,8 +158,14 @@ class NetconfSession:
         raise OcsUnreachable("connection_lost", self.name, "the session broke twice")
 
     async def edit(self, config: str, timeout_s: float) -> None:
-        """Edit the running datastore. Raises OcsDenied, or OcsTimeout if the outcome is unknown."""
-        await self._request(lambda m: m.edit_config(target="running", config=config), timeout_s)
+        """Edit the running datastore. Raises OcsDenied.
+
+        OcsTimeout or OcsBadReply if the outcome is unknown.
+        """
+        reply = await self._request(
+            lambda m: str(m.edit_config(target="running", config=config).xml), timeout_s
+        )
+        check_done(reply)
 
     async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
         loop = asyncio.get_running_loop()
