@@ -26,6 +26,7 @@ from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
 from sitefile.quantities import Bytes, BytesPerSecond, no_flag, off_word
+from sitefile.words import exact_text
 from sitefile.yaml_io import load_mapping, load_mappings
 
 SCHEMA_COMMAND = "lightloom schema job"
@@ -40,19 +41,21 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
 def _text(value: object) -> object:
-    """Convert a YAML integer such as ``SEED: 7`` to text; refuse values that YAML may alter."""
+    """Return the text of ``SEED: 7`` or ``UMASK: 0022``; refuse values that YAML may alter."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool | float):
         raise ValueError("quote it to keep its exact text")
-    return value
+    return exact_text(value)
 
 
 Value = Annotated[str, BeforeValidator(_text)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_enum_values=True, allow_inf_nan=False
+    )
 
 
 class SecretModel(_Strict):

@@ -23,6 +23,7 @@ from sitefile.cabling import cable
 from sitefile.errors import Problem, SiteFileError
 from sitefile.model import CabledSite
 from sitefile.schema import JobModel, LimitsModel, ShortSiteModel, SiteModel, StateModel
+from sitefile.words import Unclear
 from sitefile.yaml_io import load_mapping
 
 
@@ -96,7 +97,9 @@ def problems_of(error: ValidationError, *, schema: str = "lightloom schema") -> 
         path = ""
         for part in item["loc"]:
             path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
-        if item["type"] == "extra_forbidden":
+        if isinstance(item["input"], Unclear):
+            problems.append(Problem(path, item["input"].problem, item["input"].fix))
+        elif item["type"] == "extra_forbidden":
             name = str(item["loc"][-1])
             problems.append(Problem(path, f"unknown key {name!r}", "remove it or correct its name"))
         elif item["type"] == "missing":

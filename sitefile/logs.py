@@ -9,6 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
 
+from sitefile.quantities import Bytes
+
 KEEP_S = 7 * 86400.0
 RANK_BYTES = 64 * 2**20
 TOTAL_BYTES = 10 * 2**30
@@ -32,10 +34,10 @@ class LogsModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keep: Duration = Field(KEEP_S, description="after the end, such as 7d or 36h")
-    per_rank: Annotated[ByteSize, Field(ge=2**20)] = Field(
+    per_rank: Annotated[Bytes, Field(ge=2**20)] = Field(
         ByteSize(RANK_BYTES), description="of one container, also while it runs, such as 64MiB"
     )
-    total: ByteSize = Field(
+    total: Bytes = Field(
         ByteSize(TOTAL_BYTES), description="of each server, such as 10GiB; the oldest goes first"
     )
 

@@ -7,13 +7,17 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ByteSize, Field, WithJsonSchema
 
+from sitefile.words import Unclear
+
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s?)?")
 
 
 def no_flag(value: object) -> object:
-    """Refuse true and false, which Python counts as numbers. ValueError."""
+    """Refuse true and false, which Python counts as numbers, and unclear words. ValueError."""
     if isinstance(value, bool):
         raise ValueError("true and false are not numbers")
+    if isinstance(value, Unclear):
+        raise ValueError(value.problem)
     return value
 
 

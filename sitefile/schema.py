@@ -30,6 +30,7 @@ from sitefile.recovery import RecoveryModel
 from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
+from sitefile.words import exact_text, hexadecimal
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
@@ -42,11 +43,15 @@ Fingerprint = Annotated[
 ]
 """Output of `openssl x509 -fingerprint -sha256`, with or without colons."""
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=4096)]
-Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
+Mac = Annotated[
+    str,
+    BeforeValidator(exact_text),
+    StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"),
+]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ServerModel(_Strict):
@@ -82,7 +87,9 @@ class AggregatorModel(_Strict):
     """An OpenFlow 1.3 packet switch; the fibers define its ports."""
 
     name: Name
-    dpid: Annotated[int, Field(gt=0, lt=2**64)]
+    dpid: Annotated[int, BeforeValidator(hexadecimal), Field(gt=0, lt=2**64)] = Field(
+        description="datapath id: a number, such as 0x1f"
+    )
     tls: bool | None = Field(None, description="default: controller.openflow.tls")
     certificate: DnsName | None = Field(
         None, description="DNS name in its certificate; default: NAME.aggregator.lightloom"

@@ -233,6 +233,8 @@ def test_settings_flag_environment_file_default(tmp_path: Path) -> None:
         ("uri: http://x\n", 0o600, "uri"),
         ("token: abc\n", 0o644, "chmod 600"),
         ("timeout_s: soon\n", 0o600, "soon"),
+        ("timeout_s: 010\n", 0o600, "010"),
+        ("timeout_s: 1_0\n", 0o600, "1_0"),
     ],
 )
 def test_settings_files_that_cannot_be_used(
@@ -246,6 +248,15 @@ def test_settings_files_that_cannot_be_used(
         resolve(environment={"XDG_CONFIG_HOME": str(tmp_path)})
     assert caught.value.exit_code == 2
     assert word in caught.value.message + caught.value.hint
+
+
+def test_a_token_of_digits_stays_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "lightloom" / "config.yaml"
+    file.parent.mkdir()
+    digits = "0012345"
+    file.write_text(f"token: {digits}\n")
+    file.chmod(0o600)
+    assert resolve(environment={"XDG_CONFIG_HOME": str(tmp_path)}).token == digits
 
 
 def test_a_broken_settings_file_stops_only_who_needs_it(offline: Run, tmp_path: Path) -> None:
