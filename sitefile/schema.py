@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from base.addresses import split_address
 from sitefile import names
 from sitefile.engine import EngineModel
 from sitefile.logs import LogsModel
@@ -34,7 +36,25 @@ from sitefile.words import exact_text, hexadecimal
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
-HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
+
+
+def _host_and_port(text: str) -> str:
+    """Refuse what is not ``host:port`` or ``[IPv6]:port``. ValueError says how to write it."""
+    split_address(text, lowest=1)
+    return text
+
+
+def _with_address(text: str) -> str:
+    """Refuse a URL whose host or port nobody can connect to. ValueError."""
+    parts = urlsplit(text)
+    if not parts.hostname:
+        raise ValueError("the URL has no host")
+    if parts.port is not None:
+        split_address(parts.netloc.rpartition("@")[2], lowest=1)
+    return text
+
+
+HostPort = Annotated[str, StringConstraints(max_length=300), AfterValidator(_host_and_port)]
 DnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
 Fingerprint = Annotated[
     str,
@@ -114,7 +134,11 @@ class SwitchModel(_Strict):
     """An optical circuit switch by URL."""
 
     name: Name
-    url: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+\+[a-z0-9]+://[^\s/]+$")]
+    url: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z0-9]+\+[a-z0-9]+://[^\s/]+$"),
+        AfterValidator(_with_address),
+    ]
     password: PasswordModel | None = None
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from base import clock
+from base.addresses import join_address
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
     GROUP,
@@ -66,7 +67,7 @@ class CalientTl1Driver(ConvergingDriver):
         timing: Tl1Timing | None = None,
         profile: Profile | None = None,
     ) -> None:
-        super().__init__(f"{host}:{port}", group)
+        super().__init__(join_address(host, port), group)
         if not _GROUP.match(group):
             raise OcsError("bad_group", group, "use letters, digits, '_', '.' and '-'")
         self._feed = EventFeed()

@@ -15,6 +15,7 @@ from ncclient import manager, transport
 from ncclient.devices.default import DefaultDeviceHandler
 from ncclient.operations import RaiseMode, RPCError, TimeoutExpiredError
 
+from base.addresses import join_address
 from ocs_driver.errors import (
     OcsDenied,
     OcsError,
@@ -110,7 +111,7 @@ class NetconfSession:
         on_event: Callable[[str], None] = lambda text: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
-        self.name = f"{host}:{port}"
+        self.name = join_address(host, port)
         self._host = host
         self._port = port
         self._login = login

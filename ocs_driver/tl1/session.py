@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from base.addresses import join_address
 from ocs_driver.address import OcsAddress
 from ocs_driver.errors import (
     OcsBadReply,
@@ -93,7 +94,7 @@ class Tl1Session:
         on_report: Callable[[Report], None] = lambda report: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
-        self.name = f"{host}:{port}"
+        self.name = join_address(host, port)
         self._host = host
         self._port = port
         self._login = login
