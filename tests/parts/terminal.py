@@ -16,31 +16,54 @@ from pathlib import Path
 
 _PIECE = re.compile(r"\x1b\[(?P<args>[?0-9;]*)(?P<verb>[A-Za-z])|\x1b[()].|\x1b.|(?P<char>.)", re.S)
 _LEAVE_SCREEN = "\x1b[?1049l"
-COMMAND = "import sys; from console.cli.main import main; sys.exit(main())"
+COMMAND = (
+    "import signal, sys; from console.cli.main import main; "
+    # Who runs the tests in the background has SIGINT ignored, and programs inherit that.
+    "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"
+)
 
 
-def run(
-    *arguments: str, rows: int = 24, columns: int = 80, environment: Mapping[str, str]
-) -> tuple[int, str]:
-    """Run ``lightloom`` with all streams at a terminal; return its exit code and its output."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "TERM": "xterm-256color", **environment},
-    )
-    os.close(theirs)
-    said = b""
-    with contextlib.suppress(OSError):  # a terminal that nobody has open any more
-        while data := os.read(ours, 65536):
-            said += data
-    os.close(ours)
-    return process.wait(timeout=60), said.decode()
+class Program:
+    """``lightloom`` with all streams at a terminal of its own."""
+
+    def __init__(
+        self, *arguments: str, rows: int = 24, columns: int = 80, environment: Mapping[str, str]
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self._process = subprocess.Popen(
+            ["/usr/bin/setsid", "--ctty", "--wait", sys.executable, "-c", COMMAND, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "TERM": "xterm-256color", **environment},
+        )
+        os.close(theirs)
+        self.said = ""
+
+    def until(self, text: str) -> None:
+        """Read until the program has said ``text``."""
+        while text not in self.said:
+            assert self._read(), f"{text!r} was not said: {self.said!r}"
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._ours, keys.encode())
+
+    def end(self) -> int:
+        """Read until the program ends; return its exit code."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self._process.wait(timeout=60)
+
+    def _read(self) -> bool:
+        with contextlib.suppress(OSError):  # a terminal that nobody has open any more
+            data = os.read(self._ours, 65536)
+            self.said += data.decode(errors="replace")
+            return bool(data)
+        return False
 
 
 def last_screen(said: str, *, rows: int = 24, columns: int = 80) -> list[str]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parts.terminal import last_screen, run
+from tests.parts.terminal import Program, last_screen
 
 
 @pytest.mark.parametrize("what", ["jobs", "containers", "endpoints"])
 @pytest.mark.parametrize(("rows", "columns"), [(24, 80), (10, 40), (50, 200)])
 def test_the_table_is_on_the_screen(url: str, what: str, rows: int, columns: int) -> None:
-    code, said = run(
+    program = Program(
         *("top", what, "-w", "--count", "2"),
         rows=rows,
         columns=columns,
         environment={"LIGHTLOOM_URL": url},
     )
-    assert code == 0
-    screen = last_screen(said, rows=rows, columns=columns)
+    assert program.end() == 0
+    screen = last_screen(program.said, rows=rows, columns=columns)
     assert screen[0].startswith(f"lightloom top {what}")
     assert screen[1] == ""
     assert screen[2].split()[:2] == ["NAME", "STATE"]
