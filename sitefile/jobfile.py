@@ -250,7 +250,7 @@ def _load(file: Path, document: dict[str, Any], which: str = "") -> dict[str, An
     except ValidationError as error:
         problems = [
             replace(p, path=", ".join(filter(None, (which, p.path))))
-            for p in problems_of(error, schema=SCHEMA_COMMAND)
+            for p in problems_of(error, JobFileModel, schema=SCHEMA_COMMAND)
         ]
         raise SiteFileError(str(file), problems) from error
     return request(model)

@@ -19,6 +19,7 @@ from scheduler.queue.model import (
 )
 from sitefile import names
 from sitefile.quantities import off_word
+from sitefile.words import exact_text
 
 USERS_PRIORITY = 5
 """Default of the highest priority of users' jobs."""
@@ -29,7 +30,11 @@ ProjectName = Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
 """Job names start with ``<project>-``, and agents accept at most 41 characters."""
 UserId = Annotated[int, Field(ge=1, le=2**31, strict=True)]
 """A user or a group of the servers; never root."""
-TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+TimeOfDay = Annotated[
+    str,
+    BeforeValidator(exact_text),
+    StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$"),
+]
 
 
 class _Strict(BaseModel):

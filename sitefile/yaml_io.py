@@ -77,10 +77,11 @@ def load_mappings(
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise SiteFileError(
-            str(path), [Problem(where, str(problem), "correct the YAML")]
-        ) from error
+        problem = str(getattr(error, "problem", None) or error)
+        fix = "correct the YAML"
+        if mark and _is_indented_by_tab(text, mark.line):
+            problem, fix = "the line is indented by a tab", "YAML wants blanks there"
+        raise SiteFileError(str(path), [Problem(where, problem, fix)]) from error
     for number, document in enumerate(documents, 1):
         if not isinstance(document, dict):
             where = f"document {number}" if len(documents) > 1 else ""
@@ -88,6 +89,11 @@ def load_mappings(
                 str(path), [Problem(where, "the document is not a mapping", f"see `{schema}`")]
             )
     return documents
+
+
+def _is_indented_by_tab(text: str, line: int) -> bool:
+    lines = text.splitlines()
+    return line < len(lines) and "\t" in lines[line][: -len(lines[line].lstrip()) or None]
 
 
 class _Builder:

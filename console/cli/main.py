@@ -205,7 +205,13 @@ def _output_lost(error: OSError) -> CliError:
 
 def _from_parser(error: typer.TyperException) -> CliError:
     command = getattr(getattr(error, "ctx", None), "command_path", "lightloom")
-    return CliError("usage", error.format_message(), hint=f"see: {command} --help")
+    message = error.format_message()
+    wrong = getattr(error.__cause__, "errors", None)
+    if callable(wrong):  # of a validator, whose own words are for programmers
+        from sitefile.wording import plain_words  # noqa: PLC0415 - start-up time
+
+        message = message.replace(str(getattr(error, "message", "")), plain_words(wrong()[0]))
+    return CliError("usage", message, hint=f"see: {command} --help")
 
 
 def _from_package(error: Exception) -> CliError:

@@ -50,7 +50,9 @@ _POLL_S = 0.3
 def submit(
     ctx: typer.Context,
     *,
-    count: Annotated[int | None, typer.Option("-n", "--count", help="Number of GPUs.")] = None,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, help="Number of GPUs.")
+    ] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     command: Annotated[
