@@ -42,13 +42,15 @@ def _seconds(value: object) -> object:
     return float(sum(int(n or 0) * unit for n, unit in zip(found.groups(), units, strict=True)))
 
 
+NUMBER = BeforeValidator(no_flag)
+"""Of every number; it stands behind its limits, so that the schema has these."""
 Bytes = Annotated[ByteSize, BeforeValidator(no_flag), Field(gt=0)]
 BytesPerSecond = Annotated[ByteSize, BeforeValidator(_rate), BeforeValidator(no_flag), Field(gt=0)]
 Duration = Annotated[
     float,
     BeforeValidator(_seconds),
     BeforeValidator(no_flag),
-    Field(gt=0, allow_inf_nan=False),
+    Field(gt=0, le=3650 * 86400.0, allow_inf_nan=False),
     WithJsonSchema({"type": ["string", "number"], "examples": ["7d", "12h", "1h30m", 600]}),
 ]
 """In seconds."""

@@ -69,6 +69,24 @@ def test_a_variable_keeps_its_text_and_a_number_is_refused(word: str, tmp_path: 
         job(tmp_path, f"env: {{{word}: a}}")
 
 
+@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "true", "False"])
+def test_a_word_that_means_true_or_false_is_no_number(word: str, tmp_path: Path) -> None:
+    text = PAPER.read_text(encoding="utf-8")
+    file = tmp_path / "site.yaml"
+    for section in (
+        f"network: {{dscp: {word}}}",
+        f"queue: {{max_waiting: {word}}}",
+        f"queue: {{backfill_depth: {word}}}",
+        f"logs: {{keep: {word}}}",
+        f"logs: {{total: {word}}}",
+        f"users: {{uid: {word}}}",
+        f"projects: [{{name: a, quota: {word}}}]",
+    ):
+        file.write_text(f"{text}\n{section}\n", encoding="utf-8")
+        with pytest.raises(SiteFileError, match="true and false are not numbers"):
+            load_site(file)
+
+
 @pytest.mark.parametrize("word", ["01500", "1_500", "0x5dc", "25:00", "+1500", "01900"])
 def test_a_site_file_refuses_unclear_numbers(word: str, tmp_path: Path) -> None:
     for section in (
