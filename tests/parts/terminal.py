@@ -31,13 +31,15 @@ class Program:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        # These would be taken for the size of the terminal.
+        inherited = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}}
         self._process = subprocess.Popen(
             ["/usr/bin/setsid", "--ctty", "--wait", sys.executable, "-c", COMMAND, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "TERM": "xterm-256color", **environment},
+            env={**inherited, "TERM": "xterm-256color", **environment},
         )
         os.close(theirs)
         self.said = ""
