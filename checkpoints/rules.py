@@ -176,6 +176,7 @@ def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
     piles, ignored = _piles(taken[:MAX_ENTRIES])
     if rule.writer is Writer.KERAS:
         found = _keras(piles)
+        ignored += [name for name in piles if not found or name not in {WEIGHTS, TRAINED}]
     else:
         found = []
         for name, pile in piles.items():
@@ -215,24 +216,27 @@ def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
     return piles, ignored
 
 
-_RENAMED = re.compile(r"step-([0-9]{1,19})((?:\.[A-Za-z0-9]{1,16})?)(\.tmp)?")
-_NUMBERED = re.compile(r"(?:.*[-_.])?([0-9]{1,19})(\.tmp)?", re.DOTALL)
+_RENAMED = re.compile(
+    r"step-(?P<step>[0-9]{1,19})(?:\.(?!tmp$)[A-Za-z0-9]{1,16})?(?P<after>\.tmp)?"
+)
+_ENDING = r"(?:.*[^0-9])?(?<![0-9]\.)(?P<step>[0-9]{1,19})"
+"""The step that a name ends in, with or without a separator; a decimal fraction is none."""
+_NUMBERED = re.compile(rf"(?P<before>tmp[-_.])?{_ENDING}(?:\.ckpt)?(?P<after>\.tmp)?", re.DOTALL)
 _ORBAX = re.compile(
-    r"(?:.+_)?([0-9]{1,19})(\.(?:[a-z_]+\.)?orbax-checkpoint-tmp(?:-[0-9]{1,32})?)?", re.DOTALL
+    r"(?:.+_)?(?P<step>[0-9]{1,19})"
+    r"(?P<after>\.(?:[a-z_]+\.)?orbax-checkpoint-tmp(?:-[0-9]{1,32})?)?",
+    re.DOTALL,
 )
 
 
 def _step_of(rule: Rule, name: str) -> tuple[int | None, bool]:
     """Return the step that a name means, None without one, and whether it is unfinished."""
-    if rule.writer is Writer.RENAME:
-        match = _RENAMED.fullmatch(name)
-        temporary = match is not None and (match[3] is not None or match[2] == ".tmp")
-    else:
-        match = (_ORBAX if rule.writer is Writer.ORBAX else _NUMBERED).fullmatch(name)
-        temporary = match is not None and match[2] is not None
-    if match is None or int(match[1]) > MAX_STEP:
+    pattern = {Writer.RENAME: _RENAMED, Writer.ORBAX: _ORBAX}.get(rule.writer, _NUMBERED)
+    match = pattern.fullmatch(name)
+    if match is None or int(match["step"]) > MAX_STEP:
         return None, False
-    return int(match[1]), temporary
+    groups = match.groupdict()
+    return int(match["step"]), bool(groups.get("before") or groups["after"])
 
 
 def _judge(rule: Rule, step: int, temporary: bool, name: str, pile: _Pile) -> Found:

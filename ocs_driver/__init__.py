@@ -31,6 +31,7 @@ from ocs_driver.base import (
 )
 from ocs_driver.calient.driver import CalientTl1Driver
 from ocs_driver.errors import (
+    OcsBadReply,
     OcsConflict,
     OcsDenied,
     OcsError,
@@ -98,6 +99,7 @@ __all__ = [
     "EventKind",
     "Mode",
     "OcsAddress",
+    "OcsBadReply",
     "OcsConflict",
     "OcsDenied",
     "OcsDriver",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from base.addresses import join_address, split_address
 from ocs_driver.errors import OcsError
 from ocs_driver.profile import Profile, load_profile
 
@@ -35,6 +36,8 @@ class OcsAddress:
         try:
             parts = urlsplit(url)
             port = parts.port
+            if port is not None:
+                split_address(parts.netloc.rpartition("@")[2], lowest=1)
         except ValueError as error:
             raise OcsError("bad_url", _without_userinfo(url), str(error)) from None
         shown = _without_userinfo(url)
@@ -60,9 +63,10 @@ class OcsAddress:
         return load_profile(Path(file)) if file else default or Profile()
 
     def __str__(self) -> str:
+        if self.port is not None:
+            return f"{self.scheme}://{join_address(self.host, self.port)}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port is None else f":{self.port}"
-        return f"{self.scheme}://{host}{port}"
+        return f"{self.scheme}://{host}"
 
 
 def _without_userinfo(url: str) -> str:

@@ -1,7 +1,8 @@
 """Defines the vendor-neutral interface of optical-switch drivers.
 
 A driver handles ports and circuits, never jobs. All calls are idempotent, every write is
-read back from the device, and every error is an ``OcsError``. Times are in seconds, powers
+read back from the device, and every error is an ``OcsError``. A reply without what it must
+hold is an ``OcsBadReply``, never an empty answer. Times are in seconds, powers
 in dBm; a power of ``None`` means no reading (dark or not measured).
 """
 

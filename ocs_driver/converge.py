@@ -26,7 +26,13 @@ from ocs_driver.base import (
     PairResult,
 )
 from ocs_driver.diff import LIGHT, Changes, diff
-from ocs_driver.errors import OcsConflict, OcsError, OcsTimeout, OcsUnreachable
+from ocs_driver.errors import (
+    OcsBadReply,
+    OcsConflict,
+    OcsError,
+    OcsTimeout,
+    OcsUnreachable,
+)
 from ocs_driver.turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -180,8 +186,10 @@ class ConvergingDriver(OcsDriver):
         except TimeoutError:
             _log.warning("%s: the bulk did not finish before the deadline", self.name)
             return False
-        except (OcsTimeout, OcsUnreachable) as error:
+        except (OcsBadReply, OcsTimeout, OcsUnreachable) as error:
             _log.warning("%s; reading the switch again", error)
+            if isinstance(error, OcsBadReply):
+                await asyncio.sleep(_RETRY_PAUSE_S)  # it came at once, and so would the next
             return False
         return True
 
@@ -227,7 +235,7 @@ class ConvergingDriver(OcsDriver):
                     return await self._read_map()
             except TimeoutError:
                 error: OcsError = OcsTimeout("deadline", self.name, "no response in time")
-            except (OcsTimeout, OcsUnreachable) as problem:
+            except (OcsBadReply, OcsTimeout, OcsUnreachable) as problem:
                 error = problem
             if loop.time() + _RETRY_PAUSE_S >= job.until:
                 raise OcsTimeout(

@@ -31,6 +31,13 @@ class OcsDenied(OcsError):  # noqa: N818 - named for what happened
     """The switch refused a command; ``code`` is the switch's own error code."""
 
 
+class OcsBadReply(OcsError):  # noqa: N818 - named for what happened
+    """A reply lacks what it must hold: it says nothing about the switch, least of all "none"."""
+
+    def __init__(self, obj: str, hint: str) -> None:
+        super().__init__("bad_reply", obj, hint)
+
+
 class OcsConflict(OcsError):  # noqa: N818 - named for what happened
     """The request conflicts with circuits on the switch; nothing was sent."""
 

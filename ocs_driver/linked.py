@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
+from base.addresses import join_address
 from ocs_driver.address import OcsAddress
 from ocs_driver.matrix import MatrixDriver
 from ocs_driver.watch import Watch
@@ -30,7 +31,7 @@ class LinkedDriver(MatrixDriver):
     def __init__(self, address: OcsAddress, group: str) -> None:
         self._port = address.port or self.default_port
         super().__init__(
-            f"{address.host}:{self._port}",
+            join_address(address.host, self._port),
             group,
             profile=address.profile(),
             state_dir=address.state_dir,

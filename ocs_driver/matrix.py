@@ -327,9 +327,9 @@ class MatrixDriver(ConvergingDriver):
     async def _in_ledger(self, use: Callable[[Ledger], _T]) -> _T:
         """Use the ledger in a thread, so that a stalled disk does not block the event loop."""
         serial = (await self.identity()).serial
-        ledger = Ledger(
-            self._state_dir, f"{serial}@{self.name}", self.group, older=self._older_state_dir
-        )
+        # The file's name has an IPv6 address without brackets, as it always had.
+        switch = f"{serial}@{self.name.replace('[', '').replace(']', '')}"
+        ledger = Ledger(self._state_dir, switch, self.group, older=self._older_state_dir)
         return await asyncio.get_running_loop().run_in_executor(_DISK, use, ledger)
 
     async def _inward(self) -> CircuitMap:

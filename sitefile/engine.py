@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from sitefile import names
+from sitefile.quantities import NUMBER
 
 PROGRAMS = "/usr/bin"
 HOOK_WAIT_S = 10.0
@@ -58,7 +59,7 @@ Api = Annotated[
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TokenModel(_Strict):
@@ -77,7 +78,7 @@ class EngineTopologyModel(_Strict):
 class HookModel(_Strict):
     """The hook that the engine runs when it has allocated a job."""
 
-    wait_s: Annotated[float, Field(gt=0, le=_LONGEST_HOOK_S, allow_inf_nan=False)] = Field(
+    wait_s: Annotated[float, Field(gt=0, le=_LONGEST_HOOK_S, allow_inf_nan=False), NUMBER] = Field(
         HOOK_WAIT_S, description="how long a job's start waits for its light, at most"
     )
 

@@ -25,7 +25,8 @@ from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 from sitefile.errors import SiteFileError
 from sitefile.load import problems_of
-from sitefile.quantities import Bytes, BytesPerSecond, no_flag, off_word
+from sitefile.quantities import NUMBER, Bytes, BytesPerSecond, off_word
+from sitefile.words import exact_text
 from sitefile.yaml_io import load_mapping, load_mappings
 
 SCHEMA_COMMAND = "lightloom schema job"
@@ -40,19 +41,21 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=32768)]
 
 
 def _text(value: object) -> object:
-    """Convert a YAML integer such as ``SEED: 7`` to text; refuse values that YAML may alter."""
+    """Return the text of ``SEED: 7`` or ``UMASK: 0022``; refuse values that YAML may alter."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, bool | float):
         raise ValueError("quote it to keep its exact text")
-    return value
+    return exact_text(value)
 
 
 Value = Annotated[str, BeforeValidator(_text)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_enum_values=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_enum_values=True, allow_inf_nan=False
+    )
 
 
 class SecretModel(_Strict):
@@ -84,9 +87,7 @@ class ResourcesModel(_Strict):
 class LimitsModel(_Strict):
     """Limits of one container on its server."""
 
-    cpu: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
-        None, description="cores"
-    )
+    cpu: Annotated[float, Field(gt=0), NUMBER] | None = Field(None, description="cores")
     memory: Bytes | None = Field(None, description="memory limit, such as 32GiB")
     io: BytesPerSecond | None = Field(
         None, description="I/O rate of each block device, such as 500MB/s"
@@ -195,13 +196,11 @@ class JobFileModel(_Strict):
     restart: (
         Annotated[str, StringConstraints(pattern=r"^(never|on-failure(:[1-9][0-9]{0,2})?)$")] | None
     ) = Field(None, description="restart policy when a rank dies: never, on-failure, on-failure:N")
-    dark_tolerance_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0, le=86400)] | None = (
-        Field(None, description="longest dark time of its network while it runs")
+    dark_tolerance_s: Annotated[float, Field(gt=0, le=86400), NUMBER] | None = Field(
+        None, description="longest dark time of its network while it runs"
     )
-    checkpoint_grace_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0, le=300)] | None = (
-        Field(
-            None, description="with policy restart: all ranks exit 0 within this time after SIGTERM"
-        )
+    checkpoint_grace_s: Annotated[float, Field(gt=0, le=300), NUMBER] | None = Field(
+        None, description="with policy restart: all ranks exit 0 within this time after SIGTERM"
     )
     checkpoint: CheckpointModel | None = Field(
         None, description="keep its checkpoints, so that it goes on when a rank dies"
@@ -217,7 +216,7 @@ class JobFileModel(_Strict):
     at_least: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
         None, description="ranks below which it does not shrink; default: 1"
     )
-    time_limit_s: Annotated[float, BeforeValidator(no_flag), Field(gt=0)] | None = Field(
+    time_limit_s: Annotated[float, Field(gt=0), NUMBER] | None = Field(
         None, description="maximum expected run time"
     )
     time_limit_action: TimeLimitAction | None = Field(
@@ -247,7 +246,7 @@ def _load(file: Path, document: dict[str, Any], which: str = "") -> dict[str, An
     except ValidationError as error:
         problems = [
             replace(p, path=", ".join(filter(None, (which, p.path))))
-            for p in problems_of(error, schema=SCHEMA_COMMAND)
+            for p in problems_of(error, JobFileModel, schema=SCHEMA_COMMAND)
         ]
         raise SiteFileError(str(file), problems) from error
     return request(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from scheduler.model import (
     Aggregator,
@@ -23,6 +23,8 @@ from sitefile.cabling import cable
 from sitefile.errors import Problem, SiteFileError
 from sitefile.model import CabledSite
 from sitefile.schema import JobModel, LimitsModel, ShortSiteModel, SiteModel, StateModel
+from sitefile.wording import known_keys, meant, plain_words
+from sitefile.words import Unclear
 from sitefile.yaml_io import load_mapping
 
 
@@ -33,7 +35,7 @@ def load_site(path: str | Path) -> CabledSite:
     try:
         model = SiteModel.model_validate(document)
     except ValidationError as error:
-        raise SiteFileError(str(file), problems_of(error)) from error
+        raise SiteFileError(str(file), problems_of(error, SiteModel)) from error
     site, problems = cable(model)
     if site is None:
         raise SiteFileError(str(file), problems)
@@ -50,7 +52,7 @@ def load_planner_site(path: str | Path) -> Site:
     try:
         return _short_site(str(file), ShortSiteModel.model_validate(document))
     except ValidationError as error:
-        raise SiteFileError(str(file), problems_of(error)) from error
+        raise SiteFileError(str(file), problems_of(error, ShortSiteModel)) from error
 
 
 def load_state(path: str | Path) -> tuple[Fabric, Limits]:
@@ -60,7 +62,7 @@ def load_state(path: str | Path) -> tuple[Fabric, Limits]:
     try:
         model = StateModel.model_validate(document)
     except ValidationError as error:
-        raise SiteFileError(str(file), problems_of(error)) from error
+        raise SiteFileError(str(file), problems_of(error, StateModel)) from error
     if isinstance(model.site, str):
         site = load_planner_site(file.parent / model.site)
     else:
@@ -86,8 +88,10 @@ def load_state(path: str | Path) -> tuple[Fabric, Limits]:
     return Fabric(site, homes, jobs, reserved), _limits(model.limits)
 
 
-def problems_of(error: ValidationError, *, schema: str = "lightloom schema") -> list[Problem]:
-    """Turn pydantic's errors into problems with a path and a fix.
+def problems_of(
+    error: ValidationError, model: type[BaseModel], *, schema: str = "lightloom schema"
+) -> list[Problem]:
+    """Turn the errors of a document of ``model`` into problems with a path and a fix.
 
     ``schema`` is the command that prints the file's schema.
     """
@@ -96,14 +100,18 @@ def problems_of(error: ValidationError, *, schema: str = "lightloom schema") -> 
         path = ""
         for part in item["loc"]:
             path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
-        if item["type"] == "extra_forbidden":
+        if isinstance(item["input"], Unclear):
+            problems.append(Problem(path, item["input"].problem, item["input"].fix))
+        elif item["type"] == "extra_forbidden":
             name = str(item["loc"][-1])
-            problems.append(Problem(path, f"unknown key {name!r}", "remove it or correct its name"))
+            guess = meant(name, known_keys(model, item["loc"]))
+            fix = "remove it or correct its name"
+            problems.append(Problem(path, f"unknown key {name!r}{guess}", fix))
         elif item["type"] == "missing":
             problems.append(Problem(path, "missing", f"add it; see `{schema}`"))
         else:
             problems.append(
-                Problem(path, f"{item['msg']}; got {item['input']!r:.80}", f"see `{schema}`")
+                Problem(path, f"{plain_words(item)}; got {item['input']!r:.80}", f"see `{schema}`")
             )
     return problems
 

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, model_validator
+
+from sitefile.quantities import Bytes, Duration
 
 KEEP_S = 7 * 86400.0
 RANK_BYTES = 64 * 2**20
 TOTAL_BYTES = 10 * 2**30
-_LONGEST_S = 3650 * 86400.0
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _duration(value: object) -> object:
-    """Convert ``90s``, ``15m``, ``36h`` and ``7d``; a number is in seconds."""
-    if isinstance(value, str) and value[:-1].isdecimal() and value[-1] in _UNITS:
-        return timedelta(**{_UNITS[value[-1]]: int(value[:-1])}).total_seconds()
-    return value
-
-
-Duration = Annotated[float, BeforeValidator(_duration), Field(gt=0, le=_LONGEST_S)]
 
 
 class LogsModel(BaseModel):
@@ -32,10 +21,10 @@ class LogsModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     keep: Duration = Field(KEEP_S, description="after the end, such as 7d or 36h")
-    per_rank: Annotated[ByteSize, Field(ge=2**20)] = Field(
+    per_rank: Annotated[Bytes, Field(ge=2**20)] = Field(
         ByteSize(RANK_BYTES), description="of one container, also while it runs, such as 64MiB"
     )
-    total: ByteSize = Field(
+    total: Bytes = Field(
         ByteSize(TOTAL_BYTES), description="of each server, such as 10GiB; the oldest goes first"
     )
 

@@ -18,7 +18,7 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=4096)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SecretFileModel(_Strict):

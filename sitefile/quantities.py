@@ -7,13 +7,17 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ByteSize, Field, WithJsonSchema
 
+from sitefile.words import Unclear
+
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s?)?")
 
 
 def no_flag(value: object) -> object:
-    """Refuse true and false, which Python counts as numbers. ValueError."""
+    """Refuse true and false, which Python counts as numbers, and unclear words. ValueError."""
     if isinstance(value, bool):
         raise ValueError("true and false are not numbers")
+    if isinstance(value, Unclear):
+        raise ValueError(value.problem)
     return value
 
 
@@ -38,13 +42,15 @@ def _seconds(value: object) -> object:
     return float(sum(int(n or 0) * unit for n, unit in zip(found.groups(), units, strict=True)))
 
 
+NUMBER = BeforeValidator(no_flag)
+"""Of every number; it stands behind its limits, so that the schema has these."""
 Bytes = Annotated[ByteSize, BeforeValidator(no_flag), Field(gt=0)]
 BytesPerSecond = Annotated[ByteSize, BeforeValidator(_rate), BeforeValidator(no_flag), Field(gt=0)]
 Duration = Annotated[
     float,
     BeforeValidator(_seconds),
     BeforeValidator(no_flag),
-    Field(gt=0, allow_inf_nan=False),
+    Field(gt=0, le=3650 * 86400.0, allow_inf_nan=False),
     WithJsonSchema({"type": ["string", "number"], "examples": ["7d", "12h", "1h30m", 600]}),
 ]
 """In seconds."""

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from sitefile import names
-from sitefile.logs import Duration
+from sitefile.quantities import Duration
 
 LOST_AFTER_S = 5.0
 MAX_SPARES = 4096

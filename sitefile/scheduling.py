@@ -18,18 +18,23 @@ from scheduler.queue.model import (
     QueuePolicy,
 )
 from sitefile import names
-from sitefile.quantities import off_word
+from sitefile.quantities import NUMBER, off_word
+from sitefile.words import exact_text
 
 USERS_PRIORITY = 5
 """Default of the highest priority of users' jobs."""
 MAX_WAITING = 200
 
-Priority = Annotated[int, Field(ge=-100, le=100)]
+Priority = Annotated[int, Field(ge=-100, le=100), NUMBER]
 ProjectName = Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]
 """Job names start with ``<project>-``, and agents accept at most 41 characters."""
-UserId = Annotated[int, Field(ge=1, le=2**31, strict=True)]
+UserId = Annotated[int, Field(ge=1, le=2**31, strict=True), NUMBER]
 """A user or a group of the servers; never root."""
-TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+TimeOfDay = Annotated[
+    str,
+    BeforeValidator(exact_text),
+    StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$"),
+]
 
 
 class _Strict(BaseModel):
@@ -40,8 +45,8 @@ class ProjectModel(_Strict):
     """A project's share and quota."""
 
     name: ProjectName
-    weight: Annotated[float, Field(gt=0)] = 1.0
-    quota: Annotated[int, Field(ge=0)] | None = Field(
+    weight: Annotated[float, Field(gt=0), NUMBER] = 1.0
+    quota: Annotated[int, Field(ge=0), NUMBER] | None = Field(
         None, description="endpoints it may hold at once; no limit when absent"
     )
     max_priority: Priority | None = Field(
@@ -58,10 +63,10 @@ class QueueModel(_Strict):
 
     fair_share: bool = True
     backfill: bool = True
-    backfill_depth: Annotated[int, Field(ge=0)] = 100
-    aging_s: Annotated[float, Field(gt=0)] = 3600.0
-    patience_s: Annotated[float, Field(ge=0)] = 6 * 3600.0
-    switch_wait_s: Annotated[float, Field(ge=0)] = Field(
+    backfill_depth: Annotated[int, Field(ge=0), NUMBER] = 100
+    aging_s: Annotated[float, Field(gt=0), NUMBER] = 3600.0
+    patience_s: Annotated[float, Field(ge=0), NUMBER] = 6 * 3600.0
+    switch_wait_s: Annotated[float, Field(ge=0), NUMBER] = Field(
         3600.0,
         description="with several optical switches, how long the first waiting job waits for"
         " endpoints that a regroup can bring closer together (locality regroup); 0: never",
@@ -73,7 +78,7 @@ class QueueModel(_Strict):
         USERS_PRIORITY,
         description="highest priority of users' jobs; operators and admins may exceed it",
     )
-    max_waiting: Annotated[int, Field(ge=1, le=10_000)] = Field(
+    max_waiting: Annotated[int, Field(ge=1, le=10_000), NUMBER] = Field(
         MAX_WAITING, description="maximum waiting jobs of one project"
     )
     time_limit_action: TimeLimitAction = Field(
@@ -85,14 +90,14 @@ class QueueModel(_Strict):
 class ThresholdModel(_Strict):
     """Triggers a regroup when running jobs stay scattered for a while."""
 
-    excess_span: Annotated[int, Field(ge=1)]
-    for_s: Annotated[float, Field(ge=0)] = 60.0
+    excess_span: Annotated[int, Field(ge=1), NUMBER]
+    for_s: Annotated[float, Field(ge=0), NUMBER] = 60.0
 
 
 class ScheduleModel(_Strict):
     """Triggers a regroup at fixed times."""
 
-    every_s: Annotated[float, Field(gt=0)] | None = None
+    every_s: Annotated[float, Field(gt=0), NUMBER] | None = None
     daily_at: list[TimeOfDay] = Field([], description="HH:MM in UTC")
 
 
@@ -102,41 +107,41 @@ class TriggersModel(_Strict):
     threshold: ThresholdModel | None = None
     pending: bool = Field(False, description="a regroup would let a waiting job start")
     schedule: ScheduleModel = ScheduleModel()
-    min_interval_s: Annotated[float, Field(ge=0)] = 300.0
+    min_interval_s: Annotated[float, Field(ge=0), NUMBER] = 300.0
 
 
 class RatesModel(_Strict):
     """Link rates of a real site, required for predictions of gain."""
 
-    access_bps: Annotated[float, Field(gt=0)]
-    inter_aggregator_bps: Annotated[float, Field(gt=0)]
+    access_bps: Annotated[float, Field(gt=0), NUMBER]
+    inter_aggregator_bps: Annotated[float, Field(gt=0), NUMBER]
 
 
 class RegroupModel(_Strict):
     """Budgets of every regroup, and triggers of automatic regroups."""
 
-    cooldown_s: Annotated[float, Field(ge=0)] = 0.0
-    max_pauses_per_job_hour: Annotated[float, Field(ge=0)] | None = None
-    max_jobs_paused: Annotated[int, Field(ge=0)] | None = Field(
+    cooldown_s: Annotated[float, Field(ge=0), NUMBER] = 0.0
+    max_pauses_per_job_hour: Annotated[float, Field(ge=0), NUMBER] | None = None
+    max_jobs_paused: Annotated[int, Field(ge=0), NUMBER] | None = Field(
         None, description="of one regroup that a trigger starts"
     )
-    max_moves: Annotated[int, Field(ge=0)] | None = Field(
+    max_moves: Annotated[int, Field(ge=0), NUMBER] | None = Field(
         None, description="of one regroup that a trigger starts"
     )
-    time_limit_s: Annotated[float, Field(gt=0, le=600)] = 10.0
+    time_limit_s: Annotated[float, Field(gt=0, le=600), NUMBER] = 10.0
     worth: Literal["proven", "possible"] = Field(
         "possible", description="gain that an automatic regroup needs"
     )
-    max_dark: Annotated[int, Field(ge=1)] | None = Field(
+    max_dark: Annotated[int, Field(ge=1), NUMBER] | None = Field(
         None, description="endpoints dark at once: a plan with more is carried out in batches"
     )
-    max_pauses: Annotated[int, Field(ge=1, le=100)] = Field(
+    max_pauses: Annotated[int, Field(ge=1, le=100), NUMBER] = Field(
         1, description="of a job by the batches of one plan"
     )
     park: bool = Field(
         False, description="idle endpoints may stay dark until the last batch of a plan"
     )
-    recovery_s: Annotated[float, Field(ge=0)] = Field(
+    recovery_s: Annotated[float, Field(ge=0), NUMBER] = Field(
         0.5, description="time until a job's transport runs again after its dark time"
     )
     rates: RatesModel | None = None

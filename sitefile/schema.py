@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -20,20 +21,40 @@ from pydantic import (
     model_validator,
 )
 
+from base.addresses import split_address
 from sitefile import names
 from sitefile.engine import EngineModel
 from sitefile.logs import LogsModel
 from sitefile.notices import MAX_NOTICES, NoticeModel
 from sitefile.passwords import PasswordModel
-from sitefile.quantities import off_word
+from sitefile.quantities import NUMBER, off_word
 from sitefile.recovery import RecoveryModel
 from sitefile.registries import RegistryModel, RegistryName
 from sitefile.scheduling import ProjectModel, QueueModel, RegroupModel
 from sitefile.volumes import UsersModel, VolumeModel
+from sitefile.words import exact_text, hexadecimal
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_length=80)]
-HostPort = Annotated[str, StringConstraints(pattern=r"^[^\s/]+:\d{1,5}$")]
+
+
+def _host_and_port(text: str) -> str:
+    """Refuse what is not ``host:port`` or ``[IPv6]:port``. ValueError says how to write it."""
+    split_address(text, lowest=1)
+    return text
+
+
+def _with_address(text: str) -> str:
+    """Refuse a URL whose host or port nobody can connect to. ValueError."""
+    parts = urlsplit(text)
+    if not parts.hostname:
+        raise ValueError("the URL has no host")
+    if parts.port is not None:
+        split_address(parts.netloc.rpartition("@")[2], lowest=1)
+    return text
+
+
+HostPort = Annotated[str, StringConstraints(max_length=300), AfterValidator(_host_and_port)]
 DnsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,253}$")]
 Fingerprint = Annotated[
     str,
@@ -42,11 +63,15 @@ Fingerprint = Annotated[
 ]
 """Output of `openssl x509 -fingerprint -sha256`, with or without colons."""
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=4096)]
-Mac = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
+Mac = Annotated[
+    str,
+    BeforeValidator(exact_text),
+    StringConstraints(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$"),
+]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ServerModel(_Strict):
@@ -68,7 +93,7 @@ class EndpointModel(_Strict):
     )
     kind: Literal["gpu"] = "gpu"
     model: str = ""
-    memory_gib: Annotated[float, Field(ge=0)] = 0
+    memory_gib: Annotated[float, Field(ge=0), NUMBER] = 0
     gpu_uuid: str = Field("", description="NVML UUID of the GPU this NIC port serves")
     emulated: bool = Field(False, description="a CPU share stands in for the GPU")
     attach: Literal["move", "macvlan"] = Field(
@@ -82,7 +107,9 @@ class AggregatorModel(_Strict):
     """An OpenFlow 1.3 packet switch; the fibers define its ports."""
 
     name: Name
-    dpid: Annotated[int, Field(gt=0, lt=2**64)]
+    dpid: Annotated[int, Field(gt=0, lt=2**64), NUMBER, BeforeValidator(hexadecimal)] = Field(
+        description="datapath id: a number, such as 0x1f"
+    )
     tls: bool | None = Field(None, description="default: controller.openflow.tls")
     certificate: DnsName | None = Field(
         None, description="DNS name in its certificate; default: NAME.aggregator.lightloom"
@@ -107,7 +134,11 @@ class SwitchModel(_Strict):
     """An optical circuit switch by URL."""
 
     name: Name
-    url: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+\+[a-z0-9]+://[^\s/]+$")]
+    url: Annotated[
+        str,
+        StringConstraints(pattern=r"^[a-z0-9]+\+[a-z0-9]+://[^\s/]+$"),
+        AfterValidator(_with_address),
+    ]
     password: PasswordModel | None = None
 
 
@@ -132,10 +163,10 @@ class ControllerModel(_Strict):
 class NetworkModel(_Strict):
     """Settings of every data NIC."""
 
-    mtu: Annotated[int, Field(ge=576, le=9216)] | None = Field(
+    mtu: Annotated[int, Field(ge=576, le=9216), NUMBER] | None = Field(
         None, description="default: the interface's own MTU"
     )
-    dscp: Annotated[int, Field(ge=0, le=63)] | None = Field(
+    dscp: Annotated[int, Field(ge=0, le=63), NUMBER] | None = Field(
         None, description="DSCP of RoCE traffic; the switches must map it to the lossless queue"
     )
 
@@ -162,12 +193,12 @@ class EmulatedVolumeModel(_Strict):
 class EmulationModel(_Strict):
     """Rates and times of the emulated rack; the controller ignores them."""
 
-    access_bps: Annotated[float, Field(gt=0)] = 250e6
-    inter_aggregator_bps: Annotated[float, Field(gt=0)] = 114e6
-    mirror_time_s: Annotated[float, Field(ge=0)] = 0.025
-    bulk_time_s: Annotated[float, Field(ge=0)] = 0.2
-    link_up_s: Annotated[float, Field(ge=0)] = 0.0
-    gpu_share: Annotated[float, Field(gt=0)] = 0.25
+    access_bps: Annotated[float, Field(gt=0), NUMBER] = 250e6
+    inter_aggregator_bps: Annotated[float, Field(gt=0), NUMBER] = 114e6
+    mirror_time_s: Annotated[float, Field(ge=0), NUMBER] = 0.025
+    bulk_time_s: Annotated[float, Field(ge=0), NUMBER] = 0.2
+    link_up_s: Annotated[float, Field(ge=0), NUMBER] = 0.0
+    gpu_share: Annotated[float, Field(gt=0), NUMBER] = 0.25
     volumes: dict[Name, EmulatedVolumeModel] = Field(
         default={}, description="volumes that the rack gives to its agents, by name"
     )
@@ -226,7 +257,7 @@ class ShortAggregatorModel(_Strict):
     """An aggregator by port counts, the planner's short form."""
 
     name: str
-    ports: dict[str, Annotated[int, Field(ge=0)]]
+    ports: dict[str, Annotated[int, Field(ge=0), NUMBER]]
 
 
 class ShortEndpointModel(_Strict):
@@ -257,7 +288,7 @@ class SpreadModel(_Strict):
     """At most ``most`` of a job's endpoints in one server, or under one aggregator as well."""
 
     by: Literal["server", "aggregator"] = "server"
-    most: Annotated[int, Field(ge=1)]
+    most: Annotated[int, Field(ge=1), NUMBER]
 
 
 class JobModel(_Strict):
@@ -267,7 +298,7 @@ class JobModel(_Strict):
     endpoints: list[str] = Field(min_length=1)
     policy: Literal["live", "pause", "restart"] = "pause"
     pinned: bool = False
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    weight: Annotated[float, Field(gt=0, allow_inf_nan=False), NUMBER] = 1.0
     spread: SpreadModel | None = None
     spares: list[str] = []
 
@@ -276,9 +307,9 @@ class LimitsModel(_Strict):
     """Budgets of one regroup."""
 
     objective: Literal["pauses", "moves"] = "pauses"
-    max_jobs_paused: Annotated[int, Field(ge=0)] | None = None
-    max_moves: Annotated[int, Field(ge=0)] | None = None
-    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    max_jobs_paused: Annotated[int, Field(ge=0), NUMBER] | None = None
+    max_moves: Annotated[int, Field(ge=0), NUMBER] | None = None
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False), NUMBER] = 10.0
 
 
 class StateModel(_Strict):

@@ -20,7 +20,7 @@ Per = Literal["site", "project", "job"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class VolumeModel(_Strict):

@@ -11,6 +11,7 @@ import typer
 
 from console.cli.ask.settings import Flags
 from console.cli.errors import EXIT_CODES, CliError
+from console.cli.show import streams
 from console.cli.show.output import asks_for_json, complain
 from console.cli.verbs import (
     engine,
@@ -160,21 +161,29 @@ def _globals(  # noqa: PLR0917 - typer passes them by name
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; no error ends in a stack trace."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    streams.prepare()
+    code = _run(given)
+    lost = streams.unwritten()
+    return code if lost is None or code else _end(_output_lost(lost), given)
+
+
+def _run(given: Sequence[str]) -> int:
     try:
-        code = app(given, prog_name="lightloom", standalone_mode=False)
+        code = app(list(given), prog_name="lightloom", standalone_mode=False)
     except CliError as error:
         return _end(error, given)
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help text
-            sys.stderr.write(error.format_message() + "\n")
+            streams.message(error.format_message() + "\n")
             return error.exit_code
         return _end(_from_parser(error), given)
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_CODES["interrupted"]
     except Exception as error:
-        if os.environ.get("LIGHTLOOM_DEBUG"):
+        lost = streams.unwritten() if isinstance(error, OSError) else None
+        if lost is None and os.environ.get("LIGHTLOOM_DEBUG"):
             raise
-        return _end(_from_package(error), given)
+        return _end(_from_package(error) if lost is None else _output_lost(lost), given)
     return code if isinstance(code, int) else 0
 
 
@@ -184,9 +193,26 @@ def _end(error: CliError, given: Sequence[str]) -> int:
     return error.exit_code
 
 
+def _output_lost(error: OSError) -> CliError:
+    """Return the error for output that the caller's stdout did not take; none is said of a pipe."""
+    if isinstance(error, BrokenPipeError):
+        return CliError("failed", "")
+    return CliError(
+        "failed",
+        f"the output cannot be written: {error.strerror or error}",
+        hint="look where stdout goes; what the command did is done",
+    )
+
+
 def _from_parser(error: typer.TyperException) -> CliError:
     command = getattr(getattr(error, "ctx", None), "command_path", "lightloom")
-    return CliError("usage", error.format_message(), hint=f"see: {command} --help")
+    message = error.format_message()
+    wrong = getattr(error.__cause__, "errors", None)
+    if callable(wrong):  # of a validator, whose own words are for programmers
+        from sitefile.wording import plain_words  # noqa: PLC0415 - start-up time
+
+        message = message.replace(str(getattr(error, "message", "")), plain_words(wrong()[0]))
+    return CliError("usage", message, hint=f"see: {command} --help")
 
 
 def _from_package(error: Exception) -> CliError:

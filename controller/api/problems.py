@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from controller.base.errors import ErrorCode, ServiceError
 from controller.base.texts import clipped, shown
+from sitefile.wording import plain_words
 
 MAX_ERRORS = 20
 """Fields that one answer names; a body may have thousands of wrong fields."""
@@ -125,7 +126,7 @@ def install(app: FastAPI) -> None:
             "invalid",
             detail,
             object=errors[0].field if errors else "",
-            hint="the schema is at /api/v1/openapi.json",
+            hint=f"correct {errors[0].field or 'it'} and send the request again" if errors else "",
             errors=errors,
         )
 
@@ -164,5 +165,5 @@ def _field(item: Mapping[str, Any]) -> FieldProblem:
     location = [str(part) for part in item.get("loc", ())]
     if len(location) > 1 and location[0] in ("body", "query", "path"):
         location = location[1:]
-    message = str(item.get("msg", "is not valid"))
+    message = plain_words(item)
     return FieldProblem(field=clipped(".".join(location)), message=clipped(message))

@@ -1,4 +1,4 @@
-"""Splits and classifies network addresses."""
+"""Classifies network addresses."""
 
 from __future__ import annotations
 
@@ -29,11 +29,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port`` (``[::1]:6653`` for IPv6). ValueError when it is not that."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not of the form host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)

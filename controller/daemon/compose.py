@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 import ocs_driver
+from base.addresses import join_address
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
@@ -146,8 +147,8 @@ async def _serve(
         host, port = api.getsockname()[:2]
         ready = {
             "event": "listening",
-            "api": f"{host}:{port}",
-            "openflow": f"{address[0]}:{address[1]}" if address else None,
+            "api": join_address(host, port),
+            "openflow": join_address(*address) if address else None,
         }
         # The recovery runs by now and mostly waits for devices: time to load the rest.
         await asyncio.to_thread(importlib.import_module, "controller.daemon.serving")

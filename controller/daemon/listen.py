@@ -11,7 +11,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.base.addresses import is_loopback, split_address
+from base.addresses import split_address
+from controller.base.addresses import is_loopback
 from controller.base.errors import ServiceError
 from controller.daemon.start import when_released
 

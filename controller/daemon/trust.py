@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.base.addresses import is_loopback, split_address
+from base.addresses import split_address
+from controller.base.addresses import is_loopback
 from controller.base.errors import ErrorCode, ServiceError
 from controller.devices.agents.trust import AgentTrust
 from pki import CONTROLLER, Credentials, TrustError

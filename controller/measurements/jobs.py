@@ -13,6 +13,7 @@ from controller.devices.engine import Record
 from controller.schema.jobs import JobRequest, VolumeRequest
 from measure.kinds import Run
 from scheduler.model import Locality, RankOrder, TimeLimitAction
+from sitefile.wording import plain_words
 
 MOST_RUNS = 1000
 """Jobs of one measurement."""
@@ -51,7 +52,7 @@ def request_of(name: str, run: Run, project: str) -> JobRequest:
         where = ".".join(str(part) for part in first["loc"])
         raise ServiceError(
             "invalid",
-            f"run {run.label or name} cannot be a job: {where}: {first['msg']}",
+            f"run {run.label or name} cannot be a job: {where}: {plain_words(first)}",
             object=f"job/{name}",
             hint="correct the settings",
         ) from None

@@ -65,6 +65,7 @@ from scheduler.queue.round import fit
 from scheduler.regroup import make_room
 from scheduler.regroup import plan as regroup
 from scheduler.regroup.batches import BatchError, Batches
+from sitefile.wording import plain_words
 
 PLAN_GRACE_S = 30.0
 """Time that the planner may take beyond its solver's limit."""
@@ -419,7 +420,7 @@ class Planner:
                 first = error.errors()[0]
                 where = ".".join(str(part) for part in first["loc"])
                 raise ServiceError(
-                    "invalid", f"not a plan: {where}: {first['msg']}", object="plan"
+                    "invalid", f"not a plan: {where}: {plain_words(first)}", object="plan"
                 ) from None
         state, what = self._state, f"plan/{plan.id}"
         if plan.site != state.site.name:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
+from base.addresses import join_address
 from controller.base.errors import ServiceError
 from controller.schema.fabric import EventView
 from controller.stream.feed import Frame
@@ -85,7 +86,7 @@ class SyslogSink(Sink):
     """RFC 5424 over UDP, one datagram per event."""
 
     def __init__(self, host: str, port: int) -> None:
-        super().__init__(f"syslog://{host}:{port}")
+        super().__init__(f"syslog://{join_address(host, port)}")
         self._address = (host, port)
         self._hostname = socket.gethostname() or "-"
 
@@ -128,6 +129,8 @@ def sink_of(url: str) -> Sink:
         port = parts.port
     except ValueError:
         parts, port = urlsplit(""), None
+    if port == 0:
+        parts = urlsplit("")
     if parts.scheme == "syslog" and parts.hostname and not parts.path.strip("/"):
         return SyslogSink(parts.hostname, port or 514)
     if parts.scheme in ("http", "https") and parts.hostname and parts.username is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from measure.collectives.definitions import Operation
@@ -149,12 +150,23 @@ def _operation(document: Mapping[str, Json]) -> str:
 
 
 def _ranks(document: Mapping[str, Json]) -> int | None:
+    """Return how many ranks a communicator had; None when the file does not say.
+
+    ``devices`` has an entry for each process, of its first rank, and a process has ``nthreads`` x
+    ``ngpus`` ranks. Each ``group`` is a communicator of its own.
+    """
     config = _mapping(document.get("config"))
-    devices = config.get("devices")
-    if isinstance(devices, list) and len(devices) > 1:
-        return len(devices)
     threads, gpus = _count(config.get("nthreads")), _count(config.get("ngpus"))
-    return threads * gpus if threads and gpus else None
+    devices = config.get("devices")
+    if not threads or not gpus or not isinstance(devices, list):
+        return None
+    firsts = Counter(_count(_mapping(device).get("rank")) for device in devices)
+    whole = [rank is not None and rank % (threads * gpus) == 0 for rank in firsts]
+    if not whole or not all(whole) or len(firsts) < len(devices):
+        return None
+    groups = Counter(_count(_mapping(device).get("group")) for device in devices)
+    sizes = set(groups.values())
+    return sizes.pop() * threads * gpus if len(sizes) == 1 else None
 
 
 def _version(code: Json) -> str:

@@ -1,8 +1,9 @@
 """Reads what OSU's micro-benchmarks and perftest print for people.
 
-OMB: ``# OSU MPI Latency Test v7.4`` and columns of size and latency in us, or bandwidth in MB/s of
-10^6 bytes. perftest 4.5: a line of headings that begins with ``#bytes``; latencies in us, bandwidth
-in MB/s of 2^20 bytes or, with ``--report_gbits``, in Gb/s. Its JSON is invalid
+OMB: ``# OSU MPI Latency Test v7.4``, a line of headings that begins with ``# Size``, and columns;
+latency in us, bandwidth in MB/s of 10^6 bytes. Of a non-blocking collective the time of its pure
+communication counts. perftest 4.5: a line of headings that begins with ``#bytes``; latencies in
+us, bandwidth in MB/s of 2^20 bytes or, with ``--report_gbits``, in Gb/s. Its JSON is invalid
 (linux-rdma/perftest#216).
 
 Neither file says which two machines measured, so a row has no ends and no class.
@@ -20,37 +21,79 @@ from measure.kinds import SettingsError
 MOST_ROWS = 10_000
 MEBI = 2.0**20
 _OSU = re.compile(r"#\s*OSU (?P<what>[^\n]{1,60}?) Test(?: v(?P<version>[0-9][0-9A-Za-z.]{0,15}))?")
-_BANDWIDTH = re.compile(r"bandwidth", re.IGNORECASE)
+_OSU_SIZE = re.compile(r"#\s*Size\b(?P<columns>.*)")
+_OSU_HEADS = re.compile(r"(?<=\))\s*|\s{2,}")
+"""Between two headings: after a unit in parentheses, or two blanks and more."""
+_OSU_FIGURES: Sequence[tuple[str, str, float]] = (
+    ("Pure Comm.(us)", "latency_s", 1e-6),
+    ("Avg Latency(us)", "latency_s", 1e-6),
+    ("Latency(us)", "latency_s", 1e-6),
+    ("Bandwidth(MB/s)", "bandwidth", 1e6),
+    ("MB/s", "bandwidth", 1e6),
+)
+"""Heading without blanks around its unit, figure and factor; the first that a file has counts."""
+_OSU_WRONG = re.compile(r"validation error", re.IGNORECASE)
 _HEAD = ("#bytes", "#iterations")
 _COLUMN = re.compile(r"([^\[\]]{1,40})\[([^\[\]]{1,20})\]")
 
 
 def read_osu(text: str) -> Body:
-    """Return the rows of the output of osu_latency, osu_bw or osu_bibw. Raises SettingsError."""
+    """Return the rows of the output of benchmarks such as osu_latency and osu_bw.
+
+    Raises SettingsError, also for a benchmark without a column of latency or bandwidth by size.
+    """
     rows: list[Row] = []
-    figure, version, title = "", "", ""
+    version, title, columns = "", "", tuple[str, ...]()
+    wrong = False
     for line in text.splitlines():
-        found = _OSU.match(line.strip())
-        if found is not None:
-            title = found["what"]
-            figure = "bandwidth" if _BANDWIDTH.search(title) else "latency_s"
+        wrong = wrong or _OSU_WRONG.search(line) is not None
+        if (found := _OSU.match(line.strip())) is not None:
+            title, columns = found["what"], ()
             version = version or found["version"] or ""
-            continue
-        words = line.split()
-        if not figure or line.lstrip().startswith("#") or not _numbers(words):
-            continue
-        size, value = _size(words[0]), float(words[1])
-        if size is None or not value > 0:
-            continue
-        one = value * (1e6 if figure == "bandwidth" else 1e-6)
-        rows.append(_row(size, title, **{figure: _summary(one)}))
+        elif title and (heads := _OSU_SIZE.match(line.strip())) is not None:
+            columns = _osu_columns(heads["columns"], title)
+        elif len(words := line.split()) == len(columns) + 1 and columns:
+            cells = dict(zip(columns, words[1:], strict=True))
+            wrong = wrong or cells.get("Validation", "Pass").lower() != "pass"
+            row = _osu_row(words[0], cells, title)
+            if row is not None:
+                rows.append(row)
     if not rows:
         raise SettingsError(
             "text",
-            "has no rows below a line `# OSU ... Test`",
+            "has no rows below the lines `# OSU ... Test` and `# Size ...`",
             "give what osu_latency or osu_bw printed",
         )
-    return _body(rows, Tool(name="osu", version=version))
+    return _body(rows, Tool(name="osu", version=version), wrong=wrong)
+
+
+def _osu_columns(text: str, title: str) -> tuple[str, ...]:
+    """Return the headings right of the size, without blanks before a unit. SettingsError."""
+    heads = tuple(h.replace(" (", "(") for h in _OSU_HEADS.split(text.strip()) if h)
+    if not any(head in heads for head, _, _ in _OSU_FIGURES):
+        raise SettingsError(
+            "text",
+            f"has no column of latency in us or bandwidth in MB/s: {title} has "
+            f"{', '.join(heads)[:80] or 'none'}",
+            "give what osu_latency or osu_bw printed",
+        )
+    return heads
+
+
+def _osu_row(size: str, cells: Mapping[str, str], title: str) -> Row | None:
+    head, figure, factor = next(f for f in _OSU_FIGURES if f[0] in cells)
+    bytes_, value = _size(size), _positive(cells[head])
+    if bytes_ is None or value is None:
+        return None
+    low = high = None
+    if head == "Avg Latency(us)":
+        low, high = (_positive(cells.get(f"{name} Latency(us)")) for name in ("Min", "Max"))
+    told = _summary(
+        value * factor,
+        low=None if low is None else low * factor,
+        high=None if high is None else high * factor,
+    )
+    return _row(bytes_, title, **{figure: told})
 
 
 def read_perftest(text: str) -> Body:
@@ -131,7 +174,7 @@ def _summary(value: float, *, low: float | None = None, high: float | None = Non
     return {"median": value, "ci": None, "min": low, "max": high, "n": 1}
 
 
-def _body(rows: Sequence[Row], tool: Tool) -> Body:
+def _body(rows: Sequence[Row], tool: Tool, *, wrong: bool = False) -> Body:
     if len(rows) > MOST_ROWS:
         raise SettingsError("text", f"has {len(rows)} rows, more than {MOST_ROWS}")
     best = [row["bandwidth"]["median"] for row in rows if row["bandwidth"]]
@@ -140,7 +183,8 @@ def _body(rows: Sequence[Row], tool: Tool) -> Body:
         "bandwidth": max(best, default=None),
         "latency_s": min(least, default=None),
     }
-    return Body(rows=rows, summary=summary, tool=tool)
+    because = ("data were wrong",) if wrong else ()
+    return Body(rows=rows, summary=summary, tool=tool, invalid_because=because)
 
 
 def _numbers(words: Sequence[str]) -> bool:

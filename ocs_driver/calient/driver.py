@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from base import clock
+from base.addresses import join_address
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
     GROUP,
@@ -28,14 +29,14 @@ from ocs_driver.base import (
 )
 from ocs_driver.calient import rows
 from ocs_driver.converge import ConvergingDriver
-from ocs_driver.errors import OcsConflict, OcsDenied, OcsError, wrong_dialect
+from ocs_driver.errors import OcsBadReply, OcsConflict, OcsDenied, OcsError, wrong_dialect
 from ocs_driver.events import EventFeed
 from ocs_driver.light import finite
 from ocs_driver.ports import MOST_PORTS
 from ocs_driver.profile import Profile
 from ocs_driver.tl1.fields import Row, parse_row
-from ocs_driver.tl1.messages import Command, Report
-from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing, accept, refusals
+from ocs_driver.tl1.messages import Command, Report, Response
+from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing, accept_list, refusals
 
 _T = TypeVar("_T")
 
@@ -66,7 +67,7 @@ class CalientTl1Driver(ConvergingDriver):
         timing: Tl1Timing | None = None,
         profile: Profile | None = None,
     ) -> None:
-        super().__init__(f"{host}:{port}", group)
+        super().__init__(join_address(host, port), group)
         if not _GROUP.match(group):
             raise OcsError("bad_group", group, "use letters, digits, '_', '.' and '-'")
         self._feed = EventFeed()
@@ -136,12 +137,11 @@ class CalientTl1Driver(ConvergingDriver):
 
     async def capabilities(self) -> Capabilities:
         """Return the RTRV-NE facts, completed by the known behaviour of the series."""
-        answer = await self._session.ask(Command("RTRV-NE"))
-        row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
+        row = await self._element()
         return Capabilities(
             vendor="Calient",
             model=row.get("CHASSISTYPE"),
-            serial=row.get("SERIALNUMBER"),
+            serial=row.need("SERIALNUMBER"),
             firmware=row.get("SWPACKAGE"),
             duplex=True,
             stores_owner=True,
@@ -153,8 +153,7 @@ class CalientTl1Driver(ConvergingDriver):
 
     async def facts(self) -> Mapping[str, Any]:
         """Return name and platform, and the grid of the ports."""
-        answer = await self._session.ask(Command("RTRV-NE"))
-        row = parse_row(answer.rows[0]) if answer.rows else Row("", (), {})
+        row = await self._element()
         shape = rows.grid([port.aid for port in await self._ports()])
         return {"sid": row.aid, "platform": row.get("PLATFORM"), "ports": shape}
 
@@ -197,30 +196,38 @@ class CalientTl1Driver(ConvergingDriver):
         for row in map(parse_row, answer.rows):
             circuit = rows.circuit(row)
             alarm = row.get("AL", "CL")
-            if circuit is not None and circuit.state is CircuitState.FAILED:
+            if circuit.state is CircuitState.FAILED:
                 failed.append(Alarm(circuit.name, "major", f"no light ({circuit.detail})"))
-            elif circuit is not None and alarm != "CL":
+            elif alarm != "CL":
                 severity = {"CR": "critical", "MJ": "major"}.get(alarm, "minor")
                 failed.append(Alarm(circuit.name, severity, circuit.detail))
         return tuple(failed)
+
+    async def _element(self) -> Row:
+        """Read what the switch says of itself."""
+        answer = await self._session.ask(Command("RTRV-NE"))
+        return parse_row(_one(answer, self.name))
 
     async def _ports(self) -> list[Row]:
         """Read all ports. Each is later read by name, so their number is bounded."""
         answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
         ports = [row for row in map(parse_row, answer.rows) if _PORT.match(row.aid)]
+        if not ports:
+            raise OcsBadReply(self.name, "the list of ports has no port")
         if len(ports) > MOST_PORTS:
-            raise OcsError("bad_reply", self.name, f"{len(ports)} ports: too many for a switch")
+            raise OcsBadReply(self.name, f"{len(ports)} ports: too many for a switch")
         return ports
 
     async def _summaries(self, ports: Sequence[str]) -> list[Row]:
         commands = [Command("RTRV-PORT-SUM", aid=port) for port in ports]
         answers = await self._session.read_bulk(commands, _INVENTORY_S)
-        return [
-            parse_row(accept(command, answer, f"{self.name}/{command.aid}").rows[0])
-            if answer.rows or not answer.ok
-            else Row(command.aid, (), {})
-            for command, answer in zip(commands, answers, strict=True)
-        ]
+        found = []
+        for command, answer in zip(commands, answers, strict=True):
+            at = f"{self.name}/{command.aid}"
+            row = parse_row(_one(accept_list(command, answer, at), at))
+            row.need("INPWR"), row.need("OUTPWR")
+            found.append(row)
+        return found
 
     async def _may_be_lit(self, request: CircuitRequest) -> bool:
         (summary,) = await self._summaries([request.b])
@@ -295,6 +302,13 @@ def _strides(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
 def _connection_name(request: CircuitRequest) -> str:
     """Return the switch's name of a circuit: ``src-dst`` for 2WAY, ``src>dst`` for 1WAY."""
     return f"{request.a}{'-' if request.duplex else '>'}{request.b}"
+
+
+def _one(answer: Response, name: str) -> str:
+    """Return the row of a read that has at least one. Raises OcsBadReply without any."""
+    if not answer.rows:
+        raise OcsBadReply(name, "the reply has no row")
+    return answer.rows[0]
 
 
 def _by_name(verb: str, name: str) -> Command:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ocs_driver.base import Circuit, CircuitState, PortHealth
+from ocs_driver.errors import OcsBadReply
 from ocs_driver.tl1.fields import Row, parse_row
 
 _OPERATIONAL = {
@@ -20,20 +21,22 @@ _OPERATIONAL = {
 
 
 def circuits(rows: Sequence[str]) -> tuple[Circuit, ...]:
-    """Parse the rows of RTRV-CRS; rows without both ports are skipped."""
-    found = (circuit(parse_row(row)) for row in rows)
-    return tuple(c for c in found if c is not None)
+    """Parse the rows of RTRV-CRS. Raises OcsBadReply for a row that is no circuit.
+
+    Older releases end the list with a row that counts the mirrors in use.
+    """
+    return tuple(circuit(parse_row(row)) for row in rows if not row.startswith("MATRIXUSED="))
 
 
-def circuit(row: Row) -> Circuit | None:
-    """Parse one RTRV-CRS row; None unless it names two ports.
+def circuit(row: Row) -> Circuit:
+    """Parse one RTRV-CRS row. Raises OcsBadReply unless it names two ports and the group.
 
     A circuit that is entered but not activated has operational state OOS. An unknown OC
     counts as tuning: it does not prove light, so the caller's deadline decides.
     """
-    a, b = row.get("SRCPORT"), row.get("DSTPORT")
+    a, b = row.need("SRCPORT"), row.need("DSTPORT")
     if not a or not b:
-        return None
+        raise OcsBadReply(row.aid[:60] or "a row", "the circuit lacks a port")
     state = _OPERATIONAL.get(row.get("OC"), CircuitState.TUNING)
     if row.get("OS").startswith("OOS"):
         state = CircuitState.PROVISIONED
@@ -43,7 +46,7 @@ def circuit(row: Row) -> Circuit | None:
         duplex=row.get("CONNTYPE", "2WAY") != "1WAY",
         state=state,
         name=row.get("CONNNAME") or row.aid,
-        owner=row.get("GRPNAME"),
+        owner=row.need("GRPNAME"),
         detail=",".join(f"{key}={row.get(key)}" for key in ("AS", "OS", "OC", "AL")),
     )
 

@@ -32,7 +32,7 @@ class GlimmerglassTl1Driver(Tl1MatrixDriver):
         return Identity(
             "Glimmerglass",
             row.get("LICENSEDPORTMATRIX"),
-            row.get("SERIALNUMBER"),
+            row.need("SERIALNUMBER"),
             row.get("SOFTWAREACTIVEVERSION"),
             ports,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ocs_driver.base import CircuitState, Pair
-from ocs_driver.errors import OcsError
+from ocs_driver.errors import OcsBadReply, OcsError
 from ocs_driver.light import finite, lit
 from ocs_driver.pairs import WirePair
 from ocs_driver.ports import MatrixPorts, is_number
@@ -23,20 +23,17 @@ _FIRST_INPUT, _FIRST_OUTPUT = 10001, 20001
 
 
 def parse_circuits(rows: Sequence[str]) -> list[WirePair]:
-    """Parse the rows of rtrv-crs-fiber; rows without both ports are skipped."""
-    found = (_circuit(parse_row(row)) for row in rows)
-    return [wire for wire in found if wire is not None]
+    """Parse the rows of rtrv-crs-fiber. Raises OcsBadReply for a row without two ports."""
+    return [_circuit(parse_row(row)) for row in rows]
 
 
 def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], frozenset[str]]:
-    """Parse rtrv-port-power: light by port (None: dark), and the unhealthy ports."""
+    """Parse rtrv-port-power: light by port (None: dark), and the unhealthy ports. OcsBadReply."""
     light: dict[str, float | None] = {}
     bad = set()
     for row in map(parse_row, rows):
-        port = row.get("PORTID")
-        if not is_number(port):
-            continue
-        light[port] = _power(row.get("PORTPOWER"))
+        port = _port(row, "PORTID")
+        light[port] = lit(finite(row.need("PORTPOWER")))
         if row.get("PORTHEALTH", "good").lower() == "bad":
             bad.add(port)
     return light, frozenset(bad)
@@ -52,15 +49,16 @@ def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
     return row, MatrixPorts(int(first), int(second), _FIRST_INPUT, _FIRST_OUTPUT)
 
 
-def _circuit(row: Row) -> WirePair | None:
-    a, b = row.get("IPORTID"), row.get("OPORTID")
-    if not is_number(a) or not is_number(b):
-        return None
+def _circuit(row: Row) -> WirePair:
+    a, b = _port(row, "IPORTID"), _port(row, "OPORTID")
     # An unknown state does not prove light: the caller's deadline decides.
     state = _STATES.get(row.get("CONNSTATE").lower(), CircuitState.TUNING)
     keys = ("CONNSTATE", "CONNCAUSE", "INPWR", "OUTPWR", "PWRLOSS")
     return WirePair(Pair(a, b), state, ",".join(f"{k}={row.get(k)}" for k in keys))
 
 
-def _power(text: str) -> float | None:
-    return lit(finite(text))
+def _port(row: Row, key: str) -> str:
+    port = row.need(key)
+    if not is_number(port):
+        raise OcsBadReply(row.aid[:60] or "a row", f"{key} {port[:20]!r} is no port number")
+    return port

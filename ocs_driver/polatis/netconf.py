@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import GROUP, OcsEvent, Pair
-from ocs_driver.errors import OcsDenied, OcsError
+from ocs_driver.errors import OcsBadReply, OcsDenied, OcsError
 from ocs_driver.light import finite, lit
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.matrix import Identity
@@ -73,11 +73,11 @@ class PolatisNetconfDriver(LinkedDriver):
     async def _identify(self) -> Identity:
         xml.pair_node(self._session.capabilities)
         leaves = xml.parse_leaves(await self._get(xml.SWITCH, "product-information"))
-        model = leaves.get("model-name", "")
+        model = xml.leaf(leaves, "model-name")
         return Identity(
             leaves.get("manufacturer", "Polatis"),
             model,
-            leaves.get("serial-number", ""),
+            xml.leaf(leaves, "serial-number"),
             leaves.get("firmware-version", ""),
             numbering(model),
         )
@@ -92,7 +92,8 @@ class PolatisNetconfDriver(LinkedDriver):
 
     async def _leaves(self, port: str) -> bool:
         filter_ = xml.one_port(xml.OPTICAL, "opm-power", port)
-        return self._powers(xml.parse(await self._session.get(filter_))).get(port) is not None
+        reply = xml.parse_data(await self._session.get(filter_), "opm-power")
+        return self._powers(reply).get(port) is not None
 
     @staticmethod
     def _powers(reply: xml.Element) -> Mapping[str, float | None]:
@@ -107,7 +108,7 @@ class PolatisNetconfDriver(LinkedDriver):
         return xml.parse_ports(await self._get(xml.OPTICAL, "port-config"), "label")
 
     async def _get(self, namespace: str, name: str) -> xml.Element:
-        return xml.parse(await self._session.get(xml.subtree(namespace, name)))
+        return xml.parse_data(await self._session.get(xml.subtree(namespace, name)), name)
 
     # -- changing ------------------------------------------------------------------------
 
@@ -137,6 +138,6 @@ class PolatisNetconfDriver(LinkedDriver):
         config = xml.edit(node, pairs if make else (), () if make else pairs)
         try:
             await self._session.edit(config, timeout_s)
-        except OcsDenied as error:
+        except (OcsBadReply, OcsDenied) as error:
             return error
         return None

@@ -15,6 +15,7 @@ from ncclient import manager, transport
 from ncclient.devices.default import DefaultDeviceHandler
 from ncclient.operations import RaiseMode, RPCError, TimeoutExpiredError
 
+from base.addresses import join_address
 from ocs_driver.errors import (
     OcsDenied,
     OcsError,
@@ -23,7 +24,7 @@ from ocs_driver.errors import (
     OcsUnreachable,
     unreachable,
 )
-from ocs_driver.polatis.xml import LONGEST
+from ocs_driver.polatis.xml import LONGEST, check_done
 from ocs_driver.tl1.session import Login
 from ocs_driver.turns import Turns
 
@@ -110,7 +111,7 @@ class NetconfSession:
         on_event: Callable[[str], None] = lambda text: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
-        self.name = f"{host}:{port}"
+        self.name = join_address(host, port)
         self._host = host
         self._port = port
         self._login = login
@@ -158,8 +159,14 @@ class NetconfSession:
         raise OcsUnreachable("connection_lost", self.name, "the session broke twice")
 
     async def edit(self, config: str, timeout_s: float) -> None:
-        """Edit the running datastore. Raises OcsDenied, or OcsTimeout if the outcome is unknown."""
-        await self._request(lambda m: m.edit_config(target="running", config=config), timeout_s)
+        """Edit the running datastore. Raises OcsDenied.
+
+        OcsTimeout or OcsBadReply if the outcome is unknown.
+        """
+        reply = await self._request(
+            lambda m: str(m.edit_config(target="running", config=config).xml), timeout_s
+        )
+        check_done(reply)
 
     async def _request(self, call: Callable[[Any], _T], timeout_s: float) -> _T:
         loop = asyncio.get_running_loop()

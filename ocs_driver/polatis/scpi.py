@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import GROUP, CircuitRequest, CircuitState, Pair
-from ocs_driver.errors import OcsDenied, OcsError, OcsTimeout, OcsUnreachable
+from ocs_driver.errors import OcsBadReply, OcsDenied, OcsError, OcsTimeout, OcsUnreachable
 from ocs_driver.linked import LinkedDriver
 from ocs_driver.matrix import Identity
 from ocs_driver.pairs import WirePair
@@ -56,11 +56,7 @@ class PolatisScpiDriver(LinkedDriver):
         return Identity(parts[0], parts[1], parts[2], parts[3], numbering(parts[1], size))
 
     async def _pairs(self) -> list[WirePair]:
-        (state,) = await self._session.ask(f"{_SWITCH}:CONN:STAT?")
-        lists = parse_channels(state)
-        if len(lists) != 2 or len(lists[0]) != len(lists[1]):
-            raise OcsDenied("bad_reply", self.name, f"CONNect:STATe? returned {state[:60]!r}")
-        pairs = [Pair(a, b) for a, b in zip(*lists, strict=True)]
+        pairs = await self._read_pairs()
         if not self.changing:  # else this read may predate the circuits being made
             self._unsettled &= set(pairs)
             if self._unsettled:
@@ -68,6 +64,13 @@ class PolatisScpiDriver(LinkedDriver):
         # Read the port states last: a port without light fails after its mirror has settled.
         failed = await self._failed_among(sorted({p for q in pairs for p in (q.a, q.b)}, key=int))
         return [self._state(pair, failed) for pair in pairs]
+
+    async def _read_pairs(self, timeout_s: float | None = None) -> list[Pair]:
+        (state,) = await self._session.ask(f"{_SWITCH}:CONN:STAT?", 1, timeout_s)
+        lists = parse_channels(state)
+        if len(lists) != 2 or len(lists[0]) != len(lists[1]):
+            raise OcsBadReply(self.name, f"CONNect:STATe? returned {state[:60]!r}")
+        return [Pair(a, b) for a, b in zip(*lists, strict=True)]
 
     def _state(self, pair: Pair, failed: frozenset[str]) -> WirePair:
         broken = sorted(failed & {pair.a, pair.b}, key=int)
@@ -86,9 +89,11 @@ class PolatisScpiDriver(LinkedDriver):
     async def _ask_settled(self) -> None:
         asked = set(self._unsettled)
         try:
-            await self._session.tell("*OPC?", 1, _SETTLE_ASK_S)
+            (settled,) = await self._session.tell("*OPC?", 1, _SETTLE_ASK_S)
         except (OcsTimeout, OcsUnreachable):
             return
+        if settled.strip() != "1":
+            raise OcsBadReply(self.name, f"*OPC? returned {settled[:60]!r}, not 1")
         self._unsettled -= asked
 
     async def _failed_ports(self) -> frozenset[str]:
@@ -98,8 +103,8 @@ class PolatisScpiDriver(LinkedDriver):
         if not ports:
             return frozenset()
         (answer,) = await self._session.ask(f"{_SWITCH}:PORT:STAT? {channels(ports)}")
-        states = parse_states(answer)
-        return frozenset(p for p, s in zip(ports, states, strict=False) if s == "F")
+        states = parse_states(answer, len(ports))
+        return frozenset(p for p, s in zip(ports, states, strict=True) if s == "F")
 
     async def _light(self) -> Mapping[str, float | None]:
         return {}
@@ -120,7 +125,7 @@ class PolatisScpiDriver(LinkedDriver):
         error = await self._write_some(verb, pairs, timeout_s)
         if error is None:
             return [None] * len(pairs)
-        there = await self._present(timeout_s)
+        there = set(await self._read_pairs(timeout_s))
         results: list[OcsError | None] = []
         for pair in pairs:
             done = (pair in there) is present
@@ -140,11 +145,4 @@ class PolatisScpiDriver(LinkedDriver):
         line = f"*CLS;{_SWITCH}:CONN:{verb} {lists};:SYST:ERR?"
         (reply,) = await self._session.tell(line, 1, timeout_s)
         code, text = parse_error(reply)
-        return OcsDenied(str(code), self.name, text) if code < 0 else None
-
-    async def _present(self, timeout_s: float) -> frozenset[Pair]:
-        (state,) = await self._session.ask(f"{_SWITCH}:CONN:STAT?", 1, timeout_s)
-        lists = parse_channels(state)
-        if len(lists) != 2:
-            return frozenset()
-        return frozenset(Pair(a, b) for a, b in zip(*lists, strict=False))
+        return OcsDenied(str(code), self.name, text) if code else None

@@ -18,7 +18,7 @@ from ocs_driver.polatis.rows import parse_patch, parse_power, parse_serial, pars
 from ocs_driver.ports import parse_size
 from ocs_driver.tl1.linked import Tl1MatrixDriver
 from ocs_driver.tl1.messages import Command, Response
-from ocs_driver.tl1.session import accept, refusals
+from ocs_driver.tl1.session import accept_list, refusals
 
 _NOT_SUPPORTED = frozenset({"ICNV", "IICM", "ENEQ", "SNVS"})
 """Error codes of a switch without power monitors when they are read."""
@@ -59,7 +59,7 @@ class PolatisTl1Driver(Tl1MatrixDriver):
             answer = await self._session.ask(patches)
             return [WirePair(pair) for pair in parse_patch(answer.rows)]
         answer, power = await self._session.read_bulk([patches, self._power_command()])
-        found = parse_patch(accept(patches, answer, self.name).rows)
+        found = parse_patch(accept_list(patches, answer, self.name).rows)
         light = self._powers(power)
         return [self._judge_light(pair, light) for pair in found]
 
@@ -81,7 +81,8 @@ class PolatisTl1Driver(Tl1MatrixDriver):
                 self._measures = False
                 return {}
             raise OcsDenied(answer.code, self.name, f"port powers: {answer.reason}")
-        return {port: lit(dbm) for port, dbm in parse_power(answer.rows).items()}
+        rows = accept_list(self._power_command(), answer, self.name).rows
+        return {port: lit(dbm) for port, dbm in parse_power(rows).items()}
 
     def _power_command(self) -> Command:
         if self._identity is None:

@@ -11,7 +11,7 @@ import xml.etree.ElementTree as Xml
 from collections.abc import Iterable, Mapping, Sequence
 
 from ocs_driver.base import EventKind, Pair
-from ocs_driver.errors import OcsError
+from ocs_driver.errors import OcsBadReply, OcsError
 from ocs_driver.ports import is_number
 
 Element = Xml.Element
@@ -72,36 +72,70 @@ def one_port(namespace: str, name: str, port: str) -> str:
 
 
 def parse(text: str) -> Xml.Element:
-    """Parse a reply. Raises OcsError when it is not XML, too long, or declares entities."""
+    """Parse a message. Raises OcsBadReply when it is not XML, too long, or declares entities."""
     if len(text) > LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise OcsError("bad_reply", "netconf", "the reply is too long or declares entities")
+        raise OcsBadReply("netconf", "the reply is too long or declares entities")
     try:
         return Xml.fromstring(text)  # noqa: S314 - declarations were refused above
     except Xml.ParseError as error:
-        raise OcsError("bad_reply", "netconf", f"the reply is not XML: {error}") from None
+        raise OcsBadReply("netconf", f"the reply is not XML: {error}") from None
 
 
-def parse_pairs(root: Xml.Element) -> list[Pair]:
-    """Parse the pairs of a reply, under either list name."""
+def parse_data(text: str, name: str) -> Xml.Element:
+    """Parse a reply and return what it holds of the subtree ``name``, empty for ``<data/>``.
+
+    Raises OcsBadReply without ``data``, with an error in place of it, and when ``data`` holds
+    something else.
+    """
+    root = parse(text)
+    for fault in root.iter():
+        if _local(fault) == "rpc-error" and _children(fault).get("error-severity") != "warning":
+            said = _children(fault).get("error-message") or "no message"
+            raise OcsBadReply("netconf", f"the reply to {name} has an rpc-error: {said[:80]}")
+    data = root.find(f"{{{_BASE}}}data")
+    if data is None:
+        raise OcsBadReply("netconf", f"the reply to {name} has no <data>")
+    found = next((child for child in data if _local(child) == name), None)
+    if found is not None:
+        return found
+    if len(data) or (data.text or "").strip():
+        raise OcsBadReply("netconf", f"the reply has no <{name}> in <data>")
+    return data
+
+
+def check_done(text: str) -> None:
+    """Raise OcsBadReply unless the reply to an edit has ``ok``."""
+    if parse(text).find(f"{{{_BASE}}}ok") is None:
+        raise OcsBadReply("netconf", "the reply to an edit has no <ok/>")
+
+
+def parse_pairs(connects: Xml.Element) -> list[Pair]:
+    """Parse the pairs of ``cross-connects``, under either list name. Raises OcsBadReply."""
     found = []
-    for entry in root.iter():
-        if _local(entry) not in ("pair", "pairs"):
-            continue
-        leaves = _children(entry)
+    for leaves in _entries(connects, "pair", "pairs"):
         a, b = leaves.get("ingress", ""), leaves.get("egress", "")
-        if is_number(a) and is_number(b):
-            found.append(Pair(a, b))
+        if not is_number(a) or not is_number(b):
+            raise OcsBadReply("netconf", f"a cross-connect has the ports {a[:20]!r}, {b[:20]!r}")
+        found.append(Pair(a, b))
     return found
 
 
-def parse_ports(root: Xml.Element, leaf: str) -> dict[str, str]:
-    """Parse one leaf of all ``port`` entries, by port number."""
-    entries = (_children(entry) for entry in root.iter() if _local(entry) == "port")
-    return {
-        leaves["port-id"]: leaves.get(leaf, "")
-        for leaves in entries
-        if is_number(leaves.get("port-id", ""))
-    }
+def parse_ports(ports: Xml.Element, leaf: str) -> dict[str, str]:
+    """Parse one leaf of all ``port`` entries, by port number. Raises OcsBadReply."""
+    found = {}
+    for leaves in _entries(ports, "port"):
+        port = leaves.get("port-id", "")
+        if not is_number(port) or leaf not in leaves:
+            raise OcsBadReply("netconf", f"port {port[:20]!r} has no number, or no {leaf}")
+        found[port] = leaves[leaf]
+    return found
+
+
+def leaf(leaves: Mapping[str, str], name: str) -> str:
+    """Return a leaf's text. Raises OcsBadReply when it is absent or empty."""
+    if not leaves.get(name):
+        raise OcsBadReply("netconf", f"the reply has no {name}")
+    return leaves[name]
 
 
 def parse_leaves(root: Xml.Element) -> dict[str, str]:
@@ -119,6 +153,14 @@ def parse_event(root: Xml.Element) -> tuple[str, dict[str, str]]:
 
 def _local(element: Xml.Element) -> str:
     return element.tag.rpartition("}")[2]
+
+
+def _entries(parent: Xml.Element, *names: str) -> list[dict[str, str]]:
+    """Return the leaves of a list's entries; it is empty only where its parent is."""
+    found = [_children(entry) for entry in parent if _local(entry) in names]
+    if not found and (len(parent) or (parent.text or "").strip()):
+        raise OcsBadReply("netconf", f"<{_local(parent)}> has no <{names[0]}>, yet is not empty")
+    return found
 
 
 def _children(entry: Xml.Element) -> dict[str, str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ocs_driver.errors import OcsError
+from ocs_driver.errors import OcsBadReply
 
 _NUMBER = re.compile(r"\d{1,6}\Z", re.ASCII)
 _RANGE = re.compile(r"(\d{1,6}):(\d{1,6})\Z", re.ASCII)
-_LIST = re.compile(r"\(@?([^()]*)\)")
+_LIST = re.compile(r"\s*\(@?([^()]*)\)\s*(?:,|\Z)")
+_STATES = frozenset("DEF")
+"""Disabled, enabled, failed."""
 _ERROR = re.compile(r"\s*([+-]?\d{1,9})\s*(?:,\s*(.*))?\Z", re.S | re.ASCII)
 _MOST_CHANNELS = 8192
 """Maximum channels in one reply: two lists of the largest switch."""
@@ -74,11 +76,17 @@ def channels(ports: Iterable[str]) -> str:
 
 
 def parse_channels(text: str) -> list[list[str]]:
-    """Parse ``(@1,2),(@17,18)``; ``@`` and blanks optional, ranges ``5:7``. Raises OcsError."""
-    lists = []
-    for content in _LIST.findall(text):
+    """Parse ``(@1,2),(@17,18)``; ``@`` and blanks optional, ranges ``5:7``. Raises OcsBadReply."""
+    lists: list[list[str]] = []
+    text = text.strip().strip('"')
+    at = 0
+    while at < len(text):
+        found = _LIST.match(text, at)
+        if found is None:
+            raise OcsBadReply(text[:80], "a channel list is like (@1,2)")
+        at = found.end()
         ports: list[str] = []
-        for part in content.replace('"', "").replace("@", "").split(","):
+        for part in found[1].replace('"', "").replace("@", "").split(","):
             port = part.strip()
             span = _RANGE.match(port)
             if span and int(span[2]) - int(span[1]) < _MOST_CHANNELS:
@@ -86,21 +94,24 @@ def parse_channels(text: str) -> list[list[str]]:
             elif _NUMBER.match(port):
                 ports.append(str(int(port)))
             elif port:
-                raise OcsError("bad_reply", text[:80], "a channel list holds port numbers")
+                raise OcsBadReply(text[:80], "a channel list holds port numbers")
             if len(ports) > _MOST_CHANNELS:
-                raise OcsError("bad_reply", text[:80], "more channels than any switch has")
+                raise OcsBadReply(text[:80], "more channels than any switch has")
         lists.append(ports)
     return lists
 
 
-def parse_states(text: str) -> list[str]:
-    """Parse ``(D,E,F)``: one letter per requested port."""
-    return [part.strip().strip('"').upper() for part in text.strip().strip("()").split(",")]
+def parse_states(text: str, count: int) -> list[str]:
+    """Parse ``(D,E,F)``: one letter for each of ``count`` ports. Raises OcsBadReply."""
+    states = [part.strip().strip('"').upper() for part in text.strip().strip("()").split(",")]
+    if len(states) != count or not _STATES.issuperset(states):
+        raise OcsBadReply(text[:80], f"{count} states of ports are due: D, E or F")
+    return states
 
 
 def parse_error(text: str) -> tuple[int, str]:
-    """Parse ``<code>, "<text>"``. Raises OcsError when there is no code."""
+    """Parse ``<code>, "<text>"``. Raises OcsBadReply when there is no code."""
     match = _ERROR.match(text)
     if match is None:
-        raise OcsError("bad_reply", text[:80], "an error reply must begin with a number")
+        raise OcsBadReply(text[:80], "an error reply must begin with a number")
     return int(match[1]), (match[2] or "").strip().strip('"')

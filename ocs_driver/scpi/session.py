@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from base.addresses import join_address
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable, unreachable
 from ocs_driver.scpi.codec import ReplyParser
 from ocs_driver.turns import Turns
@@ -46,7 +47,7 @@ class ScpiSession:
         turns: Turns | None = None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
-        self.name = f"{host}:{port}"
+        self.name = join_address(host, port)
         self._host = host
         self._port = port
         self._timing = timing or ScpiTiming()

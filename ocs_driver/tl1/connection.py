@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from base.addresses import join_address
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable, unreachable
 from ocs_driver.tl1.messages import (
     ACK_REJECTED,
@@ -57,7 +58,7 @@ class Tl1Connection:
         cls, host: str, port: int, timeout_s: float, on_report: Callable[[Report], None]
     ) -> Tl1Connection:
         """Connect. Raises OcsUnreachable on failure or after ``timeout_s``."""
-        name = f"{host}:{port}"
+        name = join_address(host, port)
         try:
             async with asyncio.timeout(timeout_s):
                 reader, writer = await asyncio.open_connection(host, port)

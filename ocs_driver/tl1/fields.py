@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ocs_driver.errors import OcsBadReply
+
 
 @dataclass(slots=True, frozen=True)
 class Row:
@@ -21,6 +23,12 @@ class Row:
     def get(self, key: str, default: str = "") -> str:
         """Return the value of ``key``, or ``default`` when absent."""
         return self.values.get(key, default)
+
+    def need(self, key: str) -> str:
+        """Return the value of a key that each row of the list has. Raises OcsBadReply."""
+        if key not in self.values:
+            raise OcsBadReply(self.aid[:60] or "a row", f"the row has no {key}")
+        return self.values[key]
 
 
 def split(text: str, separator: str) -> list[str]:

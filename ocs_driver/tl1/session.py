@@ -13,8 +13,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from base.addresses import join_address
 from ocs_driver.address import OcsAddress
-from ocs_driver.errors import OcsDenied, OcsError, OcsLogin, OcsTimeout, OcsUnreachable
+from ocs_driver.errors import (
+    OcsBadReply,
+    OcsDenied,
+    OcsError,
+    OcsLogin,
+    OcsTimeout,
+    OcsUnreachable,
+)
 from ocs_driver.tl1.connection import Tl1Connection
 from ocs_driver.tl1.messages import Command, Report, Response, parameter
 from ocs_driver.turns import Turns
@@ -86,7 +94,7 @@ class Tl1Session:
         on_report: Callable[[Report], None] = lambda report: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
-        self.name = f"{host}:{port}"
+        self.name = join_address(host, port)
         self._host = host
         self._port = port
         self._login = login
@@ -130,12 +138,12 @@ class Tl1Session:
             await link.close()
 
     async def ask(self, command: Command, timeout_s: float | None = None) -> Response:
-        """Send a read-only command and return its response. Raises OcsDenied when refused.
+        """Send a read-only command and return its response. OcsDenied when refused, OcsBadReply.
 
         A read may be repeated, so the session reconnects once on a lost connection.
         """
         (response,) = await self.read_bulk([command], timeout_s)
-        return accept(command, response, self.name)
+        return accept_list(command, response, self.name)
 
     async def read_bulk(
         self, commands: Sequence[Command], timeout_s: float | None = None
@@ -358,3 +366,14 @@ def accept(command: Command, response: Response, name: str) -> Response:
         return response
     code = response.code or response.completion
     raise OcsDenied(code, name, f"{command} returned {response.completion}: {response.reason}")
+
+
+def accept_list(command: Command, response: Response, name: str) -> Response:
+    """Return a response whose body is rows and comments. Raises OcsDenied, OcsBadReply.
+
+    A completed read without rows is an empty list; one with another text is none.
+    """
+    if accept(command, response, name).text:
+        said = response.text[0][:60]
+        raise OcsBadReply(name, f"the reply to {command} has a line that is no row: {said!r}")
+    return response

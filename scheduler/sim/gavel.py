@@ -43,7 +43,15 @@ class GavelTable:
             document = json.loads(text)
             together = _alone(document[gpu])
             apart = _alone(document[f"{gpu}_unconsolidated"])
-        except (ValueError, KeyError, TypeError, SyntaxError, AttributeError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            MemoryError,  # what the parsers raise for deep nesting, like the next one
+            RecursionError,
+            SyntaxError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise TraceError(
                 source, 0, f"not Gavel's throughput table: {type(error).__name__} {error}"
             ) from None

@@ -10,7 +10,7 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 
 from scheduler.sim.gavel import GavelTable
@@ -26,26 +26,54 @@ class Skip(Exception):  # noqa: N818 - not an error: the row is not a GPU job
 
 
 class _Fields:
-    """One row with typed access; errors name column and value."""
+    """One row with typed access; errors name column and value.
 
-    def __init__(self, source: str, line: int, row: Row) -> None:
+    ``zones`` is shared by all rows: whether times of a column have a zone, and since which line.
+    """
+
+    def __init__(
+        self, source: str, line: int, row: Row, zones: dict[str, tuple[bool, int]] | None = None
+    ) -> None:
         self.source, self.line, self._row = source, line, row
+        self._zones = {} if zones is None else zones
 
     def fail(self, reason: str, fix: str = "") -> TraceError:
         return TraceError(self.source, self.line, reason, fix)
 
     def text(self, column: str) -> str:
+        if column not in self._row:
+            raise self.fail(f"the file has no column {column}", "add it, or replay another trace")
         return self._row[column].strip()
 
     def number(self, column: str) -> float:
         text = self.text(column)
         try:
-            value = float(text)
+            value = float(text if text.isascii() and "_" not in text else "nan")
         except ValueError:
             value = float("nan")
         if not isfinite(value):
             raise self.fail(f"{column} is {text!r}, not a number", "correct the row")
         return value
+
+    def moment(self, column: str) -> float:
+        """Return seconds since 1970; times without a zone are one place's wall clock.
+
+        Times with and without a zone have no common origin: a column has one kind only.
+        """
+        text = self.text(column)
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            raise self.fail(f"{column} is {text!r}, not a time", "YYYY-MM-DD HH:MM:SS") from None
+        zoned = when.tzinfo is not None
+        before, line = self._zones.setdefault(column, (zoned, self.line))
+        if before is not zoned:
+            has = "a time zone" if zoned else "no time zone"
+            raise self.fail(
+                f"{column} {text!r} has {has}, unlike that of line {line}",
+                "give every time a zone, or none",
+            )
+        return (when - datetime(1970, 1, 1, tzinfo=UTC if zoned else None)).total_seconds()
 
     def count(self, column: str) -> int:
         value = self.number(column)
@@ -71,13 +99,9 @@ def _own(f: _Fields) -> TraceJob:
 
 
 def _philly(f: _Fields) -> TraceJob:
-    try:
-        when = datetime.fromisoformat(f.text("timestamp"))
-    except ValueError:
-        raise f.fail(f"timestamp is {f.text('timestamp')!r}", "YYYY-MM-DD HH:MM:SS") from None
-    # The trace has local wall-clock times without a time zone, so this is a naive difference.
-    seconds = (when - datetime(1970, 1, 1)).total_seconds()
-    return TraceJob(f"job{f.line}", seconds, f.count("num_gpus"), f.number("duration"))
+    return TraceJob(
+        f"job{f.line}", f.moment("timestamp"), f.count("num_gpus"), f.number("duration")
+    )
 
 
 def _tiresias(f: _Fields) -> TraceJob:
@@ -165,15 +189,16 @@ def read(lines: Iterable[str], source: str, table: GavelTable | None = None) -> 
     head = next(stream, "")
     if "\t" in head:
         return _gavel(_chain(head, stream), source, table)
-    columns = next(csv.reader([head.lstrip("\ufeff")]), [])
+    _, columns = next(_values([head.lstrip("\ufeff")], source, 1), (1, []))
     known = [c.strip() for c in columns]
     if not known:
         raise TraceError(source, 0, "the file is empty")
     for _, needed, parse in _FORMATS:
         if needed <= set(known):
+            _check_once(known, source)
             if parse is _own:
                 _check_own(known, source)
-            return _rows(csv.reader(stream), known, source, parse)
+            return _rows(_values(stream, source, 2), known, source, parse)
     for needed, reason in _REFUSED:
         if needed <= set(known):
             raise TraceError(source, 1, reason, "replay another trace")
@@ -181,6 +206,12 @@ def read(lines: Iterable[str], source: str, table: GavelTable | None = None) -> 
     raise TraceError(
         source, 1, "no known trace format", f"known: {names}, gavel; see docs/simulator.md"
     )
+
+
+def _check_once(columns: list[str], source: str) -> None:
+    twice = [name for name, count in Counter(columns).items() if count > 1]
+    if twice:
+        raise TraceError(source, 1, f"several columns have the name {twice[0]!r}", "rename one")
 
 
 def _check_own(columns: list[str], source: str) -> None:
@@ -194,19 +225,37 @@ def _check_own(columns: list[str], source: str) -> None:
         )
 
 
+def _values(lines: Iterable[str], source: str, first: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield each row of a CSV text with the line where it begins; ``first`` is the text's own."""
+    rows = csv.reader(lines, strict=True)
+    while True:
+        line = first + rows.line_num
+        try:
+            values = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise TraceError(source, line, f"not CSV: {error}", "close its quotes") from None
+        yield line, values
+
+
 def _rows(
-    rows: Iterable[list[str]], columns: list[str], source: str, parse: Callable[[_Fields], TraceJob]
+    rows: Iterable[tuple[int, list[str]]],
+    columns: list[str],
+    source: str,
+    parse: Callable[[_Fields], TraceJob],
 ) -> Trace:
     jobs, skipped = [], Counter[str]()
     absent = dict.fromkeys(OWN_OPTIONAL, "")
-    for line, values in enumerate(rows, start=2):
+    zones: dict[str, tuple[bool, int]] = {}
+    for line, values in rows:
         if not values:
             continue
         if len(values) != len(columns):
             raise TraceError(
                 source, line, f"{len(values)} columns, the header has {len(columns)}", "correct it"
             )
-        fields = _Fields(source, line, absent | dict(zip(columns, values, strict=True)))
+        fields = _Fields(source, line, absent | dict(zip(columns, values, strict=True)), zones)
         try:
             jobs.append(replace(parse(fields), line=line))
         except Skip as reason:

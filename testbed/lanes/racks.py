@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from base.addresses import split_address
 from sitefile import load_site
 from testbed.engine import EngineError
 from testbed.image.errors import ImageError
@@ -69,7 +70,7 @@ def up(
     Raises LaneError, RackError or SiteFileError.
     """
     preflight.need_root()
-    _, port = preflight.split_address(load_site(site).api_listen)
+    _, port = split_address(load_site(site).api_listen)
     prepare(slurm=slurm, progress=progress)
     progress(f"lane {name}")
     manage.create(name, ports=[port])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from base.addresses import join_address, split_address
 from ocs_driver.errors import OcsError
 from ocs_driver.grid import Grid
 from testbed.ocs_emulator.control import Control
@@ -61,7 +62,7 @@ async def serve(emulator: Emulator, control: Path | None = None) -> None:
             "event": "listening",
             "personality": emulator.personality.name,
             "listen": {
-                name: f"{host}:{port}"
+                name: join_address(host, port)
                 for name, (host, port) in zip(emulator.front_ends, emulator.addresses, strict=True)
             },
         }
@@ -72,13 +73,7 @@ async def serve(emulator: Emulator, control: Path | None = None) -> None:
 
 def parse_addresses(text: str) -> list[Address]:
     """Parse ``host:port[,host:port...]``. Raises ValueError when malformed."""
-    addresses = []
-    for part in text.split(","):
-        host, _, port = part.strip().rpartition(":")
-        if not host or not port.isdigit() or int(port) > 65535:
-            raise ValueError(f"{part!r} is not of the form host:port")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
+    return [split_address(part.strip()) for part in text.split(",")]
 
 
 def parse_names(text: str) -> tuple[str, dict[int, str]]:

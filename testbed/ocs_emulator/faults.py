@@ -20,6 +20,8 @@ class Trick(StrEnum):
     """Refused with a code; not executed."""
     NO_EFFECT = "no-effect"
     """Acknowledged but not executed."""
+    HOLLOW = "hollow"
+    """Not executed; a reply of success has the rule's ``code`` in place of its content."""
     NO_REPLY = "no-reply"
     """Executed without a response."""
     CUT_BEFORE = "cut-before"

@@ -22,6 +22,7 @@ from testbed.ocs_emulator.netconf_xml import (
     Element,
     RpcError,
     hello,
+    hollow_reply,
     name,
     notification,
     parse,
@@ -229,6 +230,9 @@ class _Session:
             if rule is not None and trick is Trick.DENY:
                 raise RpcError("operation-failed", rule.code)
             content = None
+            if rule is not None and trick is Trick.HOLLOW:
+                self._write(hollow_reply(message_id, rule.code))
+                return True
             if trick is not Trick.NO_EFFECT:
                 content = await self._carry_out(name(operation), operation)
             data = reply(message_id, content)

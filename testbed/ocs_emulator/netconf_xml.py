@@ -87,6 +87,11 @@ def reply(message_id: str, content: Sequence[Element] | None = None) -> bytes:
     return _bytes(root)
 
 
+def hollow_reply(message_id: str, content: str) -> bytes:
+    """Return an rpc-reply with any text or elements in place of ``ok`` or ``data``."""
+    return f'<rpc-reply xmlns="{BASE}" message-id="{message_id}">{content}</rpc-reply>'.encode()
+
+
 def refusal(message_id: str, error: RpcError) -> bytes:
     """Return an rpc-reply with an error."""
     root = _reply_to(message_id)

@@ -106,17 +106,7 @@ class ScpiServer:
             await asyncio.sleep(self._faults.delay_s)
         if trick is Trick.CUT_BEFORE:
             return False
-        replies = []
-        for command in commands:
-            try:
-                reply = await self._carry_out(command, rule, reader)
-            except ScpiError as error:
-                self._errors.append((error.code, error.text))
-            except ModelError as error:
-                self._errors.append((_CODES.get(error.fault, -200), str(error)))
-            else:
-                if reply is not None:
-                    replies.append(reply)
+        replies = await self._replies(commands, rule, reader)
         if trick is Trick.CUT_AFTER:
             return False
         if replies and trick is not Trick.NO_REPLY:
@@ -131,6 +121,24 @@ class ScpiServer:
                     await asyncio.sleep(0)
             await writer.drain()
         return True
+
+    async def _replies(
+        self, commands: list[Scpi], rule: Rule | None, reader: asyncio.StreamReader
+    ) -> list[str]:
+        if rule is not None and rule.trick is Trick.HOLLOW:
+            return [rule.code for command in commands if command.query]
+        replies = []
+        for command in commands:
+            try:
+                reply = await self._carry_out(command, rule, reader)
+            except ScpiError as error:
+                self._errors.append((error.code, error.text))
+            except ModelError as error:
+                self._errors.append((_CODES.get(error.fault, -200), str(error)))
+            else:
+                if reply is not None:
+                    replies.append(reply)
+        return replies
 
     async def _carry_out(
         self, command: Scpi, rule: Rule | None, reader: asyncio.StreamReader

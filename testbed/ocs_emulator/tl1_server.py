@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hmac
 from itertools import count
 
@@ -170,6 +171,8 @@ class _Session:
             answer = refusal(rule.code, "refused by script")
         elif trick is Trick.NO_EFFECT:
             answer = Answer()
+        elif rule is not None and trick is Trick.HOLLOW:
+            answer = Answer(text=(rule.code,))
         else:
             answer = await self._answer(request)
         if trick is Trick.NO_REPLY:
@@ -180,7 +183,7 @@ class _Session:
 
     async def _reply(self, ctag: str, answer: Answer, *, half: bool) -> bool:
         rows = [dated(row, self._faults.firmware) for row in self._faults.ordered(answer.rows)]
-        answer = Answer(tuple(rows), answer.comments, answer.code)
+        answer = dataclasses.replace(answer, rows=tuple(rows))
         dialect = self._server.dialect
         text = frame_answer(dialect.sid, ctag, answer, dialect.rows_per_block)
         if self._faults.interleave and self._user:

@@ -34,6 +34,8 @@ class Answer:
     rows: tuple[str, ...] = ()
     comments: tuple[str, ...] = ()
     code: str = ""
+    text: tuple[str, ...] = ()
+    """Lines that are no rows."""
 
 
 def refusal(code: str, text: str) -> Answer:
@@ -131,7 +133,7 @@ def frame_answer(sid: str, ctag: str, answer: Answer, rows_per_block: int) -> st
     while rows_per_block and len(lines) > rows_per_block:
         blocks.append(frame(sid, head, lines[:rows_per_block], ">"))
         lines = lines[rows_per_block:]
-    blocks.append(frame(sid, head, [*lines, *notes]))
+    blocks.append(frame(sid, head, [*lines, *answer.text, *notes]))
     return "\r\n<".join(blocks)
 
 

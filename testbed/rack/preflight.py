@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from base import clock
+from base.addresses import join_address, split_address
 from sitefile import CabledSite
 from testbed.engine import HOST_SOCKET
 from testbed.rack import ovs, programs, record, remains
@@ -149,14 +150,6 @@ def addresses(site: CabledSite) -> dict[str, tuple[str, int]]:
     return found
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Split ``host:port``. Raises RackError(invalid) for another form."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise RackError("invalid", f"{address!r} is not of the form host:port", object=address)
-    return host, int(port)
-
-
 def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
     """Raise RackError when an address is in use, or reachable from other machines."""
     for part, (host, port) in listeners:
@@ -164,7 +157,7 @@ def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
             raise RackError(
                 "invalid",
                 f"{part} would listen on {host}: an emulated rack uses loopback only",
-                object=f"{host}:{port}",
+                object=join_address(host, port),
                 hint="use 127.0.0.1 in the site file",
             )
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -175,7 +168,7 @@ def need_free(listeners: Iterable[tuple[str, tuple[str, int]]]) -> None:
             except OSError as error:
                 raise RackError(
                     "conflict",
-                    f"{part} cannot listen on {host}:{port}: {error.strerror}",
-                    object=f"{host}:{port}",
+                    f"{part} cannot listen on {join_address(host, port)}: {error.strerror}",
+                    object=join_address(host, port),
                     hint="stop the program that uses the port, or change the site file",
                 ) from None

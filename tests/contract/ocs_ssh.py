@@ -204,8 +204,8 @@ class Manager:
     def get(self, filter: tuple[str, str]) -> RPCReply:  # ncclient's name
         return self._ask(f'<get><filter type="{filter[0]}">{filter[1]}</filter></get>')
 
-    def edit_config(self, *, target: str, config: str) -> None:
-        self._ask(f"<edit-config><target><{target}/></target>{config}</edit-config>")
+    def edit_config(self, *, target: str, config: str) -> RPCReply:
+        return self._ask(f"<edit-config><target><{target}/></target>{config}</edit-config>")
 
     def close_session(self) -> None:
         self._ask("<close-session/>")

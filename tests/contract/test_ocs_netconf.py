@@ -95,7 +95,7 @@ async def test_one_port_is_selected_by_content_match(tmp_path: Path) -> None:
         driver = ocs_driver.open(url(emulator), password=CREDENTIAL, state_dir=tmp_path)
         async with driver:
             session = driver._session  # type: ignore[attr-defined]
-            one = xml.parse(await session.get(xml.one_port(xml.OPTICAL, "opm-power", "7")))
-            every = xml.parse(await session.get(xml.subtree(xml.OPTICAL, "opm-power")))
-        assert list(xml.parse_ports(one, "power")) == ["7"]
-        assert len(xml.parse_ports(every, "power")) == 48
+            one = await session.get(xml.one_port(xml.OPTICAL, "opm-power", "7"))
+            every = await session.get(xml.subtree(xml.OPTICAL, "opm-power"))
+        assert list(xml.parse_ports(xml.parse_data(one, "opm-power"), "power")) == ["7"]
+        assert len(xml.parse_ports(xml.parse_data(every, "opm-power"), "power")) == 48

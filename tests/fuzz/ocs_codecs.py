@@ -35,10 +35,11 @@ def one_input(data: bytes) -> None:
         scpi(rest)
     else:
         with contextlib.suppress(OcsError):
-            root = xml.parse(rest.decode("latin-1"))
-            xml.parse_pairs(root)
-            xml.parse_ports(root, "power")
-            xml.parse_event(root)
+            text = rest.decode("latin-1")
+            xml.parse_event(xml.parse(text))
+            xml.parse_pairs(xml.parse_data(text, "cross-connects"))
+        with contextlib.suppress(OcsError):
+            xml.parse_ports(xml.parse_data(text, "opm-power"), "power")
 
 
 def tl1(data: bytes) -> None:
@@ -50,10 +51,14 @@ def tl1(data: bytes) -> None:
     for message in messages:
         if not isinstance(message, Response):
             continue
-        calient.circuits(message.rows)
-        glimmerglass.parse_circuits(message.rows)
-        polatis.parse_patch(message.rows)
-        polatis.parse_power(message.rows)
+        for read in (
+            calient.circuits,
+            glimmerglass.parse_circuits,
+            polatis.parse_patch,
+            polatis.parse_power,
+        ):
+            with contextlib.suppress(OcsError):
+                read(message.rows)
         for row in message.rows:
             parse_row(row)
 
@@ -62,7 +67,7 @@ def scpi(data: bytes) -> None:
     """The same for SCPI replies."""
     replies = ReplyParser(_MOST_HELD).feed(data)
     for reply in replies:
-        for read in (parse_channels, parse_error, parse_states, parse_size):
+        for read in (parse_channels, parse_error, lambda r: parse_states(r, 2), parse_size):
             with contextlib.suppress(OcsError):
                 read(reply)
 

@@ -75,7 +75,7 @@ async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> Non
     await form.get_by_label("Memory per container").fill("32")
     await form.get_by_label("Disk per container").fill("500")
     await form.get_by_role("button", name="Submit").click()
-    await expect(form.get_by_role("alert")).to_contain_text("cpu: Input should be greater than 0")
+    await expect(form.get_by_role("alert")).to_contain_text("cpu: must be more than 0")
     assert not await rack.service.queries.jobs()
     await form.get_by_label("Cores per container").fill("0.5")
     await form.get_by_role("button", name="Submit").click()

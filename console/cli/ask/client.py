@@ -143,8 +143,18 @@ class Client:
                     yield document
 
     def _request(self, method: str, path: str, **options: Any) -> Document:
-        with self._mapped():
-            response = self._http.request(method, path, **options)
+        try:
+            with self._mapped():
+                response = self._http.request(method, path, **options)
+        except KeyboardInterrupt:
+            if method == "GET":
+                raise
+            raise CliError(
+                "interrupted",
+                "the request was sent, and may be carried out without this command",
+                object=path,
+                hint="look before you repeat it: lightloom get jobs, lightloom get transactions",
+            ) from None
         if not response.is_success:
             raise self._problem(response)
         return self._parsed(response.content)

@@ -31,5 +31,9 @@ def reading(path: Path) -> Iterator[None]:
             object=error.file,
             hint=fixes,
         ) from None
+    except UnicodeDecodeError:
+        raise CliError(
+            "invalid", f"{path} is not text in UTF-8", object=str(path), hint="save it as UTF-8"
+        ) from None
     except OSError as error:
         raise usage(f"{path} cannot be read: {error.strerror or error}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from console.cli.errors import usage
 DEFAULT_URL = "http://127.0.0.1:8470"
 DEFAULT_TIMEOUT_S = 30.0
 _KEYS = ("url", "token", "token_file", "ca_file", "timeout_s")
+_NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})(\.[0-9]{1,9})?", re.ASCII)
 
 
 @dataclass(slots=True, frozen=True)
@@ -135,10 +137,8 @@ def _local(url: str) -> str | None:
 
 
 def _seconds(value: float | str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
+    exact = not isinstance(value, str) or _NUMBER.fullmatch(value)
+    seconds = float(value) if exact else 0.0
     if not 0 < seconds <= 86400:
         raise usage(f"{value!r} is not a valid time-out", "give seconds, for example 30")
     return seconds
@@ -155,7 +155,8 @@ def _read(path: Path) -> dict[str, str]:
     import yaml  # noqa: PLC0415 - only needed when the file exists
 
     try:
-        content = yaml.safe_load(text) or {}
+        # Every value is text: a token that looks like a number stays as it is written.
+        content = yaml.load(text, Loader=yaml.BaseLoader) or {}  # noqa: S506 - builds texts only
     except yaml.YAMLError as error:
         raise usage(f"{path} is not YAML: {error}") from None
     if not isinstance(content, dict):
@@ -165,4 +166,4 @@ def _read(path: Path) -> dict[str, str]:
             raise usage(f"{path}: unknown key {key!r}", f"known keys: {', '.join(_KEYS)}")
     if "token" in content and mode & 0o077:
         raise usage(f"{path} contains a token and others can read it", f"chmod 600 {path}")
-    return {key: str(value) for key, value in content.items()}
+    return {key: str(value) for key, value in content.items() if value}

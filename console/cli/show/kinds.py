@@ -425,7 +425,10 @@ def find(word: str) -> Kind:
     known = ", ".join(kind.plural for kind in KINDS)
     if word in ("gpu", "gpus"):
         known += "; a GPU is an endpoint"
-    raise usage(f"{word!r} is not a kind of object", f"one of: {known}")
+    from sitefile.wording import meant  # noqa: PLC0415 - start-up time
+
+    guess = meant(word, [name for kind in KINDS for name in (kind.plural, kind.singular)])
+    raise usage(f"{word!r} is not a kind of object{guess}", f"one of: {known}")
 
 
 def split(word: str, name: str | None) -> tuple[Kind, str | None]:

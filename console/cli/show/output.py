@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from console.cli.errors import CliError
+from console.cli.show import streams
 from console.cli.show.text import plain
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def text_of(value: Any, output: Output) -> str:
         import yaml  # noqa: PLC0415 - start-up time
 
         text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
-        if harmless(text) == text:
+        if harmless(text) == text and streams.encodable(text):
             return text
         return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=False))
     return _json(value, indent=2)
@@ -85,8 +86,7 @@ def ask(question: str) -> None:
     """Ask for confirmation on the terminal. CliError without a terminal or a yes."""
     if not sys.stdin.isatty():
         raise CliError("usage", "there is no terminal to confirm on", hint="add --yes")
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
+    streams.message(f"{question} [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CliError("unmet", "nothing was done")
 
@@ -99,8 +99,7 @@ def json_line(value: Any) -> None:
 
 def say(message: str) -> None:
     """Print a message on stderr: progress, advice."""
-    sys.stderr.write(plain(message) + "\n")
-    sys.stderr.flush()
+    streams.message(plain(message) + "\n")
 
 
 def line(text: str) -> None:
@@ -112,14 +111,13 @@ def line(text: str) -> None:
 def complain(error: CliError, *, as_json: bool) -> None:
     """Print an error on stderr."""
     if as_json:
-        sys.stderr.write(_json(error.document()))
-    else:
-        about = f" [{error.object}]" if error.object and error.object not in error.message else ""
-        lines = f"{error.message}{about}".splitlines() or [""]
-        sys.stderr.write(f"error ({error.code}): " + "\n".join(map(plain, lines)) + "\n")
-        if error.hint:
-            sys.stderr.write(f"hint: {plain(error.hint)}\n")
-    sys.stderr.flush()
+        streams.message(_json(error.document()))
+        return
+    about = f" [{error.object}]" if error.object and error.object not in error.message else ""
+    lines = f"{error.message}{about}".splitlines() or [""]
+    streams.message(f"error ({error.code}): " + "\n".join(map(plain, lines)) + "\n")
+    if error.hint:
+        streams.message(f"hint: {plain(error.hint)}\n")
 
 
 def logs_to_stderr() -> None:
@@ -145,13 +143,16 @@ def logs_to_stderr() -> None:
     )
 
 
-def console() -> Console:
-    """Return a rich console on stdout; styled only at a terminal and without NO_COLOR."""
+def console(width: int | None = _WIDTH) -> Console:
+    """Return a rich console on stdout; styled only at a terminal and without NO_COLOR.
+
+    ``width`` None is the terminal's own, for a screen that is drawn and not scrolled.
+    """
     from rich.console import Console  # noqa: PLC0415 - start-up time
 
     return Console(
         file=sys.stdout,
-        width=_WIDTH,
+        width=width,
         force_terminal=False if os.environ.get("NO_COLOR") else None,
         highlight=False,
         markup=False,
@@ -172,6 +173,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, head: boo
     for row in rows:
         made.add_row(*(Text(plain(value)) for value in row))
     return made
+
+
+def width_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    """Return how many characters a line of a table takes."""
+    return console().measure(table(columns, rows)).maximum
 
 
 def show_table(

@@ -15,6 +15,7 @@ import typer
 
 from console.cli.ask.options import connect
 from console.cli.errors import CliError, usage
+from console.cli.show import streams
 from console.cli.show import terminal as local
 from console.cli.show.text import duration_s
 
@@ -98,7 +99,7 @@ def _run(client: Client, path: str, *, stdin: bool, terminal: bool) -> int:
             return _shown(client, path)
         except BrokenPipeError:
             # What is left in the buffer cannot be written at the end of the process either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            streams.discard(sys.stdout)
             return _BROKEN_PIPE
 
 

@@ -29,6 +29,7 @@ from console.cli.ask.jobfile import (
     mounts,
 )
 from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.kinds import split
@@ -49,7 +50,9 @@ _POLL_S = 0.3
 def submit(
     ctx: typer.Context,
     *,
-    count: Annotated[int | None, typer.Option("-n", "--count", help="Number of GPUs.")] = None,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, help="Number of GPUs.")
+    ] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     command: Annotated[
@@ -201,7 +204,10 @@ def submit(
     with connect(ctx) as client:
         job = client.post("/jobs", requests[0], extra_s=60.0)
         if wait:
-            job = _wait_for_end(client, job, timeout_s)
+            called = job["name"]
+            hint = f"follow it: lightloom logs -f {called}; end it: lightloom cancel {called}"
+            with goes_on(f"job {called}", object=f"job/{called}", hint=hint):
+                job = _wait_for_end(client, job, timeout_s)
     _print_job(job, output)
     if job["state"] == "pending":
         out.say(f"see why it waits: lightloom describe job {job['name']}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 History = dict[str, deque[float | None]]
 _SAMPLES = 30
+_HISTORY = "HISTORY"
 _GPU: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
     "TEMP": ("temperature_c", celsius),
     "POWER": ("power_w", watts),
@@ -75,13 +76,17 @@ def _full_screen(client: Client, what: What, *, wide: bool, count: int | None) -
 
     history = _remembered(client, what)
     updates = 0
-    with Live(console=out.console(), screen=True, auto_refresh=False) as screen:
+    with Live(console=out.console(width=None), screen=True, auto_refresh=False) as screen:
         while count is None or updates < count:
             view = client.get("/top")
             rows: list[Document] = view[what.value]
-            heads, cells = _with_history(what, rows, history, wide=wide)
-            title = Text(f"lightloom top {what.value}   {_foot(view)}   Ctrl-C ends", style="bold")
-            screen.update(Group(title, Text(""), out.table(heads, cells)), refresh=True)
+            room = screen.console.width - out.width_of(*_table(what, rows, wide))
+            heads, cells = _with_history(what, rows, history, wide=wide, room=room)
+            table = out.table(heads, cells)
+            table.width = out.width_of(heads, cells)  # cut at the edge, no column is squeezed
+            title = Text(f"lightloom top {what.value}   Ctrl-C ends   {_foot(view)}", style="bold")
+            title.no_wrap, title.overflow = True, "ellipsis"
+            screen.update(Group(title, Text(""), table), refresh=True)
             updates += 1
             time.sleep(1.0)
 
@@ -104,18 +109,23 @@ def _remembered(client: Client, what: What) -> History:
 
 
 def _with_history(
-    what: What, rows: list[Document], history: History, *, wide: bool
+    what: What, rows: list[Document], history: History, *, wide: bool, room: int = _SAMPLES
 ) -> tuple[list[str], list[list[object]]]:
-    """Return the table with a sparkline of each row's received rate, of the last half minute."""
+    """Return the table with a sparkline of each row's received rate, of the last half minute.
+
+    The line is as long as there is ``room``, in characters, and is left out where its head does
+    not fit.
+    """
     for row in rows:
         history.setdefault(row["name"], deque(maxlen=_SAMPLES)).append(row["rx_bps"])
     for name in history.keys() - {row["name"] for row in rows}:
         del history[name]
     heads, cells = _table(what, rows, wide)
-    heads = [*heads, "HISTORY"]
+    if room < len(_HISTORY):
+        return heads, cells
     for row, line in zip(rows, cells, strict=True):
-        line.append(sparkline(history[row["name"]]))
-    return heads, cells
+        line.append(sparkline(list(history[row["name"]])[-room:]))
+    return [*heads, _HISTORY], cells
 
 
 def _foot(view: Document) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import structlog
 
 from base import clock
+from base.addresses import join_address
 from checkpoints.ledger import Key
 from controller.devices.agents import checkpoint_messages as messages
 from controller.devices.agents.connections import BACKOFF_S, Connections
@@ -214,7 +215,7 @@ class AgentCheckpoints:
                     )
                 ]
             )
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return join_address(host, port)
 
     async def _ask(self, server: str, method: str, request: Any, deadline_s: float) -> Any:
         self._check(server)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from controller.base.addresses import split_address
+from base.addresses import split_address
 from controller.devices.agents.messages import rpc_fault
 from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import EngineError, EngineFault, Fenced

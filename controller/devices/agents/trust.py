@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import grpc
 
-from controller.base.addresses import split_address
+from base.addresses import split_address
 from pki import Credentials, agent_name, why_refused
 from protos import agent_pb2 as pb
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from base import clock
-from controller.base.addresses import split_address
+from base.addresses import split_address
 from controller.devices.openflow import aggregators
 from controller.devices.openflow.session import listen, osken
 from testbed.simulated.loop import VirtualLoop

@@ -61,6 +61,35 @@ def test_rename_knows_files_and_folders() -> None:
     assert listed.steps[-1].files == ("step-7/model.pt",) and listed.steps[-1].bytes == 10
 
 
+@pytest.mark.parametrize("rule", [DCP_RULE, Rule(Writer.MARKER, ".metadata")], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("100", "step-100", "step_100", "step100", "global_step100", "iter_0000100"),
+        *("checkpoint-100", "checkpoint_000100", "ep1-ba100", "epoch=1-step=100.ckpt", "v1.2_100"),
+    ],
+)
+def test_a_step_is_read_as_frameworks_write_it(rule: Rule, name: str) -> None:
+    files = [(f"{name}/.metadata", 10), (f"{name}/__0_0.distcp", 100)]
+    assert states(rule, entries(files)) == {100: Wholeness.WHOLE}
+    for unfinished in (f"{name}.tmp", f"tmp-{name}", f"tmp_{name}"):
+        files = [(f"{unfinished}/.metadata", 10)]
+        assert states(rule, entries(files)) == {100: Wholeness.PARTIAL}, unfinished
+
+
+@pytest.mark.parametrize("name", ["loss=0.25", "latest", "global_step100_universal", "run-1.100"])
+def test_what_ends_in_no_step_is_listed_as_ignored(name: str) -> None:
+    listed = look(DCP_RULE, entries([(f"{name}/.metadata", 10)]))
+    assert (listed.steps, listed.ignored) == ((), (name,))
+
+
+def test_what_keras_does_not_write_is_listed_as_ignored() -> None:
+    beside = [("logs/a", 1), ("model.keras", 9)]
+    assert look(KERAS_RULE, entries(beside)).ignored == ("logs", "model.keras")
+    lone = look(KERAS_RULE, entries([*beside, ("latest.weights.h5", 9)]))
+    assert lone.ignored == ("latest.weights.h5", "logs", "model.keras")
+
+
 def test_steps_are_ordered_by_number_never_by_time() -> None:
     late = Entry("step-9.pt", size=1, modified_ns=99)
     early = Entry("step-10.pt", size=1, modified_ns=1)

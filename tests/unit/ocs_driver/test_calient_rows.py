@@ -1,6 +1,6 @@
 import pytest
 
-from ocs_driver import CircuitState, PortHealth
+from ocs_driver import CircuitState, OcsError, PortHealth
 from ocs_driver.calient import rows
 from ocs_driver.light import finite
 from ocs_driver.tl1.fields import parse_row
@@ -34,12 +34,27 @@ def test_circuits_as_recorded() -> None:
     ],
 )
 def test_states(words: str, state: CircuitState) -> None:
-    (circuit,) = rows.circuits([f"1.1.1-1.1.2:SRCPORT=1.1.1,DSTPORT=1.1.2,{words}"])
+    (circuit,) = rows.circuits([f"1.1.1-1.1.2:SRCPORT=1.1.1,DSTPORT=1.1.2,GRPNAME=,{words}"])
     assert circuit.state is state
 
 
-def test_rows_without_ports_are_skipped() -> None:
-    assert rows.circuits(["MATRIXUSED=4", "x:SRCPORT=1.1.1"]) == ()
+def test_only_the_row_that_counts_mirrors_is_no_circuit() -> None:
+    assert rows.circuits(["MATRIXUSED=4"]) == ()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "x:SRCPORT=1.1.1",
+        "x:SRCPORT=1.1.1,DSTPORT=,GRPNAME=a",
+        "x:SRCPORT=1.1.1,DSTPORT=1.1.2",
+        "busy",
+        "",
+    ],
+)
+def test_a_row_that_names_no_circuit_is_refused(row: str) -> None:
+    with pytest.raises(OcsError, match="bad_reply"):
+        rows.circuits([t.DUPLEX_ROW, row])
 
 
 def test_port_health_as_recorded() -> None:

@@ -1,6 +1,8 @@
 """Tests the codecs with verbatim replies of real switches from public sources."""
 
-from ocs_driver import CircuitState, Pair
+import pytest
+
+from ocs_driver import CircuitState, OcsError, Pair
 from ocs_driver.calient import rows as calient
 from ocs_driver.glimmerglass import rows as glimmerglass
 from ocs_driver.polatis.model import numbering
@@ -76,11 +78,11 @@ def test_calient_rows() -> None:
 
 
 def test_polatis_tl1_rows() -> None:
-    assert parse_patch(["1,25", " 3,40 ", "SYSTEM:SIZE=24x24"]) == [
-        Pair("1", "25"),
-        Pair("3", "40"),
-    ]
-    assert parse_power(["1:-12.34", "2:+1", "x"]) == {"1": -12.34, "2": 1.0}
+    assert parse_patch(["1,25", " 3,40 "]) == [Pair("1", "25"), Pair("3", "40")]
+    assert parse_power(["1:-12.34", "2:+1", "3:NONE"]) == {"1": -12.34, "2": 1.0}
+    for read in (parse_patch, parse_power):
+        with pytest.raises(OcsError, match="bad_reply"):
+            read(["1,25", "1:-12.34", "SYSTEM:SIZE=24x24"])
     assert parse_type(["Polatis,N-VST-512x512-LA1-DMHNV-701,VST,6.8"])[0] == "Polatis"
     nil = b'\r\n\n   ( nil ) 21-03-02 10:00:00\r\nM  5 COMPLD\r\n   "1,25"\r\n;'
     assert (one(nil).sid, one(nil).rows) == ("( nil )", ("1,25",))
@@ -97,7 +99,10 @@ def test_polatis_scpi_replies() -> None:
     assert parse_channels("(@1,2,3),(@19,18,22)") == [["1", "2", "3"], ["19", "18", "22"]]
     assert parse_channels("(@),(@)") == [[], []]
     assert parse_channels("(1:3),( 7 )") == [["1", "2", "3"], ["7"]]
-    assert parse_states("(D,E,F)") == ["D", "E", "F"]
+    assert parse_states("(D,E,F)", 3) == ["D", "E", "F"]
+    for short in ("(D,E)", "ERROR", ""):
+        with pytest.raises(OcsError, match="bad_reply"):
+            parse_states(short, 3)
     assert parse_error('-222, "Data out of range; port"') == (-222, "Data out of range; port")
     assert parse_error("0") == (0, "")
     assert numbering("I-OST-24x24-LU1-DMHNS", "24,24") == MatrixPorts(24, 24, 1, 25)

@@ -3,6 +3,7 @@ import pytest
 import ocs_driver
 from ocs_driver import OcsAddress, OcsError, OcsLogin
 from ocs_driver.calient.driver import CalientTl1Driver
+from ocs_driver.converge import ConvergingDriver
 from ocs_driver.grid import Grid, GridDriver
 
 CREDENTIAL = "x"
@@ -15,7 +16,13 @@ def test_address_parts() -> None:
     assert str(address) == "calient+tl1://[::1]:3082"
 
 
-@pytest.mark.parametrize("url", ["", "host:3082", "calient+tl1://", "calient+tl1://h:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "host:3082", "calient+tl1://", "calient+tl1://h:port", "calient+tl1://h:0"),
+        *("calient+tl1://h:99999", "calient+tl1://fd00::1:3082", "calient+tl1://fd00::1"),
+    ],
+)
 def test_malformed_urls(url: str) -> None:
     with pytest.raises(OcsError, match="bad_url"):
         OcsAddress.parse(url)
@@ -30,6 +37,13 @@ def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
 def test_unknown_scheme_names_the_known_ones() -> None:
     with pytest.raises(OcsError, match=r"calient\+tl1"):
         ocs_driver.open("telepathy://admin@ocs0")
+
+
+@pytest.mark.parametrize("scheme", sorted(ocs_driver.DRIVERS))
+async def test_the_name_of_a_switch_is_an_address(scheme: str) -> None:
+    driver = ocs_driver.open(f"{scheme}://admin@[fd00::1]:3082", password=CREDENTIAL)
+    assert isinstance(driver, ConvergingDriver)
+    assert driver.name == "[fd00::1]:3082"
 
 
 async def test_driver_by_scheme() -> None:

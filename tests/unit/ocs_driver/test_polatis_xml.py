@@ -7,10 +7,10 @@ from testbed.ocs_emulator import netconf_xml as served
 OLD = f"{xml.OPTICAL}?module=optical-switch&revision=2017-03-21"
 NEW = f"{xml.OPTICAL}?module=optical-switch&revision=2018-03-22"
 SAMPLE = (
-    '<data><cross-connects xmlns="http://www.polatis.com/yang/optical-switch">'
+    '<cross-connects xmlns="http://www.polatis.com/yang/optical-switch">'
     "<pair><ingress>1</ingress><egress>33</egress></pair>"
     "<pairs><ingress>2</ingress><egress>34</egress></pairs>"
-    "<pair><ingress>x</ingress></pair></cross-connects></data>"
+    "</cross-connects>"
 )
 
 

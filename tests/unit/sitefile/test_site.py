@@ -130,7 +130,6 @@ def test_a_missing_fiber_is_named(tmp_path: Path, document: dict[str, Any]) -> N
         ("? [a, b]\n: 1\n", "a key must be a plain value"),
         ("[" * 3000, "nested too deeply"),
         ("name: a\n---\nname: b\n", "line 2, column 1: a file must contain only one document"),
-        ("name: 2026-13-45\n", "line 1, column 7: '2026-13-45'"),
         ("a: !!map [1]\n", ""),
     ],
 )
@@ -245,3 +244,45 @@ def test_a_volume_of_the_rack_with_a_path_that_agents_refuse(
 ) -> None:
     document["emulation"]["volumes"] = {"data": {"path": path}}
     assert "emulation.volumes.data.path" in problems(tmp_path, document)[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("fd00::10:7701", "put an IPv6 address in brackets"),
+        ("[fd00::zz]:7701", "IPv6"),
+        ("srv0:0", "ports are 1 to 65535"),
+        ("srv0:99999", "ports are 1 to 65535"),
+        ("srv0", "host:port"),
+        ("300.0.0.1:7701", "no host"),
+    ],
+)
+def test_addresses_that_nobody_can_reach(
+    tmp_path: Path, document: dict[str, Any], address: str, said: str
+) -> None:
+    document["servers"][0]["agent"] = address
+    document["controller"]["api"] = address
+    document["controller"]["openflow"]["listen"] = address
+    found = problems(tmp_path, document)
+    assert len(found) == 3
+    for problem in found:
+        assert said in problem
+        assert repr(address) in problem
+
+
+@pytest.mark.parametrize(
+    "host", ["fd00::10:3082", "switch:0", "switch:99999", "[fd00::zz]:3082", "admin@:3082"]
+)
+def test_a_switch_that_nobody_can_reach(
+    tmp_path: Path, document: dict[str, Any], host: str
+) -> None:
+    document["switches"][0]["url"] = f"polatis+scpi://{host}"
+    assert "switches[0].url" in problems(tmp_path, document)[0]
+
+
+def test_ipv6_in_brackets(tmp_path: Path, document: dict[str, Any]) -> None:
+    document["servers"][0]["agent"] = "[fd00::10]:7701"
+    document["switches"][0]["url"] = "polatis+scpi://[fd00::11]:5025"
+    file = tmp_path / "site.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert load_site(file).server("srv0").agent == "[fd00::10]:7701"

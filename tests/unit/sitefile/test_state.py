@@ -83,7 +83,10 @@ def test_site_by_path(tmp_path: Path) -> None:
             {"jobs": [{"name": "a", "endpoints": ["gpu0"]}, {"name": "a", "endpoints": ["gpu1"]}]},
             "job 'a' is listed twice",
         ),
-        ({"jobs": [{"name": "a", "endpoints": []}]}, "jobs[0].endpoints: List should have"),
+        (
+            {"jobs": [{"name": "a", "endpoints": []}]},
+            "jobs[0].endpoints: must have 1 or more entries",
+        ),
         (
             {"jobs": [{"name": "a", "endpoints": ["gpu0", "gpu1", "gpu2", "gpu3"]}]},
             "jobs[0].endpoints: job 'a' holds 4 endpoints, the site has 3",
@@ -98,7 +101,7 @@ def test_site_by_path(tmp_path: Path) -> None:
             "jobs[1].endpoints[1]: gpu0 already belongs to a",
         ),
         ({"jobs": [{"name": "a", "endpoints": ["gpu0"], "gpus": 1}]}, "jobs[0].gpus: unknown key"),
-        ({"limits": {"time_limit_s": -1}}, "limits.time_limit_s: Input should be greater than 0"),
+        ({"limits": {"time_limit_s": -1}}, "limits.time_limit_s: must be more than 0"),
         ({"limits": {"max_moves": -1}}, "limits.max_moves"),
         (
             {"jobs": [{"name": "a", "endpoints": ["gpu0"], "weight": float("inf")}]},

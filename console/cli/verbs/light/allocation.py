@@ -166,7 +166,7 @@ def _read(file: Path) -> Document:
     with reading(file):
         from sitefile.yaml_io import load_mapping  # noqa: PLC0415 - start-up time
 
-        return load_mapping(file)
+        return load_mapping(file, unclear=False)
 
 
 def _show(view: Document, output: Output) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from base import clock
 from console.cli.ask.options import OutputOption, YesOption, connect, one_of
+from console.cli.ask.waiting import goes_on
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -246,6 +248,21 @@ def _carry_out(
     view = client.post("/transactions", {"plan": made}, extra_s=60.0)
     if timeout_s is None:
         return view
+    with _goes_on("transaction", view):
+        return _followed(client, view, timeout_s)
+
+
+def _goes_on(carrier: str, view: Document) -> AbstractContextManager[None]:
+    ident = view["id"]
+    return goes_on(
+        f"{carrier} {ident}",
+        object=f"{carrier}/{ident}",
+        hint=f"follow it: lightloom describe {carrier} {ident}; stop it: lightloom abort {ident}",
+    )
+
+
+def _followed(client: Client, view: Document, timeout_s: float) -> Document:
+    """Report on a transaction until it has ended. CliError after the time-out."""
     deadline, phase = clock.monotonic() + timeout_s, ""
     while view["state"] in RUNNING:
         if view["phase"] != phase:
@@ -269,6 +286,12 @@ def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Doc
     view = client.post("/rollouts", request, extra_s=60.0)
     if timeout_s is None:
         return view
+    with _goes_on("rollout", view):
+        return _followed_rollout(client, view, timeout_s)
+
+
+def _followed_rollout(client: Client, view: Document, timeout_s: float) -> Document:
+    """Report on a rollout until it has ended. CliError after the time-out."""
     deadline, told = clock.monotonic() + timeout_s, -1
     while view["state"] in ROLLING:
         begun = len(view["transactions"])

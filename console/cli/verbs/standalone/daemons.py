@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from console.cli.errors import CliError, usage
+from console.cli.show import streams
 
 if TYPE_CHECKING:
     from sitefile import CabledSite
@@ -27,7 +28,7 @@ def run_program(module: str, arguments: Sequence[str]) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if isinstance(end.code, str):
-            sys.stderr.write(end.code + "\n")
+            streams.message(end.code + "\n")
         raise typer.Exit(
             end.code if isinstance(end.code, int) else int(end.code is not None)
         ) from None

@@ -93,7 +93,10 @@ def simulate(
     names = [name.strip() for name in policy.split(",") if name.strip()]
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names or len(set(names)) < len(names):
-        raise usage(f"--policy {policy} cannot be used", f"some of: {','.join(POLICIES)}")
+        from sitefile.wording import meant  # noqa: PLC0415 - start-up time
+
+        guess = meant(unknown[0], POLICIES) if unknown else ""
+        raise usage(f"--policy {policy} cannot be used{guess}", f"some of: {','.join(POLICIES)}")
     with reading(site):
         cabled = load_planner_site(site)
     settings = Settings(pause_s=pause_s, restart_s=restart_s, checkpoint_s=checkpoint_s)

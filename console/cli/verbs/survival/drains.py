@@ -10,6 +10,7 @@ import typer
 
 from console.cli.ask.complete import of_context
 from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -69,7 +70,9 @@ def drain(
     with connect(ctx) as client:
         view = client.post(_path(client, kind, name), {"now": now}, extra_s=60.0)
         if wait:
-            view = _drained(client, view, timeout_s)
+            hint = f"follow it: lightloom get drains; take it back: lightloom undrain {kind} {name}"
+            with goes_on(f"the drain of {kind}/{name}", object=f"{kind}/{name}", hint=hint):
+                view = _drained(client, view, timeout_s)
     _print(view, output)
 
 

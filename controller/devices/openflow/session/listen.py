@@ -13,7 +13,7 @@ import structlog
 from pyroute2 import netns as namespaces
 
 from base import clock
-from controller.base.addresses import split_address
+from base.addresses import split_address
 from controller.devices.openflow.session.peer import Peer
 
 _BACKLOG = 64

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.base.addresses import is_loopback, split_address
+from base.addresses import split_address
+from controller.base.addresses import is_loopback
 from controller.base.errors import ErrorCode, ServiceError
 from controller.devices.openflow.session.peer import Certificate
 from pki import CONTROLLER, Credentials, TrustError

@@ -209,6 +209,32 @@ def test_errors_of_other_parts_keep_code_and_hint(
     }
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("submit", "-n", "0"), "Invalid value for '-n' / '--count': must be 1 or more"),
+        (("submit", "-n", "x"), "Invalid value for '-n' / '--count': must be a whole number"),
+        (("submit", "-n", "1", "--priority", "101"), "'--priority': must be 100 or less"),
+        (("submit", "-n", "1", "--policy", "lvie"), "'restart'; did you mean 'live'?"),
+        (("get", "jbs"), "'jbs' is not a kind of object; did you mean 'jobs'?"),
+        (("describe", "jobb", "red"), "'jobb' is not a kind of object; did you mean 'job'?"),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words(
+    offline: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = offline(*arguments, "-o", "json")
+    assert ran.code == 2
+    assert message in ran.error["message"]
+
+
+def test_a_request_that_the_controller_refuses_is_told_in_plain_words(run: Run) -> None:
+    ran = run("submit", "-n", "1", "--name", "Red_1", "-o", "json")
+    assert ran.code == 2
+    assert ran.error["message"].startswith("name: must be a name of 1 to 63 lower-case letters")
+    assert "schema" not in ran.error["hint"]
+
+
 def test_settings_flag_environment_file_default(tmp_path: Path) -> None:
     env = {"XDG_CONFIG_HOME": str(tmp_path)}
     assert resolve(environment=env).url == "http://127.0.0.1:8470"
@@ -233,6 +259,8 @@ def test_settings_flag_environment_file_default(tmp_path: Path) -> None:
         ("uri: http://x\n", 0o600, "uri"),
         ("token: abc\n", 0o644, "chmod 600"),
         ("timeout_s: soon\n", 0o600, "soon"),
+        ("timeout_s: 010\n", 0o600, "010"),
+        ("timeout_s: 1_0\n", 0o600, "1_0"),
     ],
 )
 def test_settings_files_that_cannot_be_used(
@@ -246,6 +274,15 @@ def test_settings_files_that_cannot_be_used(
         resolve(environment={"XDG_CONFIG_HOME": str(tmp_path)})
     assert caught.value.exit_code == 2
     assert word in caught.value.message + caught.value.hint
+
+
+def test_a_token_of_digits_stays_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "lightloom" / "config.yaml"
+    file.parent.mkdir()
+    digits = "0012345"
+    file.write_text(f"token: {digits}\n")
+    file.chmod(0o600)
+    assert resolve(environment={"XDG_CONFIG_HOME": str(tmp_path)}).token == digits
 
 
 def test_a_broken_settings_file_stops_only_who_needs_it(offline: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from base.addresses import split_address
 from tests.unit.controller.daemon.started import site_file, start
 
 PATIENCE_S = 60
@@ -45,6 +46,18 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
     assert token not in err
 
 
+def test_what_it_prints_of_ipv6_is_an_address_that_it_reads(tmp_path: Path) -> None:
+    here = ("--api-listen", "[::1]:0", "--openflow-listen", "[::1]:0")
+    process = start(site_file(tmp_path), tmp_path / "state", *here)
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert [split_address(ready[part])[0] for part in ("api", "openflow")] == ["::1", "::1"]
+    url = f"http://{ready['api']}/api/v1/health"
+    assert httpx.get(url, timeout=PATIENCE_S, trust_env=False).status_code == 401
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
@@ -56,6 +69,8 @@ def test_serves_refuses_a_second_and_leaves_on_sigterm(tmp_path: Path) -> None:
         (("--public-url", "http://ctl.example"), 1, "in the clear"),
         (("--trusted-proxy", "*"), 1, "not the address of a proxy"),
         (("--openflow-listen", "nowhere"), 1, "host:port"),
+        (("--openflow-listen", "::1:6653"), 1, "in brackets"),
+        (("--api-listen", "127.0.0.1:99999"), 1, "ports are 0 to 65535"),
         (("--openflow-netns", "no-such-namespace"), 1, "cannot listen for OpenFlow"),
     ],
 )

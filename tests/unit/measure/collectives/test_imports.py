@@ -45,6 +45,31 @@ def test_rows_have_base_units() -> None:
     assert body.invalid_because == ["data were wrong"]
 
 
+@pytest.mark.parametrize(
+    ("threads", "gpus", "devices", "ranks"),
+    [
+        (1, 8, [(0, 0), (8, 0)], 16),
+        (2, 4, [(0, 0), (8, 0), (16, 0)], 24),
+        (1, 1, [(rank, 0) for rank in range(4)], 4),
+        (1, 4, [(0, 0)], 4),
+        (1, 2, [(0, 0), (2, 1), (4, 0), (6, 1)], 4),  # two communicators
+        (1, 2, [(0, 0), (2, 1), (4, 0)], None),  # of different sizes
+        (1, 8, [(0, 0), (1, 0)], None),  # no process begins at rank 1
+        (1, 8, [(0, 0), (0, 0)], None),
+        (1, 8, [], None),
+        (1, 8, None, None),
+        (0, 8, [(0, 0)], None),
+    ],
+)
+def test_a_process_has_as_many_ranks_as_threads_and_gpus(
+    threads: int, gpus: int, devices: list[tuple[int, int]] | None, ranks: int | None
+) -> None:
+    document = json.loads(JSON)
+    listed = devices and [{"rank": rank, "group": group} for rank, group in devices]
+    document["config"] |= {"nthreads": threads, "ngpus": gpus, "devices": listed}
+    assert {row["ranks"] for row in read_nccl_tests(json.dumps(document)).rows} == {ranks}
+
+
 def test_nothing_of_the_environment_is_kept() -> None:
     assert "canary" in JSON
     assert "canary" not in repr(read_nccl_tests(JSON))

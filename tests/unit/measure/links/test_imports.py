@@ -40,6 +40,74 @@ def test_bandwidth_of_osu_is_in_millions_of_bytes() -> None:
     assert body.summary["bandwidth"] == pytest.approx(12206.02e6)
 
 
+MULTIPLE = """# OSU MPI Multiple Bandwidth / Message Rate Test v5.7
+# [ pairs: 4 ] [ window size: 64 ]
+# Size                  MB/s        Messages/s
+1                    1348.55     1348549706.72
+"""
+NON_BLOCKING = """# OSU MPI-CUDA Non-blocking Allreduce Latency Test v7.5
+# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait
+
+# Datatype: MPI_INT.
+# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)
+4                      11.09              6.10              5.18              3.46
+"""
+FULL = """# OSU MPI Allreduce Latency Test v7.4
+# Size       Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations        Validation
+1024                   30.50             29.00             33.25        1000              Pass
+2048                   61.00             58.00             66.50        1000              {}
+"""
+
+
+def test_a_column_is_chosen_by_its_heading_and_unit() -> None:
+    (row,) = read_osu(MULTIPLE).rows
+    assert row["bandwidth"]["median"] == pytest.approx(1348.55e6)
+    assert row["latency_s"] is None
+    (row,) = read_osu(NON_BLOCKING).rows
+    assert row["latency_s"]["median"] == pytest.approx(5.18e-6), "not the overall time"
+    wide = read_osu(FULL.format("Pass"))
+    told = wide.rows[0]["latency_s"]
+    assert [told[name] for name in ("median", "min", "max")] == pytest.approx(
+        [30.5e-6, 29e-6, 33.25e-6]
+    )
+    assert not wide.invalid_because
+
+
+@pytest.mark.parametrize(
+    ("title", "heading", "row"),
+    [
+        ("OpenSHMEM Put Message Rate", "# Size        Messages/s", "1    1348549706.72"),
+        ("MPI Atomics", "# Size    Million ops/s      Latency(ms)", "1     1.5    2.5"),
+        ("MPI Latency", "# Size    Latency (ns)", "1    1620"),
+        ("MPI Bandwidth", "# Size    Bandwidth (GB/s)", "1    1.5"),
+        ("MPI Non-blocking Barrier Latency", "# Size     Overall(us)    Overlap(%)", "1   2  3"),
+    ],
+)
+def test_a_benchmark_of_other_columns_is_refused_with_them(
+    title: str, heading: str, row: str
+) -> None:
+    for before in ("", text("osu_latency.txt")):
+        with pytest.raises(SettingsError, match="no column of latency") as told:
+            read_osu(f"{before}# OSU {title} Test v7.4\n{heading}\n{row}\n")
+        assert title in str(told.value)
+
+
+def test_figures_without_a_heading_are_none() -> None:
+    with pytest.raises(SettingsError, match="no rows"):
+        read_osu("# OSU MPI Latency Test v7.4\n1   1.62\n")
+    with pytest.raises(SettingsError, match="no rows"):
+        read_osu("# OSU MPI Latency Test v7.4\n# Size   Latency (us)\n1   1.62   7\n")
+
+
+@pytest.mark.parametrize(
+    "said", [FULL.format("Fail"), FULL.format("Pass") + "DATA VALIDATION ERROR: osu_allreduce\n"]
+)
+def test_a_failed_validation_makes_the_measurement_invalid(said: str) -> None:
+    body = read_osu(said)
+    assert len(body.rows) == 2
+    assert body.invalid_because == ("data were wrong",)
+
+
 def test_latency_of_perftest_is_the_typical_one() -> None:
     body = read_perftest(text("ib_send_lat.txt"))
     assert [row["size"] for row in body.rows] == [2, 4096]

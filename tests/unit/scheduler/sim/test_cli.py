@@ -115,6 +115,10 @@ def test_folder_of_gavel_clusters(
         ((), "zero.csv", ("invalid", "zero.csv:2")),
         ((), "empty", ("invalid", "holds 0 traces")),
         ((), "two", ("invalid", "holds 2 traces")),
+        ((), "zones.csv", ("invalid", "zones.csv:3")),
+        ((), "open.csv", ("invalid", "open.csv:2: not CSV")),
+        ((), "latin.csv", ("invalid", "not a text file")),
+        (("--gavel-table", "latin.csv"), "one.csv", ("invalid", "not text in UTF-8")),
         (("--gavel-table", "nowhere.json"), "one.csv", ("usage", "cannot be read")),
         (("-o", "name"), "one.csv", ("usage", "does not support")),
         (("--plot", "/nowhere/x.png"), "one.csv", ("usage", "cannot be written")),
@@ -127,13 +131,20 @@ def test_bad_input(
     head = "name,submit_s,gpus,duration_s\n"
     (files / "wide.csv").write_text(head + "a,0,9,1\n")
     (files / "zero.csv").write_text(head + "a,0,0,1\n")
+    (files / "open.csv").write_text(head + '"a,0,1,1\n')
+    (files / "latin.csv").write_bytes(head.encode() + b"\xe9,0,1,1\n")
+    times = ("2020-01-01 00:00:00", "2020-01-01T00:00:00Z")
+    rows = "".join(f"{time},1,1\n" for time in times)
+    (files / "zones.csv").write_text("timestamp,duration,num_gpus\n" + rows)
     (files / "empty").mkdir()
     (files / "two").mkdir()
     for name in ("x.csv", "y.csv"):
         (files / "two" / name).write_text(TRACE)
+    given = [str(files / a) if (files / a).is_file() else a for a in arguments]
     with pytest.raises(CliError, match=message) as error:
-        run(*arguments, trace=trace)
+        run(*given, trace=trace)
     assert error.value.code == code
+    assert error.value.exit_code == 2
     assert error.value.hint or code == "usage"
 
 

@@ -51,6 +51,16 @@ def test_own_format() -> None:
     assert found.jobs[1] == TraceJob("late", 10, 4, 100.5, "LM", (0.2, 0.1), 2)
 
 
+def test_times_with_a_zone() -> None:
+    found = jobs(
+        "timestamp,duration,num_gpus",
+        "2020-01-01T02:00:10+02:00,60,2",
+        "2020-01-01T00:00:00Z,30,1",
+        "2019-12-31T19:00:20-05:00,30,4",
+    )
+    assert found == [(0, 1, 30), (10, 2, 60), (20, 4, 30)]
+
+
 def test_philly() -> None:
     found = jobs(
         "timestamp,duration,num_gpus,gpu_time,cluster",
@@ -151,12 +161,29 @@ def test_gavel_table() -> None:
         (["name,time,application,num_replicas,batch_size", "a,1,b,4,5"], "no durations"),
         (["name,cpu_milli,memory_mib,num_gpu,gpu_milli", "a,1,1,1,1"], "no times"),
         (["a,b,c"], "no known trace format"),
+        (["name,submit_s,gpus,duration_s", "a,1_0,1,1"], r":2: submit_s is '1_0'"),
+        (["name,submit_s,gpus,duration_s", "a,1,\u0664,1"], r":2: gpus is"),
+        (["name,submit_s,gpus,gpus,duration_s", "a,1,1,2,1"], r":1: several .* 'gpus'"),
+        (["num_gpu,submit_time,duration,iteration_time", "1,1,1,1"], r":2: .*no column job_id"),
+        (['name,"submit_s,gpus', "a,1,1,1"], r":1: not CSV"),
+        (["name,submit_s,gpus,duration_s", "a,1,1,1", '"b,2,1,1', "c,3,1,1"], r":3: not CSV"),
+        (["name,submit_s,gpus,duration_s", '"a\nb",1,1,1', '"b"c,2,1,1'], r":4: not CSV"),
+        (["name,submit_s,gpus,duration_s", '"' + "x" * 200_000 + '",1,1,1'], r":2: not CSV"),
+        (
+            ["timestamp,duration,num_gpus", "2020-01-01 00:00,1,1", "2020-01-01T00:00Z,1,1"],
+            r":3: .*'2020-01-01T00:00Z' has a time zone, unlike that of line 2",
+        ),
+        (
+            ["timestamp,duration,num_gpus", "2020-01-01 00:00+01:00,1,1", "2020-01-01,1,1"],
+            r":3: .* has no time zone, unlike that of line 2",
+        ),
         ([], "empty"),
     ],
 )
 def test_bad_input_names_place_and_reason(lines: list[str], reason: str) -> None:
+    text = "".join(f"{line}\n" for line in lines)
     with pytest.raises(TraceError, match=reason):
-        read(lines, "t.csv")
+        read(text.splitlines(keepends=True), "t.csv")
 
 
 def test_load_is_reached() -> None:
