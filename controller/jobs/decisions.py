@@ -93,6 +93,7 @@ def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
             job.started_at,
             job.request.project,
             job.request.priority,
+            scheduler_request(job),
         )
         for job in jobs
         if job.started_at is not None and job.started_at > after

@@ -179,7 +179,7 @@ class QueueKeeper:
                 await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
-            if job is None or hold.reserved_at is None:
+            if job is None:
                 continue
             since = {"reserved_at": hold.reserved_at, "could_start_at": hold.could_start_at}
             if (job.reserved_at, job.could_start_at) != tuple(since.values()):
