@@ -7,6 +7,7 @@ decision to the next: equal jobs, fabric and time give equal starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from controller.state.queue import Hint, QueueReport
@@ -31,15 +32,18 @@ HINTS = 3
 
 
 def pending(
-    jobs: Iterable[JobRecord], promises: Mapping[str, Promise] = MappingProxyType({})
+    jobs: Iterable[JobRecord],
+    promises: Mapping[str, Promise] = MappingProxyType({}),
+    avoid: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> list[Pending]:
     """Return the waiting jobs in the order of submission.
 
-    ``promises`` belong to jobs for which others were stopped.
+    ``promises`` belong to jobs for which others were stopped, ``avoid`` has endpoints that refused
+    to start a job.
     """
     return [
         Pending(
-            request=scheduler_request(job),
+            request=replace(scheduler_request(job), avoid=avoid.get(job.name, frozenset())),
             submitted_at=job.submitted_at,
             project=job.request.project,
             priority=job.request.priority,
@@ -108,16 +112,18 @@ def decide_and_explain(
     movable: Callable[[str], bool],
     *,
     promises: Mapping[str, Promise] = MappingProxyType({}),
+    avoid: Mapping[str, frozenset[str]] = MappingProxyType({}),
     held: frozenset[str] = frozenset(),
     now: float,
 ) -> tuple[Decisions, QueueReport]:
     """Decide which jobs start now, and explain why the others wait.
 
     ``movable`` tells which running jobs a regroup may touch; the hints respect it. ``promises``
-    belong to jobs for which others were stopped; ``held`` jobs cannot be preempted now.
+    belong to jobs for which others were stopped; ``avoid`` has endpoints that refused to start a
+    job; ``held`` jobs cannot be preempted now.
     """
     records = list(jobs)
-    waiting = pending(records, promises)
+    waiting = pending(records, promises, avoid)
     taken = running(records, now, held)
     lately = began(records, now - policy.patience_s)
     decisions = decide(fabric, waiting, taken, projects, policy, began=lately, now=now)

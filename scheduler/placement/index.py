@@ -292,9 +292,9 @@ class FabricIndex:
 
     def pool(self, request: Request) -> Pool:
         """Return the pool of the endpoints that match a request."""
-        if request.endpoints:
-            kinds = self._matching_kinds(request)
-            named = {self.number[n] for n in request.endpoints if n in self.number}
+        if request.endpoints or request.avoid:
+            kinds, names = self._matching_kinds(request), request.endpoints or self.names
+            named = {self.number[n] for n in names if n in self.number and n not in request.avoid}
             members = sorted(e for e in named if self.kind[e] in kinds)
             matches = bytearray(self.size)
             for e in members:

@@ -165,7 +165,7 @@ class Queue:
         holds, which is faster.
         """
         for lane in self._lanes.values():
-            if lane.shape.endpoints:  # the index updates no pool of named endpoints
+            if lane.shape.endpoints or lane.shape.avoid:  # the index does not update such a pool
                 lane.pool = self.index.pool(lane.shape)
         for account in self._accounts.values():
             account.kept = 0

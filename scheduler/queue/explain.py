@@ -18,6 +18,7 @@ _REMEDIES = {
     "never_spread": _OTHER_REQUEST,
     closer.CODE: "endpoints of other optical switches become idle, or it is the first to start",
     "spread": "endpoints on other servers or aggregators become idle",
+    "refused": "it is tried there again some time after the last refusal",
     "spares": "endpoints for its spares become idle, or it is submitted with fewer spares",
 }
 """By code of a wait."""

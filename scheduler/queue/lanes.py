@@ -47,6 +47,7 @@ def shape_of(job: Pending) -> Shape:
         r.min_memory_bytes,
         r.endpoints,
         r.volumes,
+        r.avoid,
         r.spread,
         r.spares,
         r.spares_needed,
