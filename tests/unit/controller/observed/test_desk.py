@@ -300,6 +300,14 @@ async def others_begin(rack: Rack, last: str) -> None:
         await engine(rack).end(ended)
 
 
+async def test_nodes_that_the_engine_does_not_know_are_named_once(rack: Rack) -> None:
+    await rack.until(lambda: engine(rack).published)
+    engine(rack).unknown = ("n8", "n9")
+    await asyncio.sleep(600)
+    (said,) = rack.see.messages("UnknownNodes")
+    assert "does not know n8, n9" in said
+
+
 @pytest.mark.parametrize(
     "others", [False, True], ids=["no job begins any more", "it has waited long enough"]
 )
