@@ -184,7 +184,7 @@ class Request:
     volumes: frozenset[str] = frozenset()
     """Volumes that every endpoint's server must have."""
     avoid: frozenset[str] = frozenset()
-    """Endpoints that it does not use now: they refused to start it."""
+    """Endpoints that it does not use now: its start failed there."""
     spread: Spread | None = None
     spares: int = 0
     """Idle endpoints reserved beside it, on whose light its place can be taken over."""

@@ -39,7 +39,6 @@ from scheduler.model import Placement
 log = structlog.get_logger(__name__)
 
 SETTLE_TIMEOUT_S = 120.0
-PLACEMENT_ATTEMPTS = 3
 STOP_AGAIN_S = 5.0
 """Between two tries to stop what may be left of a start that was refused."""
 CANCELLED = "cancelled by the operator"
@@ -79,7 +78,6 @@ class JobKeeper:
         self._images = images
         self._submissions = Submissions(state, default_image, random_bytes)
         self._lost_at_start = lost_at_start
-        self._attempts: dict[str, int] = {}
         self._refusals = Refusals(state)
         self._launches: dict[str, asyncio.Task[None]] = {}
 
@@ -281,16 +279,14 @@ class JobKeeper:
         if moving is not None:
             tx = await self._mover.carry_out(moving)
             if tx.outcome is not Outcome.COMMITTED:
-                await self._again_or_fail(
-                    name, f"the light could not be moved: {'; '.join(tx.reasons)}"
-                )
+                await self._again(name, f"the light could not be moved: {'; '.join(tx.reasons)}")
                 return
         try:
             job = self._state.jobs.change(name, reason="its containers are starting")
             async with failpoints.around("flows"):
                 await self._intent.converge(self._state.light.aggregators_of(job.endpoints))
         except ServiceError as error:
-            await self._again_or_fail(name, error.message)
+            await self._again(name, error.message)
             return
         try:
             await self._starter.start(name)
@@ -300,7 +296,6 @@ class JobKeeper:
         except (ServiceError, *DEVICE_ERRORS) as error:
             await self._not_started(name, error, "its containers did not start")
             return
-        self._attempts.pop(name, None)
         self._refusals.started(self._state.jobs[name])
 
     async def _not_started(self, name: str, error: Exception, what: str) -> str:
@@ -364,15 +359,13 @@ class JobKeeper:
         same = now is not None and now.epoch == job.epoch and now.state == "starting"
         return same and not self._ender.is_ending(job.name)
 
-    async def _again_or_fail(self, name: str, reason: str) -> bool:
-        """Put the job back into the queue; fail it after ``PLACEMENT_ATTEMPTS``."""
-        attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
-        if attempts >= PLACEMENT_ATTEMPTS:
-            del self._attempts[name]
-            await self._ender.end(name, "failed", reason)
-            return False
+    async def _again(self, name: str, reason: str) -> None:
+        """Put a job back into the queue whose light or flows failed: they are not its own."""
+        job = self._state.jobs[name]
+        await self._refusals.refused(
+            job, Refusal(Whose.SERVER, job.endpoints, reason, counts=False)
+        )
         await self.back_to_queue(name, reason)
-        return True
 
     # --- a restart after a rank died ------------------------------------------------------
 

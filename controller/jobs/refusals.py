@@ -51,7 +51,8 @@ class Refusal:
     text: str
     """Of the fault."""
     counts: bool = True
-    """Against the endpoints; False for a server that did not answer: that is known otherwise."""
+    """Against the endpoints; False for what is known otherwise: a server that did not answer,
+    light that could not be moved."""
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
     site has), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
     ``locality`` (strict only: the present homes do not allow the least span), ``spread`` (the
     idle ones are not on enough servers or aggregators for its spread), ``refused`` (too few are
-    left beside those that refused to start it), ``never_spread`` (the
+    left beside those on which its start failed), ``never_spread`` (the
     site, or the named endpoints, are not), ``spares`` (too few idle ones are left beside it).
     Raises ValueError when ``request.count`` is below 1.
     """
@@ -130,7 +130,7 @@ class _Attempt:
         """Return why there are not enough idle endpoints, None if there are."""
         pool, count = self.pool, self.request.count
         if avoided := self.request.avoid.intersection(self.request.endpoints):
-            return self.wait("refused", f"{_listed(avoided)} refused to start it")
+            return self.wait("refused", f"a start on {_listed(avoided)} failed lately")
         if self.request.endpoints:
             refusal = self.refusal_of_named()
             if refusal is not None:
@@ -170,9 +170,8 @@ class _Attempt:
         count, have, total = self.request.count, self.pool.total, self.index.size
         avoided = self.request.avoid & self.index.number.keys()
         if avoided and have < count:
-            return self.wait(
-                "refused", f"needs {self.wanted}, {_listed(avoided)} refused to start it"
-            )
+            text = f"needs {self.wanted}, and a start on {_listed(avoided)} failed lately"
+            return self.wait("refused", text)
         if have == 0 and total > 0:
             return self.wait(
                 "no_match", f"needs {self.wanted}, none of the site's {total} endpoints match"

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from container_mgr.values import RankKey
+from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
+from controller.fabric.intent import FabricIntent
 from sitefile import load_site
 from tests.parts.controller.jobs import events, submit, until
 from tests.parts.controller.rack import Rack
@@ -123,9 +126,28 @@ async def test_a_job_avoids_what_refused_it_and_says_so(rack: Rack) -> None:
 
     await rack.until(waits)
     red = await rack.service.queries.job("red")
-    assert red.reason == "gpu0 refused to start it"
+    assert red.reason == "a start on gpu0 failed lately"
     refusing.code = lambda spec: ""
     await until(rack, "red", state="running")
+
+
+async def test_flows_that_cannot_be_installed_end_no_job(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converge, left = FabricIntent.converge, 5
+
+    async def failing(intent: FabricIntent, *given: Any) -> None:
+        nonlocal left
+        if left and given:  # those of a start
+            left -= 1
+            raise ServiceError("unavailable", "as0 refuses flows")
+        await converge(intent, *given)
+
+    monkeypatch.setattr(FabricIntent, "converge", failing)
+    await submit(rack, "red", 1)
+    await until(rack, "red", state="running")
+    assert not left
+    assert {e.state for e in await rack.service.queries.endpoints()} == {"idle", "busy"}
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
