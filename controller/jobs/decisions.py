@@ -13,7 +13,7 @@ from types import MappingProxyType
 from controller.state.queue import Hint, QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import scheduler_request
-from scheduler.model import Fabric, Job, Policy
+from scheduler.model import Fabric, Job, Policy, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import decide
 from scheduler.queue.model import (
@@ -43,7 +43,7 @@ def pending(
     """
     return [
         Pending(
-            request=replace(scheduler_request(job), avoid=avoid.get(job.name, frozenset())),
+            request=_request(job, avoid.get(job.name)),
             submitted_at=job.submitted_at,
             project=job.request.project,
             priority=job.request.priority,
@@ -58,6 +58,11 @@ def pending(
         for job in jobs
         if job.state == "pending"
     ]
+
+
+def _request(job: JobRecord, avoid: frozenset[str] | None) -> Request:
+    request = scheduler_request(job)
+    return request if avoid is None else replace(request, avoid=avoid)
 
 
 def running(

@@ -501,7 +501,8 @@ class Round:
             for i, job in enumerate(lane.jobs):
                 hold = reasons.hold_for(lane, job, "behind" if i < at else why, by)
                 since, could = queue.reserved_at.get(job.name), queue.could_start_at.get(job.name)
-                hold = replace(hold, reserved_at=since, could_start_at=could)
+                if since is not None or could is not None:
+                    hold = replace(hold, reserved_at=since, could_start_at=could)
                 found.append((lane.keys[i], hold))
         return tuple(hold for _, hold in sorted(found, key=lambda pair: pair[0]))
 
