@@ -74,8 +74,11 @@ def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal 
     """Return what is known of a refused start; None for an error that no server answered.
 
     ``servers`` has the server of each of the job's endpoints. A fault of one rank is its
-    endpoint's, one of a server is that of all endpoints of the job there.
+    endpoint's, one of a server is that of all endpoints of the job there. An image that cannot be
+    fetched is the server's or the registry's reason, unless there is none or it is not allowed.
     """
+    if isinstance(error, ServiceError) and error.object.startswith("image/"):
+        return _of_image(error, servers)
     told = error.__cause__ if isinstance(error, ServiceError) else error
     if not isinstance(told, EngineError) or isinstance(told, Fenced):
         return None
@@ -88,6 +91,17 @@ def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal 
         ends = tuple(servers)
     silent = all(f.obj.startswith("server/") and f.code in UNANSWERED for f in told.faults)
     return Refusal(whose, ends, clipped(str(told)), counts=not silent)
+
+
+def _of_image(error: ServiceError, servers: dict[str, str]) -> Refusal | None:
+    """Return what is known of an image that was not fetched; one server of several is not named."""
+    if not isinstance(error.__cause__, EngineError):
+        return None
+    ends = tuple(servers) if len(set(servers.values())) == 1 else ()
+    if error.code in UNANSWERED:
+        return Refusal(Whose.SERVER, tuple(servers), clipped(error.message), counts=False)
+    whose = Whose.UNKNOWN if error.code == "failed" else Whose.JOB
+    return Refusal(whose, ends, clipped(error.message))
 
 
 def _whose(fault: EngineFault, *, known: bool) -> Whose:

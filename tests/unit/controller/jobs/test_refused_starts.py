@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,15 @@ import pytest
 
 from container_mgr.values import RankKey
 from controller.base.errors import ServiceError
-from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
+from controller.devices.engine import (
+    EngineError,
+    EngineFault,
+    PullProgress,
+    RankSpec,
+    RankState,
+    RankStatus,
+    RegistryLogin,
+)
 from controller.fabric.intent import FabricIntent
 from sitefile import load_site
 from tests.parts.controller.jobs import events, submit, until
@@ -129,6 +137,32 @@ async def test_a_job_avoids_what_refused_it_and_says_so(rack: Rack) -> None:
     assert red.reason == "a start on gpu0 failed lately"
     refusing.code = lambda spec: ""
     await until(rack, "red", state="running")
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [("failed", "running"), ("unavailable", "running"), ("not_found", "failed")]
+)
+async def test_a_server_that_cannot_fetch_an_image_is_left_alone(
+    rack: Rack, code: str, state: str
+) -> None:
+    """Its disk is full; an image that does not exist is the job's own reason."""
+    pull = rack.engine.pull_image
+
+    async def pulling(
+        server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        if server == "srv0":
+            raise EngineError([EngineFault(code, image, "no space left on device")])
+        async for step in pull(server, image, login, refresh=refresh):
+            yield step
+
+    rack.engine.pull_image = pulling  # type: ignore[method-assign]
+    await submit(rack, "red", 1, pull="missing")
+    red = await until(rack, "red", state=state)
+    if state == "running":
+        assert red.endpoints[0] not in ("gpu0", "gpu1")
+    else:
+        assert "no space left" in red.reason
 
 
 async def test_flows_that_cannot_be_installed_end_no_job(
