@@ -63,3 +63,40 @@ def scattered(
         used += size
         jobs.append(Job(f"j{len(jobs)}", tuple(f"g{e}" for e in members)))
     return Fabric(site, homes, tuple(jobs))
+
+
+def small(seed: int) -> Fabric:
+    """Return a random site of 4 to 15 endpoints with 1 to 4 optical switches and its jobs.
+
+    Aggregators have few and unequal ports per switch, so that most jobs cannot become compact.
+    """
+    rng = random.Random(seed)
+    count, switches, width = rng.randint(4, 15), rng.randint(1, 4), rng.randint(2, 5)
+    endpoints = tuple(Endpoint(f"e{i}", ocs=f"o{rng.randrange(switches)}") for i in range(count))
+    ports = [{f"o{k}": rng.randint(0, 3) for k in range(switches)} for _ in range(width)]
+    homes: dict[str, str | None] = {}
+    free = [dict(there) for there in ports]
+    for e in endpoints:
+        ocs = e.ocs or ""
+        able = [a for a in range(width) if free[a][ocs] > 0]
+        if not able:
+            able = [rng.randrange(width)]
+            ports[able[0]][ocs] += 1
+            free[able[0]][ocs] += 1
+        home = rng.choice(able)
+        dark = rng.random() < 0.05
+        homes[e.name] = None if dark else f"a{home}"
+        free[home][ocs] -= not dark
+    left = [e.name for e in endpoints]
+    rng.shuffle(left)
+    jobs: list[Job] = []
+    while left and rng.random() < 0.9:
+        size = rng.randint(1, 6)
+        weight, pinned = rng.choice([1.0, 1.0, 2.0]), rng.random() < 0.05
+        jobs.append(Job(f"j{len(jobs)}", tuple(left[:size]), pinned=pinned, weight=weight))
+        left = left[size:]
+    aggregators = (
+        Aggregator(f"a{a}", {ocs: n for ocs, n in there.items() if n})
+        for a, there in enumerate(ports)
+    )
+    return Fabric(Site(f"small {seed}", endpoints, tuple(aggregators)), homes, tuple(jobs))

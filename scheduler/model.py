@@ -183,6 +183,8 @@ class Request:
     endpoints: tuple[str, ...] = ()
     volumes: frozenset[str] = frozenset()
     """Volumes that every endpoint's server must have."""
+    avoid: frozenset[str] = frozenset()
+    """Endpoints that it does not use now: its start failed there."""
     spread: Spread | None = None
     spares: int = 0
     """Idle endpoints reserved beside it, on whose light its place can be taken over."""

@@ -198,7 +198,10 @@ class Launcher:
             )
 
     async def _evict(self, spec: RankSpec, present: Mapping[str, Container]) -> None:
-        """Refuse an endpoint in use; remove containers that ended on it."""
+        """Refuse an endpoint in use; remove containers that ended on it.
+
+        One that does not run blocks nothing: the next start tries again to remove it.
+        """
         for other in present.values():
             if other.endpoint != spec.endpoint and other.nic.name != spec.nic.name:
                 continue
@@ -209,7 +212,10 @@ class Launcher:
                     f"endpoint {spec.endpoint} is in use by {other.key.container}",
                     f"cancel job {other.key.job}, or wait for it",
                 )
-            await self._remove(other)
+            try:
+                await self._remove(other)
+            except (EngineFailure, AgentError, OSError) as error:
+                _log.warning("ended container stays", container=other.key.container, error=error)
 
     async def _create(self, spec: RankSpec, images: Images, term: int) -> Container:
         name = spec.key.container

@@ -124,6 +124,8 @@ class ReadBack:
     """Of the topology that the engine has; None when it is not one of lightloom's."""
     differences: tuple[str, ...] = ()
     """In words; empty when the engine has what was published."""
+    unknown: tuple[str, ...] = ()
+    """Nodes of the site file that the engine does not know; they are not published."""
 
 
 @dataclass(slots=True, frozen=True)

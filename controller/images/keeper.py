@@ -251,7 +251,8 @@ class ImageKeeper:
                 for server in servers:
                     group.create_task(self.fetch(image, server, login, show))
         except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            first = errors.exceptions[0]
+            raise first from first.__cause__
         if began:
             count = len(servers)
             where = f"{count} server{'' if count == 1 else 's'}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
 
 from checkpoints.schemes import Scheme
 from container_mgr.ranks import images, policy
@@ -15,7 +17,9 @@ from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refus
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest, Replicas
 from controller.state.records import CheckpointSpec, JobSpec
-from scheduler.model import TimeLimitAction
+from scheduler.model import Fabric, Locality, Request, TimeLimitAction, Wait
+from scheduler.placement.index import FabricIndex
+from scheduler.placement.place import place
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -24,6 +28,8 @@ MAX_JOB_BYTES = 128 * 1024
 them."""
 _NAMED = 10
 """Most objects that one message lists."""
+_NEVER = frozenset({"no_match", "not_enough_endpoints", "unavailable", "never_spread", "spares"})
+"""Codes of waits that do not end by themselves when nothing runs."""
 _RANK_BYTES = 4096
 """Allowance for a rank's other fields and for the encoding of its message."""
 
@@ -78,7 +84,9 @@ class Admission:
         self.site = site
         self._known = {e.name for e in site.endpoints}
         self._theirs = site.engine_endpoints
-        self._ours = [e for e in site.endpoints if e.name not in self._theirs]
+        self._kept = frozenset(site.recovery.spares)
+        """Endpoints that no job gets from the queue."""
+        self._ours = [e for e in site.endpoints if e.name not in self._theirs | self._kept]
         self._addresses = _longest_first(site.endpoints)
         self._together = max(Counter(e.server for e in site.endpoints).values(), default=0)
         """Most endpoints of one server."""
@@ -92,7 +100,8 @@ class Admission:
         _check_time_limit(request)
         unknown = next((name for name in request.endpoints if name not in self._known), None)
         other = next((name for name in request.endpoints if name in self._theirs), None)
-        fitting = self._fitting(request)
+        kept = next((name for name in request.endpoints if name in self._kept), None)
+        fitting, spares = self._fitting(request), request.spares if request.spares_needed else 0
         named = len(request.endpoints)
         if unknown is not None:
             problem = f"site {site.name} has no endpoint {clipped(unknown)}"
@@ -104,16 +113,46 @@ class Admission:
             different = len(set(request.endpoints))
             problem = f"{request.count} endpoints requested, {different} different ones named"
             hint = "name as many different endpoints as the job's count"
-        elif request.count > fitting:
+        elif kept is not None:
+            problem = f"{kept} is kept as a spare of the site"
+            hint = "name other endpoints; the site file's recovery section lists its spares"
+        elif request.count + spares > fitting:
             what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
             if request.min_memory_bytes:
                 what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
-            problem = f"{request.count} {what} requested, site {site.name} has {fitting}"
+            kept_too = f" beside {len(self._kept)} that it keeps as spares" if self._kept else ""
+            problem = (
+                f"{request.count} {what}{_beside(spares)} requested,"
+                f" site {site.name} has {fitting}{kept_too}"
+            )
             hint = f"request at most {fitting}"
+            if spares and request.count <= fitting:
+                hint = f"request at most {fitting - request.count} spares, or spares_needed: false"
         else:
             self._check_ranks(request)
             return
         raise ServiceError("invalid", problem, object=f"job/{request.name}", hint=hint)
+
+    @cached_property
+    def _empty(self) -> FabricIndex:
+        """The site without jobs; all endpoints are dark that are not hard-wired."""
+        taken = frozenset(self._theirs) | self._kept
+        return FabricIndex(Fabric(self.site.scheduler_site(), {}, unavailable=taken))
+
+    def check_place(self, request: Request) -> None:
+        """Refuse (ServiceError ``invalid``) a job that would not fit if no other one ran.
+
+        Volumes do not count: a server may offer them later.
+        """
+        asked = replace(request, locality=Locality.REGROUP, volumes=frozenset())
+        placed = place(self._empty, asked)
+        if isinstance(placed, Wait) and placed.code in _NEVER:
+            raise ServiceError(
+                "invalid",
+                f"it can never start: {placed.reason}",
+                object=f"job/{request.job}",
+                hint="submit it with a request that the site can meet when nothing else runs",
+            )
 
     def _fitting(self, request: JobRequest) -> int:
         """Return how many endpoints a job could have."""
@@ -163,6 +202,10 @@ class Admission:
             )
 
 
+def _beside(spares: int) -> str:
+    return f" and {spares} spare{'' if spares == 1 else 's'} beside them" if spares else ""
+
+
 def _longest_first(endpoints: Iterable[EndpointCable]) -> list[str]:
     """Return the addresses, the longest first: what a job's variables can take at most."""
     return sorted((e.ip for e in endpoints), key=len, reverse=True)
@@ -183,11 +226,13 @@ def check_project(site: CabledSite, projects: Iterable[Project], request: JobReq
             object=what,
             hint=f"it has {_some(known)}; the site file's projects section lists them",
         )
-    if project is not None and project.quota is not None and request.count > project.quota:
+    spares = request.spares if request.spares_needed else 0
+    needed = request.count + spares
+    if project is not None and project.quota is not None and needed > project.quota:
         raise ServiceError(
             "invalid",
-            f"{request.count} endpoints requested, the quota of project {project.name} is"
-            f" {project.quota}",
+            f"{request.count} endpoints{_beside(spares)} requested, the quota of project"
+            f" {project.name} is {project.quota}",
             object=what,
             hint=f"request at most {project.quota}, or have the quota raised",
         )

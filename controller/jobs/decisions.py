@@ -7,12 +7,13 @@ decision to the next: equal jobs, fabric and time give equal starts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from controller.state.queue import Hint, QueueReport
 from controller.state.records import JobRecord
 from controller.state.scheduling import scheduler_request
-from scheduler.model import Fabric, Job, Policy
+from scheduler.model import Fabric, Job, Policy, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import decide
 from scheduler.queue.model import (
@@ -31,15 +32,18 @@ HINTS = 3
 
 
 def pending(
-    jobs: Iterable[JobRecord], promises: Mapping[str, Promise] = MappingProxyType({})
+    jobs: Iterable[JobRecord],
+    promises: Mapping[str, Promise] = MappingProxyType({}),
+    avoid: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> list[Pending]:
     """Return the waiting jobs in the order of submission.
 
-    ``promises`` belong to jobs for which others were stopped.
+    ``promises`` belong to jobs for which others were stopped, ``avoid`` has endpoints that refused
+    to start a job.
     """
     return [
         Pending(
-            request=scheduler_request(job),
+            request=_request(job, avoid.get(job.name)),
             submitted_at=job.submitted_at,
             project=job.request.project,
             priority=job.request.priority,
@@ -54,6 +58,11 @@ def pending(
         for job in jobs
         if job.state == "pending"
     ]
+
+
+def _request(job: JobRecord, avoid: frozenset[str] | None) -> Request:
+    request = scheduler_request(job)
+    return request if avoid is None else replace(request, avoid=avoid)
 
 
 def running(
@@ -93,6 +102,7 @@ def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
             job.started_at,
             job.request.project,
             job.request.priority,
+            scheduler_request(job),
         )
         for job in jobs
         if job.started_at is not None and job.started_at > after
@@ -107,16 +117,18 @@ def decide_and_explain(
     movable: Callable[[str], bool],
     *,
     promises: Mapping[str, Promise] = MappingProxyType({}),
+    avoid: Mapping[str, frozenset[str]] = MappingProxyType({}),
     held: frozenset[str] = frozenset(),
     now: float,
 ) -> tuple[Decisions, QueueReport]:
     """Decide which jobs start now, and explain why the others wait.
 
     ``movable`` tells which running jobs a regroup may touch; the hints respect it. ``promises``
-    belong to jobs for which others were stopped; ``held`` jobs cannot be preempted now.
+    belong to jobs for which others were stopped; ``avoid`` has endpoints that refused to start a
+    job; ``held`` jobs cannot be preempted now.
     """
     records = list(jobs)
-    waiting = pending(records, promises)
+    waiting = pending(records, promises, avoid)
     taken = running(records, now, held)
     lately = began(records, now - policy.patience_s)
     decisions = decide(fabric, waiting, taken, projects, policy, began=lately, now=now)

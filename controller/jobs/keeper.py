@@ -19,6 +19,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.images.keeper import FetchStoppedError, ImageKeeper
+from controller.jobs.refusals import Refusal, Refusals, Whose, judge
 from controller.jobs.submission import Submission, Submissions
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
@@ -39,9 +40,8 @@ from scheduler.model import Placement
 log = structlog.get_logger(__name__)
 
 SETTLE_TIMEOUT_S = 120.0
-PLACEMENT_ATTEMPTS = 3
 STOP_AGAIN_S = 2.0
-"""Between two attempts to stop a job that goes back to the queue."""
+"""Between two attempts to stop what may be left of a run or of a start that was refused."""
 CANCELLED = "cancelled by the operator"
 
 ContainerCall = Callable[[ExecutionEngine, JobRecord], Awaitable[None]]
@@ -79,8 +79,13 @@ class JobKeeper:
         self._images = images
         self._submissions = Submissions(state, default_image, random_bytes)
         self._lost_at_start = lost_at_start
-        self._attempts: dict[str, int] = {}
+        self._refusals = Refusals(state)
         self._launches: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def refusals(self) -> Refusals:
+        """The starts that servers refused."""
+        return self._refusals
 
     # --- operations -----------------------------------------------------------------------
 
@@ -317,16 +322,14 @@ class JobKeeper:
         if moving is not None:
             tx = await self._mover.carry_out(moving)
             if tx.outcome is not Outcome.COMMITTED:
-                await self._again_or_fail(
-                    name, f"the light could not be moved: {'; '.join(tx.reasons)}"
-                )
+                await self._again(name, f"the light could not be moved: {'; '.join(tx.reasons)}")
                 return
         try:
             job = self._state.jobs.change(name, reason="its containers are starting")
             async with failpoints.around("flows"):
                 await self._intent.converge(self._state.light.aggregators_of(job.endpoints))
         except ServiceError as error:
-            await self._again_or_fail(name, error.message)
+            await self._again(name, error.message)
             return
         try:
             await self._starter.start(name)
@@ -336,39 +339,70 @@ class JobKeeper:
         except (ServiceError, *DEVICE_ERRORS) as error:
             await self._not_started(name, error, "its containers did not start")
             return
-        self._attempts.pop(name, None)
+        self._refusals.started(self._state.jobs[name])
 
     async def _not_started(self, name: str, error: Exception, what: str) -> str:
         """Go on with a job whose start failed; return why it is in the queue, if it is.
 
-        Lost hardware is recovered. An agent that only restarted meanwhile answers again: no rank
-        is left once it has confirmed a stop, and the job is placed anew. All else is the job's end.
+        Lost hardware is recovered. A start that was refused by the server's reason, or that an
+        agent did not answer which answers again, is placed anew once a stop is confirmed: no rank
+        is left. All else is the job's end.
         """
         job = self._state.jobs[name]
         if await self._lost_at_start(name):
             return ""
         text = f"{what}: {str(error) or 'time-out'}"
-        answering = self._state.connections.servers()
-        servers = calls.placed(self._state, job).values()
-        back = calls.unanswered(error) and all(answering.get(server) for server in servers)
-        if not back or await self._ender.stop(job):
+        servers = {
+            endpoint: self._state.cables[endpoint].server
+            for endpoint in job.endpoints
+            if endpoint in self._state.cables
+        }
+        refusal = judge(job, error, servers)
+        if refusal is None and isinstance(error, TimeoutError):
+            refusal = Refusal(Whose.SERVER, tuple(servers), "no answer in time", counts=False)
+        if refusal is None or refusal.whose is Whose.JOB or not await self._stopped(job, text):
+            if name not in self._state.jobs.unwanted:
+                await self._ender.end(name, "failed", text)
+            return ""
+        if self._starting(job.name, job.epoch) is None:
+            return ""
+        if not await self._refusals.refused(job, refusal):
             await self._ender.end(name, "failed", text)
             return ""
-        now = self._state.jobs.get(name)
-        same = now is not None and now.epoch == job.epoch and now.state == "starting"
-        if same and not self._ender.is_ending(name) and await self._again_or_fail(name, text):
-            return text
-        return ""
+        self._state.events.add("warning", f"job/{name}", "NotStarted", f"{text}; it waits again")
+        await self.back_to_queue(name, text)
+        return text
 
-    async def _again_or_fail(self, name: str, reason: str) -> bool:
-        """Put the job back into the queue; fail it after ``PLACEMENT_ATTEMPTS``."""
-        attempts = self._attempts[name] = self._attempts.get(name, 0) + 1
-        if attempts >= PLACEMENT_ATTEMPTS:
-            del self._attempts[name]
-            await self._ender.end(name, "failed", reason)
-            return False
+    async def _stopped(self, job: JobRecord, text: str) -> bool:
+        """Stop what may be left of a start; False when that is not known.
+
+        Agents that answer are asked until they confirm it, or the job is cancelled: another run
+        must not begin beside it.
+        """
+        state = self._state
+        servers = calls.placed(state, job).values()
+        tell = True
+        while job.name not in state.jobs.unwanted:
+            answering = state.connections.servers()
+            if not all(answering.get(server) for server in servers):
+                return False
+            problem = await self._ender.stop(job, tell=tell)
+            if not problem:
+                return True
+            if self._starting(job.name, job.epoch) is None:
+                return False
+            tell = False
+            state.jobs.change(job.name, reason=f"{text}; {problem}")
+            await asyncio.sleep(STOP_AGAIN_S)
+        return False
+
+    async def _again(self, name: str, reason: str) -> None:
+        """Put a job back into the queue whose light or flows failed: they are not its own."""
+        job = self._state.jobs[name]
+        await self._refusals.refused(
+            job, Refusal(Whose.SERVER, job.endpoints, reason, counts=False)
+        )
         await self.back_to_queue(name, reason)
-        return True
 
     # --- a restart after a rank died ------------------------------------------------------
 

@@ -61,6 +61,8 @@ class TimeLimits:
         self._counts: dict[str, _Count] = {}
         self._warned: set[tuple[str, float]] = set()
         """Jobs, with their starts, that have been warned."""
+        self._told: dict[str, float] | None = None
+        """By object: when an earlier controller warned last; None until it matters."""
 
     def check(self) -> None:
         """End the jobs whose limit is over, and warn those whose limit is near."""
@@ -108,11 +110,10 @@ class TimeLimits:
             return
         self._warned.add(start)
         about = f"job/{job.name}"
-        told = any(  # by an earlier controller
-            event.object == about and event.reason == NEAR and event.time >= start[1]
-            for event in self._state.events.since(0, KEPT)
-        )
-        if not told:
+        if self._told is None:  # once: many jobs may come near their limits together
+            events = self._state.events.since(0, KEPT)
+            self._told = {event.object: event.time for event in events if event.reason == NEAR}
+        if self._told.get(about, float("-inf")) < start[1]:
             limit = duration(job.request.time_limit_s or 0.0)
             text = f"its time limit of {limit} ends it in {duration(round(left_s))}"
             self._state.events.add("warning", about, NEAR, text)

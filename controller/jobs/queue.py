@@ -11,6 +11,7 @@ from typing import Protocol
 from base import clock
 from base.pools import Pool
 from controller.jobs import decisions
+from controller.jobs.refusals import Refusals
 from controller.jobs.volumes import Explainer
 from controller.state.intend import keys
 from controller.state.queue import QueueReport
@@ -40,6 +41,10 @@ class Starter(Protocol):
 
     async def requeue(self, name: str, reason: str) -> None:
         """Stop a running job's containers and put it back into the queue."""
+
+    @property
+    def refusals(self) -> Refusals:
+        """The starts that servers refused."""
 
 
 class QueueKeeper:
@@ -97,6 +102,11 @@ class QueueKeeper:
             scheduling.queue,
             lambda name: name not in alone,
             promises={name: promise for name, (_, promise) in self._promises.items()},
+            avoid={
+                job.name: avoided
+                for job in jobs
+                if job.state == "pending" and (avoided := self._starter.refusals.avoided(job))
+            },
             held=frozenset(
                 job.name for r in state.transactions.running.values() for job in r.tx.jobs
             ),
@@ -179,7 +189,7 @@ class QueueKeeper:
                 await asyncio.sleep(0)
             self._waits(name, hold.reason)
             job = state.jobs.get(name)
-            if job is None or hold.reserved_at is None:
+            if job is None:
                 continue
             since = {"reserved_at": hold.reserved_at, "could_start_at": hold.could_start_at}
             if (job.reserved_at, job.could_start_at) != tuple(since.values()):

@@ -8,15 +8,16 @@ job back, with spares where there are any, or by way of the queue.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 
 import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.jobs.keeper import JobKeeper
-from controller.jobs.restart_policy import RestartPolicy
 from controller.ranks.ends import JobEnder
+from controller.schema.jobs import RESTART_PATTERN
 from controller.state.records import Failure, JobRecord
 from controller.state.state import State
 from controller.swaps.contract import Loss
@@ -30,6 +31,35 @@ HEALTH_S = 2.0
 LOOK_EVERY_S = 0.1
 REGROUP_S = 60.0
 """Until a regroup that could not resume a job is over; it only has to write its end."""
+DEFAULT_TIMES = 3
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+
+
+@dataclass(slots=True, frozen=True)
+class RestartPolicy:
+    """Whether and when a job whose rank died starts again: ``times`` limits the restarts."""
+
+    times: int
+
+    @classmethod
+    def parse(cls, text: str) -> RestartPolicy:
+        """Parse a text that matches :data:`RESTART_PATTERN`; ValueError for any other."""
+        if re.fullmatch(RESTART_PATTERN, text) is None:
+            raise ValueError(f"{text!r} is neither never nor on-failure[:N]")
+        word, _, number = text.partition(":")
+        if word == "never":
+            return cls(0)
+        return cls(int(number) if number else DEFAULT_TIMES)
+
+    def wait_s(self, failures: int) -> float | None:
+        """Return the seconds to wait after the ``failures``-th failure; None when it is final.
+
+        The wait doubles every time, so that a job that cannot run does not keep a server busy.
+        """
+        if failures > self.times:
+            return None
+        return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (failures - 1)))
 
 
 class JobRestarter:

@@ -23,6 +23,7 @@ from controller.state.intend.intentions import Intention, constant
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.offers import directories
 from controller.state.records import JobRecord
+from controller.state.scheduling import scheduler_request
 from controller.state.state import State
 
 
@@ -114,6 +115,7 @@ class Submissions:
             user=user,
             folder=checkpoints[0].folder if checkpoints else "",
         )
+        self._admission.check_place(scheduler_request(job))
         _check_removals(state, job)
         made = {keys.job(name): job, **{keys.of(record): record for record in checkpoints}}
         await intention.take(*made)  # at once: what has ended, or is not there, is not changed

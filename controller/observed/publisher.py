@@ -41,6 +41,8 @@ CALM_EVERY_S = 0.5
 """Between two looks at whether jobs begin or end."""
 RESTLESS_S = 15.0
 """After this time the topology is published although jobs begin and end all the time."""
+_NAMED = 10
+"""Most nodes that one event names."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,6 +55,8 @@ class PublishedState:
     took_s: float | None = None
     error: str = ""
     differences: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Nodes that the engine does not know; they are not published."""
 
 
 def topology(endpoints: Iterable[str], homes: Mapping[str, str | None], epoch: int) -> Published:
@@ -69,7 +73,7 @@ def topology(endpoints: Iterable[str], homes: Mapping[str, str | None], epoch: i
 
 
 class TopologyPublisher:
-    """Keeps the engine's topology equal to the light; gives up never, and writes only changes."""
+    """Keeps the engine's topology equal to the light; never stops looking, writes only changes."""
 
     def __init__(
         self,
@@ -170,16 +174,23 @@ class TopologyPublisher:
 
     async def _published(self, wanted: Published, read: ReadBack, began: float) -> None:
         now = self._state.clock()
+        if read.unknown and read.unknown != self.state.unknown:
+            names = ", ".join(read.unknown[:_NAMED])
+            more = len(read.unknown) - _NAMED
+            text = f"the engine does not know {names}{f' and {more} more' if more > 0 else ''}"
+            hint = "they are not in its topology; correct engine.nodes, or the engine's own list"
+            self._state.events.add("warning", self._object, "UnknownNodes", f"{text}: {hint}")
         if read.differences:
             text = f"the engine has another topology: {'; '.join(read.differences[:3])}"
             if read.differences != self.state.differences:
                 self._state.events.add("warning", self._object, "NotPublished", text)
-            self.state = PublishedState(read.epoch, now, None, text, read.differences)
+            self.state = PublishedState(read.epoch, now, None, text, read.differences, read.unknown)
             self._has = None
             return
         fresh = not self._has_light_of(wanted)
         self._has = wanted
-        self.state = PublishedState(read.epoch, now, round(self._monotonic() - began, 6))
+        took_s = round(self._monotonic() - began, 6)
+        self.state = PublishedState(read.epoch, now, took_s, unknown=read.unknown)
         if fresh:
             text = f"the engine has the topology of epoch {wanted.epoch}"
             self._state.events.add("info", self._object, "TopologyPublished", text)

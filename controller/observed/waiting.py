@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -35,6 +35,10 @@ PAUSE_S = 0.2
 """Shortest time between two looks."""
 PUBLISH_S = 20.0
 """Time for the engine to have a topology that a waiting job needs."""
+AGAIN_S = 30.0
+LONGEST_S = 1800.0
+"""The same moves that could not be made are tried again after ``AGAIN_S`` seconds, then after twice
+as many each time up to this."""
 KEPT = 1000
 
 
@@ -103,6 +107,10 @@ class WaitingJobs:
         self._monotonic = monotonic
         self._pool = Pool("waiting jobs")
         self._wake = asyncio.Event()
+        self._failed: Mapping[str, str | None] = {}
+        """Moves that could not be made."""
+        self._pause_s = 0.0
+        self._again_at = 0.0
         self.latest: dict[str, Helped] = {}
         """By job's name; the oldest are forgotten."""
         self.blocked: Blocked | None = None
@@ -153,12 +161,18 @@ class WaitingJobs:
     async def _served(self, job: JobRecord, placement: Placement, plan_s: float) -> Helped | None:
         moves = {move.endpoint: move.target for move in placement.moves}
         began = self._monotonic()
+        if moves == self._failed and began < self._again_at:
+            return None
         running = self._mover.begin(Cause.PLACEMENT, moves)
         tx = await self._mover.carry_out(running)
         light_s = self._monotonic() - began
         if tx.outcome is not Outcome.COMMITTED:
             self._note(job, f"its light could not be moved: {'; '.join(tx.reasons)}")
+            same = moves == self._failed
+            self._pause_s = min(2 * self._pause_s, LONGEST_S) if same else AGAIN_S
+            self._failed, self._again_at = moves, self._monotonic() + self._pause_s
             return None
+        self._failed = {}
         began = self._monotonic()
         told = await self._publisher.current(PUBLISH_S)
         publish_s = self._monotonic() - began

@@ -115,9 +115,10 @@ class RolloutDesk:
             owners=owners,
             jobs={job.name: job.submitted_at for e in owners if (job := holders.get(e))},
             room_for=plan.makes_room_for,
+            room=tuple(sorted(promised)),
             started_at=state.clock(),
         )
-        self._reserve(record, promised)
+        self._reserve(record)
         try:
             await state.intend({keys.of(record): constant(record)}, keys.FACTS, visible=True)
         except BaseException:
@@ -133,7 +134,7 @@ class RolloutDesk:
         """Go on with the one that a restart has interrupted, once its transaction is closed."""
         record = self._state.rollouts.under_way
         if record is not None:
-            self._reserve(record, frozenset())
+            self._reserve(record)
             self._start(record.id, recovered)
 
     async def abort(self, ident: str) -> RolloutView:
@@ -199,12 +200,12 @@ class RolloutDesk:
                     hint=f"allow it with --max-pauses {pauses}, or make a new plan",
                 )
 
-    def _reserve(self, record: RolloutRecord, promised: frozenset[str]) -> None:
+    def _reserve(self, record: RolloutRecord) -> None:
         """Keep the queue away from idle endpoints that move, and from those of the waiting job."""
         reserved = self._state.jobs.promised
         reserved[f"rollout/{record.id}"] = record.idle
-        if record.room_for is not None and promised:
-            reserved[record.room_for] = promised
+        if record.room_for is not None and record.room:
+            reserved[record.room_for] = frozenset(record.room)
 
     def _free(self, record: RolloutRecord) -> None:
         promised = self._state.jobs.promised
@@ -310,7 +311,7 @@ class RolloutDesk:
     async def _next(self, record: RolloutRecord) -> None:
         state = self._state
         record = state.rollouts.change(record.id, done=record.done + 1, attempts=0)
-        self._reserve(record, frozenset())
+        self._reserve(record)
         await self._recorded(keys.of(record))
 
     async def _over(self, record: RolloutRecord, ended: RolloutState, why: str) -> None:
@@ -322,6 +323,7 @@ class RolloutDesk:
             state=ended,
             batches=(),
             owners={},
+            room=(),
             finished_at=state.clock(),
             result=why if ended == "committed" else f"{why}; {done}",
         )

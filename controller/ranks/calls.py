@@ -38,14 +38,6 @@ UNANSWERED = ("unavailable", "timeout")
 """Error codes of calls without an answer: whether they were carried out is unknown."""
 
 
-def unanswered(error: BaseException) -> bool:
-    """Whether a server did not answer: what it did of the call is not known."""
-    told = error.__cause__ if isinstance(error, ServiceError) else error
-    if isinstance(told, EngineError):
-        return any(fault.code in UNANSWERED for fault in told.faults)
-    return isinstance(told, TimeoutError)
-
-
 def placed(state: State, job: JobRecord) -> dict[int, str]:
     """Return the server of each of a job's ranks whose endpoint is still in the site file."""
     cables = (state.cables.get(endpoint) for endpoint in job.endpoints)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +12,8 @@ from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec
 
 KEPT_JOBS = 2000
-"""Ended jobs that can still be read; a controller runs for years."""
+"""Ended jobs that can still be read; a controller runs for years. Beyond it those of the project
+that has most go first."""
 KEPT_JOB_BYTES = 64 * 2**20
 """Of the texts of all ended jobs together."""
 
@@ -117,17 +118,26 @@ class Jobs(Mapping[str, JobRecord]):
         return gone
 
     def forget_ended(self) -> tuple[str, ...]:
-        """Forget the oldest ended jobs beyond the limits; return their names."""
+        """Forget ended jobs beyond the limits; return their names.
+
+        Those are the oldest of the project that has most: nobody displaces another one's.
+        """
         ended = [job for job in self._records.values() if job.ended]
         ended.sort(key=lambda job: job.finished_at or job.submitted_at)
-        left, gone = KEPT_JOB_BYTES, []
-        for number, job in enumerate(reversed(ended)):
-            left -= self._texts(job)
-            if number >= KEPT_JOBS or left < 0:
-                gone.append(job.name)
-        for name in gone:
+        kept: dict[str, deque[tuple[str, int]]] = {}
+        """By project, oldest first: names and sizes."""
+        for job in ended:
+            kept.setdefault(job.request.project, deque()).append((job.name, self._texts(job)))
+        sizes = {project: sum(size for _, size in jobs) for project, jobs in kept.items()}
+        left, total, gone = len(ended), sum(sizes.values()), []
+        while left > KEPT_JOBS or (left and total > KEPT_JOB_BYTES):
+            by_number = left > KEPT_JOBS
+            most = max(kept, key=lambda p: len(kept[p]) if by_number else sizes[p])
+            name, size = kept[most].popleft()
+            left, total, sizes[most] = left - 1, total - size, sizes[most] - size
             self.remove(name)
-        return tuple(reversed(gone))
+            gone.append(name)
+        return tuple(gone)
 
     def promised_endpoints(self) -> frozenset[str]:
         """Return the endpoints reserved for jobs that a regroup under way makes room for."""

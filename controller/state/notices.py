@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.base.texts import clipped
@@ -13,7 +14,7 @@ from sitefile import CabledSite
 from sitefile.notices import Receiver
 
 KEPT_NOTICES = 1000
-"""Notices that wait at once; beyond this the oldest are given up."""
+"""Notices that wait at once; beyond this the oldest of the project that has most are given up."""
 _REASON_CHARS = 1000
 
 
@@ -28,6 +29,7 @@ class Outbox(Mapping[str, Notice]):
         self._notices: dict[str, Notice] = {}
         self.wake = {identity(receiver): asyncio.Event() for receiver in site.notices}
         """By receiver: set when there is a new notice for it."""
+        self._projects = {identity(receiver): receiver.project for receiver in site.notices}
 
     def __getitem__(self, ident: str) -> Notice:
         return self._notices[ident]
@@ -56,10 +58,17 @@ class Outbox(Mapping[str, Notice]):
         self.wake[notice.receiver].set()
 
     def trim(self) -> tuple[Notice, ...]:
-        """Forget the oldest notices beyond the limit; return them."""
-        surplus = list(self._notices.values())[: max(0, len(self._notices) - KEPT_NOTICES)]
-        for notice in surplus:
-            self.remove(notice.id)
+        """Forget notices beyond the limit, the oldest of the project with most; return them."""
+        surplus: list[Notice] = []
+        if len(self._notices) <= KEPT_NOTICES:
+            return ()
+        waiting: dict[str, deque[Notice]] = {}
+        for notice in self._notices.values():
+            project = self._projects.get(notice.receiver, notice.receiver)
+            waiting.setdefault(project, deque()).append(notice)
+        while len(self._notices) > KEPT_NOTICES:
+            surplus.append(max(waiting.values(), key=len).popleft())
+            self.remove(surplus[-1].id)
         return tuple(surplus)
 
     def remove(self, ident: str) -> None:

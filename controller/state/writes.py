@@ -86,12 +86,16 @@ class TrimUsage:
     """In seconds since 1970."""
 
 
+CALLER_CHARS = 16
+"""Of an answer's id, the first ones."""
+
+
 @dataclass(slots=True, frozen=True)
 class KeptAnswer:
     """The outcome of a change with an ``Idempotency-Key``."""
 
     id: str
-    """Digest of caller and key."""
+    """Digest of caller and key; it begins with ``CALLER_CHARS`` that are the caller's alone."""
     print: str
     """Digest of the request."""
     at: float
@@ -105,7 +109,10 @@ class KeptAnswer:
 
 @dataclass(slots=True, frozen=True)
 class PutAnswer:
-    """Insert or replace the outcome of one change, and forget the oldest beyond the bounds."""
+    """Insert or replace the outcome of one change, and forget outcomes beyond the bounds.
+
+    Those are the oldest of the caller who has most: nobody displaces another one's.
+    """
 
     answer: KeptAnswer
     oldest: float

@@ -6,6 +6,7 @@ The schema uses nothing that PostgreSQL lacks.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -32,6 +33,7 @@ from controller.state.records import (
 )
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
+    CALLER_CHARS,
     DropAnswer,
     DropJobs,
     DropMeasurements,
@@ -246,13 +248,25 @@ def _put_answer(db: sa.Connection, write: PutAnswer) -> None:
     count, size = db.execute(sa.select(sa.func.count(), sa.func.sum(ANSWERS.c.size))).one()
     if count <= write.most and size <= write.most_bytes:
         return
-    by_age = sa.select(ANSWERS.c.id, ANSWERS.c.size).order_by(ANSWERS.c.at, ANSWERS.c.id)
+    caller = sa.func.substr(ANSWERS.c.id, 1, CALLER_CHARS)
+    kept: dict[str, deque[tuple[float, str, int]]] = {}
+    """By caller, oldest first: time, id and size."""
+    by_age = sa.select(caller, ANSWERS.c.at, ANSWERS.c.id, ANSWERS.c.size)
+    for who, *row_of in db.execute(by_age.order_by(ANSWERS.c.at, ANSWERS.c.id)):
+        if row_of[1] != answer.id:
+            kept.setdefault(who, deque()).append((row_of[0], row_of[1], row_of[2]))
+    held = {who: sum(size for _, _, size in rows) for who, rows in kept.items()}
     removed = []
-    for ident, own in db.execute(by_age):
-        if (count <= write.most and size <= write.most_bytes) or ident == answer.id:
-            break
+    # Some more at once: the look at all of them is not for every answer of a flood.
+    most_rows, most_bytes = (n - n // 100 for n in (write.most, write.most_bytes))
+    while kept and (count > most_rows or size > most_bytes):
+        share = {who: len(rows) for who, rows in kept.items()} if count > most_rows else held
+        most = max(kept, key=lambda who: (share[who], -kept[who][0][0]))
+        _, ident, own = kept[most].popleft()
         removed.append({"old": ident})
-        count, size = count - 1, size - own
+        count, size, held[most] = count - 1, size - own, held[most] - own
+        if not kept[most]:
+            del kept[most]
     if removed:
         db.execute(ANSWERS.delete().where(ANSWERS.c.id == sa.bindparam("old")), removed)
 

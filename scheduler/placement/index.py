@@ -15,7 +15,7 @@ from scheduler.metrics import SpanBound
 from scheduler.model import Fabric, Job, Move, Request, Spread
 from scheduler.occupancy import home_of
 from scheduler.placement.buckets import Buckets
-from scheduler.placement.pool import Ints, Pool
+from scheduler.placement.pool import Ints, Pool, bit_set
 
 DARK = -1
 """Home of a dark endpoint."""
@@ -292,10 +292,14 @@ class FabricIndex:
 
     def pool(self, request: Request) -> Pool:
         """Return the pool of the endpoints that match a request."""
-        if request.endpoints:
-            named = {self.number[n] for n in request.endpoints if n in self.number}
-            kinds = self._matching_kinds(request)
-            return self._new_pool([e in named and self.kind[e] in kinds for e in range(self.size)])
+        if request.endpoints or request.avoid:
+            kinds, names = self._matching_kinds(request), request.endpoints or self.names
+            named = {self.number[n] for n in names if n in self.number and n not in request.avoid}
+            members = sorted(e for e in named if self.kind[e] in kinds)
+            matches = bytearray(self.size)
+            for e in members:
+                matches[e] = True
+            return self._new_pool(matches, members)
         key = request.kind, request.model, request.min_memory_bytes, request.volumes
         pool = self._pool_by_request.get(key)
         if pool is None:
@@ -303,8 +307,8 @@ class FabricIndex:
             pool = self._pools.get(kinds)
             if pool is None:
                 whole = len(kinds) == len(self._kinds)
-                matches = None if whole else [kind in kinds for kind in self.kind]
-                pool = self._pools[kinds] = self._new_pool(matches)
+                alike = None if whole else [kind in kinds for kind in self.kind]
+                pool = self._pools[kinds] = self._new_pool(alike, range(self.size))
                 for kind in kinds:
                     self._pools_of[kind].append(pool)
             self._pool_by_request[key] = pool
@@ -320,10 +324,12 @@ class FabricIndex:
             and request.volumes <= volumes
         )
 
-    def _new_pool(self, matches: Sequence[bool] | None) -> Pool:
+    def _new_pool(self, matches: Sequence[int] | None, among: Sequence[int]) -> Pool:
         pool = Pool(matches, len(self.ports), self.fixed_slot + 1)
         free = [0] * len(self.ports)
-        for e in pool.of(range(self.size)):
+        members = pool.of(among)
+        pool.members = bit_set(members, self.size)
+        for e in members:
             a, s = self.home[e], self.slot[e]
             pool.total += 1
             pool.total_by_slot[s] += 1

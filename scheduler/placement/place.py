@@ -46,7 +46,8 @@ def place(fabric: Fabric | FabricIndex, request: Request) -> Placement | Wait:
     Wait codes: ``no_match`` (no endpoint matches), ``not_enough_endpoints`` (more than the
     site has), ``unavailable`` (quarantined, lost or dark), ``busy`` (held by other jobs),
     ``locality`` (strict only: the present homes do not allow the least span), ``spread`` (the
-    idle ones are not on enough servers or aggregators for its spread), ``never_spread`` (the
+    idle ones are not on enough servers or aggregators for its spread), ``refused`` (too few are
+    left beside those on which its start failed), ``never_spread`` (the
     site, or the named endpoints, are not), ``spares`` (too few idle ones are left beside it).
     Raises ValueError when ``request.count`` is below 1.
     """
@@ -128,6 +129,8 @@ class _Attempt:
     def refusal(self) -> Wait | None:
         """Return why there are not enough idle endpoints, None if there are."""
         pool, count = self.pool, self.request.count
+        if avoided := self.request.avoid.intersection(self.request.endpoints):
+            return self.wait("refused", f"a start on {_listed(avoided)} failed lately")
         if self.request.endpoints:
             refusal = self.refusal_of_named()
             if refusal is not None:
@@ -165,6 +168,10 @@ class _Attempt:
     def refusal_of_count(self) -> Wait:
         """Return why there are fewer idle endpoints than requested."""
         count, have, total = self.request.count, self.pool.total, self.index.size
+        avoided = self.request.avoid & self.index.number.keys()
+        if avoided and have < count:
+            text = f"needs {self.wanted}, and a start on {_listed(avoided)} failed lately"
+            return self.wait("refused", text)
         if have == 0 and total > 0:
             return self.wait(
                 "no_match", f"needs {self.wanted}, none of the site's {total} endpoints match"
@@ -402,6 +409,12 @@ class _Attempt:
 
 def _endpoints(count: int, which: str = "") -> str:
     return f"{count} {which}endpoint" if count == 1 else f"{count} {which}endpoints"
+
+
+def _listed(names: frozenset[str], most: int = 5) -> str:
+    """Return some names in words."""
+    some = ", ".join(sorted(names)[:most])
+    return some if len(names) <= most else f"{some} and {len(names) - most} more"
 
 
 def _advice(needed: int | None) -> str:

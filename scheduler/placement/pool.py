@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,14 @@ from scheduler.model import Spread
 from scheduler.placement.buckets import Buckets
 
 Ints = NDArray[np.int64]
+
+
+def bit_set(members: Iterable[int], size: int) -> int:
+    """Return numbers below ``size`` as the bits of one integer."""
+    bits = bytearray(size // 8 + 1)
+    for e in members:
+        bits[e >> 3] |= 1 << (e & 7)
+    return int.from_bytes(bits, "little")
 
 
 class Pool:
@@ -25,15 +33,18 @@ class Pool:
         "lit",
         "lost",
         "matches",
+        "members",
         "servers",
         "total",
         "total_by_slot",
         "total_fixed",
     )
 
-    def __init__(self, matches: Sequence[bool] | None, aggregators: int, slots: int) -> None:
+    def __init__(self, matches: Sequence[int] | None, aggregators: int, slots: int) -> None:
         self.matches = matches
         """Whether an endpoint matches, by number; None when all do."""
+        self.members = 0
+        """The same as a bit set."""
         self.total = 0
         """Endpoints of the site that match, idle or not."""
         self.lost = 0

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from scheduler.model import Fabric, Job, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
-from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, shape_of
+from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, as_running, shape_of
 from scheduler.queue.model import (
     Began,
     Decisions,
@@ -45,7 +45,7 @@ class Queue:
         self.policy = policy or QueuePolicy()
         self.running: dict[str, Running] = {}
         self.reserved_at: dict[str, float] = {}
-        """When a pending job became the first waiting job."""
+        """Since when a pending job is the first waiting job of its pool or quota."""
         self.could_start_at: dict[str, float] = {}
         """Since when a pending job waits only for closer endpoints."""
         self.promises: dict[str, Promise] = {}
@@ -59,7 +59,9 @@ class Queue:
         self._lanes: dict[Shape, Lane] = {}
         self._where: dict[str, tuple[Lane, Key]] = {}
         self._submitted = 0
-        self._at_best: dict[tuple[Request, frozenset[int]], Placement | Wait] = {}
+        self._empty: tuple[frozenset[int], FabricIndex] | None = None
+        """The fabric without jobs, and what is unavailable there."""
+        self._at_best: dict[Request, Placement | Wait] = {}
         known = {r.job: r for r in running}
         for name in index.jobs:
             self._run(known.get(name) or Running(name))
@@ -106,20 +108,9 @@ class Queue:
     def start(self, job: Pending, placement: Placement, now: float) -> None:
         """Start a pending job on its endpoints."""
         self.withdraw(job.name)
-        new = Began(job.name, job.submitted_at, now, job.project, job.priority)
+        new = Began(job.name, job.submitted_at, now, job.project, job.priority, job.request)
         self._began.setdefault(job.project, []).append(new)
-        self.index.start(
-            Job(
-                job.name,
-                placement.endpoints,
-                job.policy,
-                job.pinned,
-                job.weight,
-                job.request.spread,
-                placement.spares,
-            ),
-            placement.moves,
-        )
+        self.index.start(as_running(job, placement), placement.moves)
         end = None if job.run_time_s is None else now + job.run_time_s
         self._run(Running(job.name, job.project, job.priority, now, end, job.preemptible))
 
@@ -155,13 +146,14 @@ class Queue:
 
     def at_best(self, request: Request) -> Placement | Wait:
         """Return the placement of a request if all running jobs ended; the job has no name."""
-        index = self.index
-        key = replace(request, job=""), frozenset(index.unavailable)
-        known = self._at_best.get(key)
-        if known is None:
+        index, key = self.index, replace(request, job="")
+        if self._empty is None or self._empty[0] != index.unavailable:
             lost = frozenset(index.names[e] for e in index.unavailable)
             empty = FabricIndex(replace(index.snapshot(), jobs=(), unavailable=lost))
-            known = self._at_best[key] = fit(empty, key[0])
+            self._empty, self._at_best = (frozenset(index.unavailable), empty), {}
+        known = self._at_best.get(key)
+        if known is None:
+            known = self._at_best[key] = fit(self._empty[1], key)
         return known
 
     # --- decisions ------------------------------------------------------------------------
@@ -172,6 +164,11 @@ class Queue:
         The starts take effect in the queue and its index at once. ``explain=False`` omits the
         holds, which is faster.
         """
+        for lane in self._lanes.values():
+            if lane.shape.endpoints or lane.shape.avoid:  # the index does not update such a pool
+                lane.pool = self.index.pool(lane.shape)
+        for account in self._accounts.values():
+            account.kept = 0
         if not self._where or (not explain and self._nothing_fits()):
             return Decisions()
         self._classify(now)
@@ -189,22 +186,46 @@ class Queue:
         for name in self._overdue:
             self._set_precedence(name, Precedence.FAIR_SHARE)
         self._overdue.clear()
-        if not self.policy.fair_share:
-            return
         limit = now - self.policy.patience_s
-        for project, (_, job) in self._oldest_jobs().items():
+        late = {name for name, since in self.reserved_at.items() if since <= limit}
+        if self.policy.fair_share:
+            late.update(self._without_turn(limit))
+        for name in late:
+            lane, key = self._where[name]
+            if key[0] is not Precedence.PROMISED:
+                job = lane.jobs[bisect_left(lane.keys, key)]
+                self._set_precedence(name, Precedence.OVERDUE, job.submitted_at)
+                self._overdue.add(name)
+
+    def _without_turn(self, limit: float) -> Iterator[str]:
+        """Yield the first jobs of projects that had no turn on the endpoints since a time."""
+        pools: dict[Request, int] = {}
+        for (project, pool), (_, job) in self._oldest_jobs().items():
             if job.submitted_at > limit:
                 continue
             recent = [b for b in self._began.get(project, ()) if b.started_at > limit]
             self._began[project] = recent
             time = self._effective_time(job)
-            if not any(self._effective_time(b) <= time and b.job != job.name for b in recent):
-                self._set_precedence(job.name, Precedence.OVERDUE, job.submitted_at)
-                self._overdue.add(job.name)
+            if not any(
+                self._effective_time(b) <= time
+                and b.job != job.name
+                and self._used(b, pools) & pool
+                for b in recent
+            ):
+                yield job.name
 
-    def _oldest_jobs(self) -> dict[str, tuple[Key, Pending]]:
-        """Return the oldest waiting job of every project, of those that can start at all."""
-        oldest: dict[str, tuple[Key, Pending]] = {}
+    def _used(self, began: Began, known: dict[Request, int]) -> int:
+        """Return the endpoints that a job could use which has started."""
+        if began.request is None:
+            return -1
+        key = replace(began.request, job="")
+        if key not in known:
+            known[key] = self.index.pool(key).members
+        return known[key]
+
+    def _oldest_jobs(self) -> dict[tuple[str, int], tuple[Key, Pending]]:
+        """Return the oldest waiting job by project and pool, of those that can start at all."""
+        oldest: dict[tuple[str, int], tuple[Key, Pending]] = {}
         for lane in self._lanes.values():
             at = lane.first(Precedence.FAIR_SHARE)
             admitted = self.account(lane.project).admits(lane.shape.needed)
@@ -213,9 +234,10 @@ class Queue:
                 and admitted
                 and lane.pool.total - lane.pool.lost >= lane.shape.pooled
             ):
-                key, known = lane.keys[at], oldest.get(lane.project)
+                group = lane.project, lane.pool.members
+                key, known = lane.keys[at], oldest.get(group)
                 if known is None or key < known[0]:
-                    oldest[lane.project] = key, lane.jobs[at]
+                    oldest[group] = key, lane.jobs[at]
         return oldest
 
     def _set_precedence(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from scheduler.model import Wait
@@ -18,6 +18,7 @@ _REMEDIES = {
     "never_spread": _OTHER_REQUEST,
     closer.CODE: "endpoints of other optical switches become idle, or it is the first to start",
     "spread": "endpoints on other servers or aggregators become idle",
+    "refused": "it is tried there again some time after the last refusal",
     "spares": "endpoints for its spares become idle, or it is submitted with fewer spares",
 }
 """By code of a wait."""
@@ -29,19 +30,18 @@ class Reasons:
 
     policy: QueuePolicy
     now: float
-    head: Head | None
-    reservation: Reservation | None
+    heads: Mapping[str, tuple[Head, Reservation]]
+    """The first waiting jobs, by name."""
     account: Callable[[str], Account]
 
     def hold_for(
-        self, lane: Lane, job: Pending, closed: Wait | str | None, *, passed: bool
+        self, lane: Lane, job: Pending, closed: Wait | str | None, by: Head | None
     ) -> Hold:
-        """Return why a job waits; ``closed`` is why its lane does, ``passed`` that it was tried."""
-        head = self.head
-        if head is not None and job is head.job:
-            return self._head_hold(head)
-        if passed or closed == "behind":
-            return self._reserved_hold(job)
+        """Return why a job waits; ``closed`` is why its lane does, ``by`` the job before it."""
+        if job.name in self.heads:
+            return self._head_hold(*self.heads[job.name])
+        if closed == "behind" and by is not None and self.policy.backfill:
+            return self._reserved_hold(job, by)
         if isinstance(closed, Wait):
             return Hold(
                 job.name,
@@ -52,7 +52,7 @@ class Reasons:
             )
         if closed == "quota":
             return self._quota_hold(job)
-        name = "another job" if head is None else f"job {head.job.name}"
+        name = "another job" if by is None else f"job {by.job.name}"
         if not self.policy.backfill:
             return Hold(job.name, "behind", f"behind {name} in the queue", f"{name} starts")
         return Hold(
@@ -63,9 +63,8 @@ class Reasons:
             "jobs ahead start",
         )
 
-    def _head_hold(self, head: Head) -> Hold:
-        reservation = self.reservation
-        start = None if reservation is None else reservation.start
+    def _head_hold(self, head: Head, reservation: Reservation) -> Hold:
+        start = reservation.start
         if start is not None:
             start = head.latest_start(start)
         when = (
@@ -87,8 +86,6 @@ class Reasons:
             wait.code,
             wait.reason,
             remedy,
-            reserved_at=head.reserved_at,
-            could_start_at=head.could_start_at,
             earliest_start=start,
             moves_needed=wait.moves_needed,
         )
@@ -109,35 +106,37 @@ class Reasons:
         account = self.account(job.project)
         quota, count = account.project.quota or 0, job.request.needed
         over = account.held + count - quota
-        remedy = (
-            f"its quota is raised to {count}"
-            if count > quota
-            else f"{_endpoints(over)} of the project become idle, or its quota is raised"
-        )
-        return Hold(
-            job.name,
-            "quota",
+        reason = (
             f"needs {_endpoints(count)}, project {job.project} holds {account.held}"
-            f" of its quota of {quota}",
-            remedy,
+            f" of its quota of {quota}"
         )
-
-    def _reserved_hold(self, job: Pending) -> Hold:
-        head, reservation = self.head, self.reservation
-        name = "" if head is None else head.job.name
-        start = None if reservation is None else reservation.start
-        if head is not None and head.promised:
-            why = f"other jobs were stopped so that job {name} can start"
-        elif reservation is not None and reservation.closed:
-            why = f"job {name} has waited too long for another job to pass it"
+        if count > quota:
+            remedy = f"its quota is raised to {count}"
+        elif over > 0:
+            remedy = f"{_endpoints(over)} of the project become idle, or its quota is raised"
         else:
-            why = f"it would delay job {name}, which is the first waiting job"
-        remedy = f"job {name} starts"
-        if start is not None and reservation is not None and not reservation.closed:
+            reason += ", and the rest is kept for a job of it that has waited too long"
+            remedy = "that job starts, or the project's quota is raised"
+        return Hold(job.name, "quota", reason, remedy)
+
+    def _reserved_hold(self, job: Pending, head: Head) -> Hold:
+        reservation = self.heads[head.job.name][1]
+        remedy, start = f"job {head.job.name} starts", reservation.start
+        if start is not None and not reservation.closed:
             remedy += (
                 f", or this job's expected run time is at most {max(start - self.now, 0.0):.0f} s"
             )
-        return Hold(job.name, "reserved", why, remedy)
+        return Hold(job.name, "reserved", reserved_for(head), remedy)
+
+
+def reserved_for(head: Head) -> str:
+    """Return why a job does not start before a first waiting job that can use its endpoints."""
+    name = head.job.name
+    if head.promised:
+        return f"other jobs were stopped so that job {name} can start"
+    if head.closed:
+        return f"job {name} has waited too long for another job to pass it"
+    return f"it would delay job {name}, which is the first waiting job"
 
 
 def _endpoints(count: int) -> str:

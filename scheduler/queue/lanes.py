@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from scheduler.model import Request
+from scheduler.model import Job, Placement, Request
 from scheduler.placement.pool import Pool
 from scheduler.queue.model import Pending, Project
 
@@ -47,9 +47,23 @@ def shape_of(job: Pending) -> Shape:
         r.min_memory_bytes,
         r.endpoints,
         r.volumes,
+        r.avoid,
         r.spread,
         r.spares,
         r.spares_needed,
+    )
+
+
+def as_running(job: Pending, placement: Placement) -> Job:
+    """Return a job as the fabric sees it once it runs."""
+    return Job(
+        job.name,
+        placement.endpoints,
+        job.policy,
+        job.pinned,
+        job.weight,
+        job.request.spread,
+        placement.spares,
     )
 
 
@@ -89,6 +103,8 @@ class Account:
 
     project: Project
     held: int = 0
+    kept: int = 0
+    """Endpoints of the quota that are kept for jobs that have led for the patience."""
 
     @property
     def share(self) -> float:
@@ -96,5 +112,9 @@ class Account:
         return self.held / self.project.weight
 
     def admits(self, count: int) -> bool:
-        """Return whether the quota allows ``count`` more endpoints."""
-        return self.project.quota is None or self.held + count <= self.project.quota
+        """Return whether the quota allows ``count`` more endpoints beside those that are kept."""
+        return self.project.quota is None or count <= self.room(self.project.quota)
+
+    def room(self, quota: int) -> int:
+        """Return how many more endpoints a quota allows."""
+        return quota - self.held - self.kept

@@ -22,7 +22,8 @@ class Preemption(StrEnum):
     OFF = "off"
     """None: the default."""
     PRIORITY = "priority"
-    """Preemptible jobs of lower priority, if the pending job is the first in the queue."""
+    """Preemptible jobs of lower priority, if no first waiting job before the pending one can use
+    its endpoints."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +70,7 @@ class Pending:
     weight: float = 1.0
     preemptible: bool = False
     reserved_at: float | None = None
-    """When it became the first waiting job (``Hold.reserved_at``), None if it never did."""
+    """Since when it is the first waiting job (``Hold.reserved_at``), None if it is not."""
     could_start_at: float | None = None
     """Since when it waits only for closer endpoints (``Hold.could_start_at``)."""
     promise: Promise | None = None
@@ -102,33 +103,38 @@ class Began:
     started_at: float
     project: str = DEFAULT_PROJECT
     priority: int = 0
+    request: Request | None = None
+    """What it needed; None counts as a start on any endpoints."""
 
 
 @dataclass(slots=True, frozen=True)
 class QueuePolicy:
     """How the queue decides.
 
-    Order: jobs for which others were stopped come first; then the first job of each project
-    that has waited ``patience_s`` or more while no earlier one of its project started, the
-    longest wait first; then the projects in order of the endpoints they hold per weight, the
-    fewest first. Within a project the oldest job comes first. A level of priority counts as
-    ``aging_s`` seconds of age, but only among the jobs of its project (without
-    ``fair_share``, among all jobs).
+    A *pool* is the set of endpoints that a job can use. Order: jobs for which others were stopped
+    come first; then, the longest wait first, jobs that have led their pool for ``patience_s``
+    and the first job of each project and pool that has waited as long while no earlier one of its
+    project started on endpoints of that pool; then the projects in order of the endpoints they
+    hold per weight, the fewest first. Within a project the oldest job comes first. A level of
+    priority counts as ``aging_s`` seconds of age, but only among the jobs of its project
+    (without ``fair_share``, among all jobs).
     """
 
     fair_share: bool = True
     """Projects share the site by weight; off: one queue for all."""
     backfill: bool = True
-    """Later jobs may start if they do not delay the reservation of the first waiting job."""
+    """Later jobs may start if they do not delay the reservations of the first waiting jobs of the
+    pools whose endpoints they can use."""
     backfill_depth: int = 100
-    """Jobs considered after the first waiting job."""
+    """Jobs considered behind the first waiting jobs."""
     aging_s: float = 3600.0
     patience_s: float = 6 * 3600.0
     """A project with a waiting job that has started none for this long comes before fair share
-    with one job; and when the first waiting job has had a reservation for this long, no job
-    passes it."""
+    with one job of each pool; and when the first waiting job of a pool has had a reservation for
+    this long, no job passes it, on its endpoints or within its project's quota. The same holds
+    for the first job of a project that waits for its quota."""
     switch_wait_s: float = 3600.0
-    """On a site with several optical switches, for how long the first waiting job waits for
+    """On a site with several optical switches, for how long a first waiting job waits for
     endpoints that a regroup can bring closer together, from when it could start scattered (locality
     regroup only); 0 is never."""
     make_room_moves: int = 0
@@ -143,7 +149,7 @@ class Start:
     job: str
     placement: Placement
     backfilled: bool = False
-    """It started before an earlier job without delaying that job's reservation."""
+    """It started before an earlier job that can use its endpoints, and does not delay it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -173,12 +179,12 @@ class Hold:
     code: str
     """A code of ``scheduler.placement.place``, or ``quota`` (its project holds too much),
     ``switches`` (no regroup brings the endpoints together on which it could start), ``reserved``
-    (it would delay the first waiting job), ``not_reached`` (beyond
-    ``QueuePolicy.backfill_depth``), ``behind`` (no job may pass the first waiting job)."""
+    (it would delay a first waiting job), ``not_reached`` (beyond
+    ``QueuePolicy.backfill_depth``), ``behind`` (no job may pass a first waiting job)."""
     reason: str
     remedy: str
     reserved_at: float | None = None
-    """When it became the first waiting job; pass it in ``Pending``."""
+    """Since when it is the first waiting job of its pool or quota; pass it in ``Pending``."""
     could_start_at: float | None = None
     """Since when it could start, but waits for closer endpoints; pass it in ``Pending``."""
     earliest_start: float | None = None

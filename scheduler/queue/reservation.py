@@ -1,7 +1,8 @@
-"""EASY backfill: reserves the start of the first waiting job and admits others before it.
+"""EASY backfill: reserves the starts of the first waiting jobs and admits others before them.
 
-Lifka, "The ANL/IBM SP scheduling system" (JSSPP 1995): a later job may start if it ends before
-the reservation, or if it takes endpoints that the reservation does not need.
+Every pool of endpoints that jobs can use has a first waiting job of its own. Lifka, "The ANL/IBM
+SP scheduling system" (JSSPP 1995): a later job may start if it ends before the reservation, or if
+it takes endpoints that the reservation does not need.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ from scheduler.queue.model import Pending
 
 @dataclass(slots=True, frozen=True)
 class Head:
-    """The first waiting job, and why it waits."""
+    """The first waiting job of a pool, and why it waits."""
 
     job: Pending
     wait: Wait
+    pool: Pool
     reserved_at: float
     """When it became the first."""
+    ahead: tuple[Head, ...] = ()
+    """First jobs of other pools that come before it and can use endpoints of its pool."""
     promised: bool = False
     """Other jobs were stopped for it."""
+    closed: bool = False
+    """No job passes it: it has been the first for too long, or others were stopped for it."""
+    makes_room: bool = False
+    """A regroup makes room for it now."""
     switch_wait_s: float = 0.0
     """For how long it waits for closer endpoints once it could start scattered."""
     could_start_at: float | None = None
@@ -36,12 +44,19 @@ class Head:
         since = could_start if self.could_start_at is None else self.could_start_at
         return max(could_start, since + self.switch_wait_s)
 
+    def shares(self, pool: Pool) -> bool:
+        """Return whether it can use endpoints of a pool."""
+        return self.pool.members & pool.members != 0
+
+    def covers(self, pool: Pool) -> bool:
+        """Return whether it can use all endpoints of a pool."""
+        return pool.members & ~self.pool.members == 0
+
 
 @dataclass(slots=True)
 class Reservation:
-    """The reservation of the first waiting job; ``admits`` uses up its spare endpoints."""
+    """The reservation of a first waiting job; ``take`` uses up its spare endpoints."""
 
-    job: str
     pool: Pool
     start: float | None
     """When it begins; None if unknown."""
@@ -51,16 +66,14 @@ class Reservation:
     """The aggregator of a job that needs exactly one; None for any."""
     spare_there: int
     closed: bool
-    """No job passes it: it has been the first for too long, or others were stopped for it."""
+    """No job passes it."""
 
-    def may_admit(self, pool: Pool, count: int, end: float | None) -> bool:
-        """Return whether ``admits`` could be true for some endpoints: a cheap check before it."""
-        if pool is not self.pool or self.start is None:
-            return True
-        return (end is not None and end <= self.start) or count <= self.spare
+    def may_admit(self, count: int, end: float | None) -> bool:
+        """Return whether ``admits`` could be true: a cheap check of a job that uses its pool."""
+        return self._in_time(end) or count <= self.spare
 
     def admits(self, index: FabricIndex, chosen: Sequence[int], end: float | None) -> bool:
-        """Return whether a job on ``chosen`` may start first; subtracts the spare ones it takes.
+        """Return whether a job on ``chosen`` may start first.
 
         ``end`` is its expected end, None if unknown. While the start of the reservation is
         unknown, every job may.
@@ -70,14 +83,20 @@ class Reservation:
             return True
         if self.closed:
             return False
-        if self.start is None or (end is not None and end <= self.start):
+        if self._in_time(end):
             return True
         there = sum(index.home[e] == self.aggregator for e in mine)
-        if len(mine) > self.spare or (self.aggregator is not None and there > self.spare_there):
-            return False
-        self.spare -= len(mine)
-        self.spare_there -= there
-        return True
+        return len(mine) <= self.spare and (self.aggregator is None or there <= self.spare_there)
+
+    def take(self, index: FabricIndex, chosen: Sequence[int], end: float | None) -> None:
+        """Subtract the spare endpoints that an admitted job uses."""
+        if not self._in_time(end):
+            mine = self.pool.of(chosen)
+            self.spare -= len(mine)
+            self.spare_there -= sum(index.home[e] == self.aggregator for e in mine)
+
+    def _in_time(self, end: float | None) -> bool:
+        return self.start is None or (end is not None and end <= self.start)
 
 
 def reserve(
@@ -87,14 +106,15 @@ def reserve(
     now: float,
     *,
     closed: bool,
+    kept: int = 0,
     start: float | None = None,
 ) -> Reservation:
     """Return the earliest start of a request that does not fit now.
 
     ``ends`` gives (expected end, running job) in order of time; jobs past their end count
     as ending now. A strict job that fits under one aggregator waits for the first one with
-    enough ports without a running job (idle endpoints are re-homed for free). ``start`` is
-    the start if the caller knows it.
+    enough ports without a running job (idle endpoints are re-homed for free). ``kept`` of its
+    endpoints are for jobs before it. ``start`` is the start if the caller knows it.
     """
     pool, count = index.pool(request), request.count
     least = pool.least.get((count, binding(request)), 0)
@@ -111,16 +131,15 @@ def reserve(
             for e in freed:
                 if index.home[e] != DARK:
                     room[index.home[e]] += 1
-        if idle >= request.pooled and (room is None or int(room.max()) >= count):
+        if idle >= request.pooled + kept and (room is None or int(room.max()) >= count):
             start = max(end, now)
             break
     if start is not None and room is not None and int(room.max()) >= count:
         where = int(room.argmax())
     return Reservation(
-        job=request.job,
         pool=pool,
         start=start,
-        spare=idle - request.pooled,
+        spare=idle - request.pooled - kept,
         aggregator=where,
         spare_there=0 if where is None or room is None else int(room[where]) - count,
         closed=closed,

@@ -69,6 +69,7 @@ def count(fabric: Fabric, limits: Limits) -> Counted:
         idle=counter.idle,
         spare=(counter.room - taken).reshape(len(switches), len(site.aggregators)).sum(axis=1),
         excess_limit=0.0,
+        endpoints=len(site.endpoints),
         search_nodes=fabric.search_nodes,
     )
     before = problem.cost(problem.start).total_excess

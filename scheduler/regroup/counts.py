@@ -117,6 +117,8 @@ class Problem:
     """spare[switch]: how many dark members the free ports can light."""
     excess_limit: float
     """Limit of the weighted excess span of all units together."""
+    endpoints: int
+    """Of the site."""
     search_nodes: int | None
     """As in the fabric."""
 

@@ -27,6 +27,10 @@ from scheduler.regroup.program.terms import EXCESS, IDLE, MOVES, PAUSED
 EPSILON = 1e-6
 """Weighted sums that differ by less are equal."""
 
+_SMALL = 16
+"""Endpoints of a site on which one program finds and proves each criterion at once: any search
+before it would take longer."""
+
 _COUNTS_UP_TO = 40_000
 """Units times slots of a problem that is solved by counts."""
 
@@ -112,23 +116,36 @@ class Search:
 
     def run(self) -> Found:
         """Lower the criteria one after the other."""
+        if self._problem.endpoints < _SMALL:
+            for criterion in self._order:
+                if self._improvable(criterion):
+                    self._lower_whole(criterion, self.timer.left())
+                self._reach(criterion)
+            return self._found()
         first = self._together()
         self._lower_excess()
         self.timer.add(swap(self._board, self.timer.left()))
-        self._reached[EXCESS] = excess = self._value(EXCESS)
-        if excess <= EPSILON:
-            moves, paused = disruption_at_zero_excess(self._problem)
-            self._raise_floor(MOVES, float(moves))
-            self._raise_floor(PAUSED, float(paused))
+        self._reach(EXCESS)
         for criterion, share in zip(self._order[1:3], _SHARES, strict=True):
             if self._improvable(criterion) and criterion != first and self.timer.left() > 0:
                 self._lower_disruption(criterion, share)
             if self._improvable(criterion) and not self._parts_are_exact:
                 self._lower_whole(criterion, self.timer.left() * share)
-            self._reached[criterion] = self._value(criterion)
+            self._reach(criterion)
         if self._value(IDLE) > 0 and columns_needed(self._problem) <= _IDLE_UP_TO:
             self._lower_whole(IDLE, min(_IDLE_LIMIT_S, self.timer.left()))
-        self._reached[IDLE] = self._value(IDLE)
+        self._reach(IDLE)
+        return self._found()
+
+    def _reach(self, criterion: str) -> None:
+        """Keep the value of a criterion from now on."""
+        self._reached[criterion] = self._value(criterion)
+        if criterion == EXCESS and self._reached[EXCESS] <= EPSILON:
+            moves, paused = disruption_at_zero_excess(self._problem)
+            self._raise_floor(MOVES, float(moves))
+            self._raise_floor(PAUSED, float(paused))
+
+    def _found(self) -> Found:
         floors = {c: min(floor, self._reached[c]) for c, floor in self._floors.items()}
         proven = frozenset(c for c in floors if self._reached[c] <= floors[c] + EPSILON)
         return Found(self._board.layout, floors, proven)

@@ -3,8 +3,8 @@
 A key is durable before its change begins, and the answer before the client gets it: a client that
 repeats a request after a crash of the controller changes nothing twice. If the answer was lost in
 the crash, the client is told so and checks the object. Answers are limited in number, size and age;
-a key belongs to one caller. Of an answer that must not be stored (``Cache-Control: no-store``: a
-token's secret) only the status is kept.
+those of the person who has most go first. A key belongs to one caller. Of an answer that must not
+be stored (``Cache-Control: no-store``: a token's secret) only the status is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from base import clock
 from controller.api.problems import from_http, from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal
-from controller.state.writes import Body, DropAnswer, KeptAnswer, PutAnswer
+from controller.state.writes import CALLER_CHARS, Body, DropAnswer, KeptAnswer, PutAnswer
 
 log = structlog.get_logger(__name__)
 
@@ -124,7 +124,8 @@ class KeyedAnswers:
             return None
         asked = _digest(scope["method"].encode(), scope["path"].encode(), scope["query_string"])
         asked = _digest(asked.encode(), body)
-        ident = _digest((principal.token or principal.name).encode(), key.encode())
+        mine = _digest((principal.token or principal.name).encode(), key.encode())
+        ident = _digest(principal.name.encode())[:CALLER_CHARS] + mine[CALLER_CHARS:]
         under = self._under_way.get(ident)
         if under is not None:
             return await self._together(under, asked, send)

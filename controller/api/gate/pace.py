@@ -30,13 +30,16 @@ class Limit:
 
 CHANGES = Limit(rate=20, burst=100)
 READS = Limit(rate=100, burst=500)
+HOOKS = Limit(rate=50, burst=1000)
+"""Requests of one engine's hook: more jobs than an engine starts. Each asks the engine and is
+audited."""
 FAILURES = Limit(rate=1, burst=20)
 """Requests of one address without a valid token, and its sign-ins."""
 PUBLIC = Limit(rate=100, burst=500)
 """Requests of one address for what needs no token: the console's files, the schema, probes."""
 BYTES = 4096
 """A change counts once for each so many bytes of its body: a thousand jobs are not one request."""
-_FREE = frozenset({Role.ADMIN, Role.OPERATOR, Role.ENGINE})
+_FREE = frozenset({Role.ADMIN, Role.OPERATOR})
 
 
 class RateLimit:
@@ -47,11 +50,12 @@ class RateLimit:
         *,
         changes: Limit = CHANGES,
         reads: Limit = READS,
+        hooks: Limit = HOOKS,
         failures: Limit = FAILURES,
         public: Limit = PUBLIC,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self._changes, self._reads = changes, reads
+        self._changes, self._reads, self._hooks = changes, reads, hooks
         self._failures, self._public = failures, public
         self._clock = clock
         self._buckets: defaultdict[str, OrderedDict[str, TokenBucket]] = defaultdict(OrderedDict)
@@ -61,6 +65,8 @@ class RateLimit:
         """Count a read; return the refusal of a caller who sends too many requests."""
         if principal.role in _FREE:
             return None
+        if principal.role is Role.ENGINE:
+            return self._take("hook", principal.name, self._hooks)
         return self._take("read", principal.name, self._reads)
 
     def change(self, principal: Principal, size: int) -> JSONResponse | None:
@@ -70,7 +76,10 @@ class RateLimit:
         """
         if principal.role in _FREE:
             return None
-        return self._take("change", principal.name, self._changes, 1 + size // BYTES)
+        cost = 1 + size // BYTES
+        if principal.role is Role.ENGINE:
+            return self._take("hook", principal.name, self._hooks, cost)
+        return self._take("change", principal.name, self._changes, cost)
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal if there are too many."""

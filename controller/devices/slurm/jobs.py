@@ -112,6 +112,9 @@ def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> R
     states = frozenset(state.upper() for state in texts_of(job, "job_state"))
     turn, end = _turn(states)
     attempt = count_of(job, "restart_cnt", _LAST_JOB)
+    again = "COMPLETING" in states and states & _WAITING
+    if again and before is not None and before.turn is not Turn.WAITS:
+        attempt = before.attempt  # it may have the number of the next one already
     held = _Held()
     if turn is not Turn.WAITS:
         held = _held(job, nodes)
@@ -177,13 +180,19 @@ class _Held:
 
 
 def _turn(states: frozenset[str]) -> tuple[Turn, End]:
-    """Return where a job is; with several states the one that says most about its nodes counts."""
+    """Return where a job is; with several states the one that says most about its nodes counts.
+
+    While a job completes, its processes hold its nodes, also of one that waits again: it was
+    requeued or preempted.
+    """
     ended = next((end for state, end in _ENDS.items() if state in states), None)
+    if "COMPLETING" in states:
+        return Turn.RUNNING, ended or "completed"
     if states & _WAITING:
         return Turn.WAITS, "completed"
     if "CONFIGURING" in states and ended is None:
         return Turn.ALLOCATED, "completed"
-    if "COMPLETING" in states or states & {"RUNNING", "SUSPENDED", "STOPPED"}:
+    if states & {"RUNNING", "SUSPENDED", "STOPPED"}:
         return Turn.RUNNING, ended or "completed"
     if ended is not None:
         return Turn.ENDED, ended

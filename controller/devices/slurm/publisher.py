@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 READ_BACK_S = 8.0
 """slurmctld answers a reconfigure before it has read its files."""
 READ_BACK_EVERY_S = 0.25
+UNSURE_TRIES = 3
+"""Tries of a change whose outcome is unknown, as long as Slurm shows the same. One that ended and
+changed nothing is not tried again until either side changes."""
 _LIVE_FROM = (25, 5)
 _NEW_MODE = 0o644
 
@@ -62,6 +65,10 @@ class Publisher:
         self._site = site
         self._nodes = nodes
         self._lock = asyncio.Lock()
+        self._tried: tuple[Mapping[str, str], Shown] | None = None
+        """What was wanted and shown when tries to change it left it as it was."""
+        self._unsure = 0
+        """Tries of it with an unknown outcome."""
 
     async def publish(self, topology: Published) -> ReadBack:
         """Give Slurm the topology and read it back. ObservedError.
@@ -70,17 +77,20 @@ class Publisher:
         file; a time-out is read back before it counts as a failure.
         """
         async with self._lock:
-            wanted = leaves_of(topology, self._nodes, await self._others())
+            known = await self._known()
+            mapped = {node: ends for node, ends in self._nodes.items() if node in known}
+            wanted = leaves_of(topology, mapped, sorted(known - mapped.keys()))
+            unknown = tuple(sorted(self._nodes.keys() - known))
             try:
                 text = render(self._site, topology.epoch, wanted)
             except ValueError as error:
                 raise ObservedError("invalid", OBJ, f"topology: {error}") from error
             await asyncio.to_thread(self._write, text)
             shown = await self._shown()
-            if misplaced(wanted, shown):
-                shown = await self._tell(wanted, shown)
+            if misplaced(wanted, shown) and not self._gave_up(wanted, shown):
+                shown = await self._try(wanted, shown)
             epoch = await asyncio.to_thread(self.epoch)
-            return ReadBack(epoch, differences(wanted, shown))
+            return ReadBack(epoch, differences(wanted, shown), unknown)
 
     def mark(self) -> Mark | None:
         """Return who wrote the file; None for nobody, or not lightloom. Blocks. ObservedError."""
@@ -104,16 +114,31 @@ class Publisher:
             return "lightloom did not write it"
         return "" if mark.site == self._site else f"it is of the site {mark.site}"
 
-    async def _others(self) -> tuple[str, ...]:
-        """Return the nodes that Slurm has and the site file does not map."""
+    def _gave_up(self, wanted: Mapping[str, str], shown: Shown) -> bool:
+        """Whether this very difference was tried, and stayed."""
+        if self._tried != (wanted, shown):
+            self._tried, self._unsure = None, 0
+        return self._tried is not None and self._unsure in (0, UNSURE_TRIES)
+
+    async def _try(self, wanted: Mapping[str, str], shown: Shown) -> Shown:
+        """Bring Slurm to what is wanted once; what changes nothing is noted. ObservedError."""
+        before = shown
+        try:
+            shown = await self._tell(wanted, shown)
+        except ObservedError as error:
+            if error.code in ("timeout", "unavailable"):
+                self._tried, self._unsure = (wanted, before), self._unsure + 1
+            raise
+        left = misplaced(wanted, shown)
+        self._tried, self._unsure = ((wanted, shown) if left else None), 0
+        return shown
+
+    async def _known(self) -> frozenset[str]:
+        """Return the nodes that Slurm has."""
         body = await self._transport.nodes()
         try:
             return await asyncio.to_thread(
-                lambda: tuple(
-                    name
-                    for node in items_of(body, "nodes")
-                    if (name := node_of(node).name) not in self._nodes
-                )
+                lambda: frozenset(node_of(node).name for node in items_of(body, "nodes"))
             )
         except ValueError as error:
             raise ObservedError("invalid", OBJ, f"nodes: {error}") from error

@@ -39,6 +39,8 @@ class RolloutRecord:
     """When the jobs were submitted: another one may get their name."""
     room_for: str | None = None
     """The waiting job that fits afterwards."""
+    room: tuple[str, ...] = ()
+    """The endpoints that are kept for it until then."""
     transactions: tuple[str, ...] = ()
     """Every one that was begun, in order."""
     attempts: int = 0

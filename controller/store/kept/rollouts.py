@@ -33,6 +33,7 @@ def _read(row: sa.Row[Any]) -> RolloutRecord:
     body = json.loads(row.body)
     body["batches"] = tuple(tuple(MoveRecord(*move) for move in batch) for batch in body["batches"])
     body["transactions"] = tuple(body["transactions"])
+    body["room"] = tuple(body.get("room", ()))  # absent in those of older versions
     return RolloutRecord(**body)
 
 

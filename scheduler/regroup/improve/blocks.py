@@ -97,6 +97,7 @@ class Block:
             idle=problem.idle[self._slots],
             spare=spare,
             excess_limit=problem.excess_limit - total,
+            endpoints=problem.endpoints,
             search_nodes=problem.search_nodes,
         )
 

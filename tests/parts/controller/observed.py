@@ -44,6 +44,8 @@ class FakeEngine:
         """Whether answers and topologies are refused."""
         self.answers: dict[str, tuple[Verdict, str]] = {}
         self.published: Published | None = None
+        self.unknown: tuple[str, ...] = ()
+        """Nodes of the site file that it does not know."""
         self.restarts_to_publish = False
         self.writes = 0
         """Topologies that were written; one that it has already is not."""
@@ -205,7 +207,7 @@ class FakeEngine:
         if self.published != topology:
             self.published = topology
             self.writes += 1
-        return ReadBack(topology.epoch)
+        return ReadBack(topology.epoch, unknown=self.unknown)
 
     def reach(self) -> Reach:
         missing = ("topology: not allowed",) if self.forbidden else ()

@@ -539,3 +539,12 @@ async def test_the_kernel_reports_an_oom_that_the_engine_missed(
     assert status.reason == reason
     (ended,) = await rig.engine.stop("red", 0)
     assert ended.oom
+
+
+async def test_an_ended_container_that_cannot_be_removed_blocks_nothing(rig: AgentRig) -> None:
+    await rig.engine.start([rig.spec(0, "true", job="old")], 60)
+    await when_ended(rig, 0)
+    rig.docker.lost["remove"] = 100
+    started = await rig.engine.start([rig.spec(0, *SLEEP)], 60)
+    assert started[0].state is RankState.RUNNING
+    assert "ll-old-0-1" in rig.docker.containers

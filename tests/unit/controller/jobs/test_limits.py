@@ -11,7 +11,8 @@ from base import clock
 from controller.base.errors import ServiceError
 from controller.jobs.limits import NEAR, TimeLimits
 from controller.schema.jobs import JobRequest
-from controller.state.records import LIMIT_GRACE_S
+from controller.state.events import EventLog
+from controller.state.records import LIMIT_GRACE_S, Event
 from scheduler.model import TimeLimitAction
 from sitefile import load_site
 from testbed.simulated.clock import VirtualClock
@@ -181,6 +182,31 @@ async def test_a_job_is_warned_once(rack: Rack) -> None:
         watched.check()
     (told,) = await events(rack, NEAR)
     assert told.startswith("its time limit of 1 h ends it in 29")
+
+
+async def test_many_warnings_at_once_read_the_events_once(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"job{number}" for number in range(6)]
+    for name in names:
+        await submit(rack, name, 1, **END)
+        await runs(rack, name)
+    reads = []
+    since = EventLog.since
+
+    def counted(log: EventLog, ident: int, limit: int) -> list[Event]:
+        reads.append(ident)
+        return since(log, ident, limit)
+
+    steady = Steady()
+    checker = limits(rack, steady)
+    checker.check()
+    steady.now = HOUR - 60
+    with monkeypatch.context() as patched:
+        patched.setattr(EventLog, "since", counted)
+        checker.check()
+    assert len(await events(rack, NEAR)) == len(names)
+    assert len(reads) == 1
 
 
 async def test_the_site_chooses_for_jobs_that_do_not(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.restart_policy import RestartPolicy
+from controller.jobs.restarts import RestartPolicy
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,21 @@ def test_the_outbox_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [notice.job for notice in outbox.values()] == ["job-2", "job-3", "job-4"]
 
 
+def test_a_project_displaces_no_other_ones_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "KEPT_NOTICES", 3)
+    receivers = (Receiver("loud", ALL, "http://dead/"), Receiver("quiet", ALL, "http://ours/"))
+    outbox = Outbox(site_with(*receivers))
+    given_up = []
+    for n, project in enumerate(["quiet", *["loud"] * 20]):
+        spec = JobSpec(count=1, project=project)
+        job = JobRecord(f"{project}-{n}", spec, "image", float(n), "failed")
+        for notice in outbox.of(job):
+            outbox.put(notice)
+        given_up += [notice.job for notice in outbox.trim()]
+    assert all(name.startswith("loud-") for name in given_up)
+    assert "quiet-0" in [notice.job for notice in outbox.values()]
+
+
 async def test_a_courier_without_receivers_loads_no_client(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     await rack.up()

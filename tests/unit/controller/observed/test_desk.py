@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +15,11 @@ import pytest_asyncio
 from base import clock
 from controller.base.errors import ServiceError
 from controller.devices.observed import ObservedError, Published, Seen, Turn, Verdict, Wants
+from controller.fabric.mover import Mover
 from controller.observed.publisher import CALM_S, RESTLESS_S
 from controller.schema.plans import AttachRequest, PlanRequest
+from controller.state.transactions import Running
+from controller.transaction.model import Transaction
 from sitefile import CabledSite, load_site
 from sitefile.engine import EnginePolicy
 from tests.parts.controller.jobs import submit
@@ -286,6 +289,26 @@ async def test_light_helps_a_waiting_job_and_the_topology_says_so(rack: Rack) ->
     await rack.until(lambda: "slurm:7" in engine(rack).answers)
 
 
+async def test_moves_that_fail_are_tried_less_and_less_often(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rack.until(lambda: engine(rack).published)
+    tried = []
+
+    async def refused(mover: Mover, moving: Running) -> Transaction:
+        tried.append(clock.monotonic())
+        mover.call_off(moving, "the switch refuses")
+        return moving.tx
+
+    monkeypatch.setattr(Mover, "carry_out", refused)
+    await running(rack, 1, "gpu0")
+    await running(rack, 2, "gpu2")
+    await waits(rack, 7, 2, leaves=1)
+    await asyncio.sleep(600)
+    assert 2 <= len(tried) <= 6
+    assert all(later - before >= 30 for before, later in pairwise(tried))
+
+
 async def begins(rack: Rack, number: int, endpoint: str) -> str:
     """Let a job begin now; it needs no light to move."""
     engine(rack).now = rack.see.now()
@@ -298,6 +321,14 @@ async def others_begin(rack: Rack, last: str) -> None:
         await asyncio.sleep(1.0)
         last, ended = await begins(rack, number, ("gpu3", "gpu1")[number % 2]), last
         await engine(rack).end(ended)
+
+
+async def test_nodes_that_the_engine_does_not_know_are_named_once(rack: Rack) -> None:
+    await rack.until(lambda: engine(rack).published)
+    engine(rack).unknown = ("n8", "n9")
+    await asyncio.sleep(600)
+    (said,) = rack.see.messages("UnknownNodes")
+    assert "does not know n8, n9" in said
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ import pytest_asyncio
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
+from controller.fabric.mover import Mover
 from controller.plans.rollout import BEGIN_S
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
 from controller.state.kept.rollouts import KEPT_ROLLOUTS, RolloutRecord, Rollouts
@@ -344,8 +346,18 @@ async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> N
     await rack.state("two", "running")
 
 
-async def test_room_for_a_waiting_job_is_kept_until_the_end(rack: Rack) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+async def test_room_for_a_waiting_job_is_kept_until_the_end(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, *, restart: bool
+) -> None:
     """The endpoints that a rollout frees go to the job it was made for, not to a later one."""
+    begin, may_begin = Mover.begin, asyncio.Event()
+
+    def held(mover: Mover, *given: Any) -> Running:
+        if not may_begin.is_set():
+            raise ServiceError("unavailable", "a switch does not answer")
+        return begin(mover, *given)
+
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
     await submit(rack, "blue", 4, locality="strict")
@@ -356,15 +368,21 @@ async def test_room_for_a_waiting_job_is_kept_until_the_end(rack: Rack) -> None:
     await rack.until(planned_for)
     plan = await planned(rack, job="blue", max_dark=2)
     assert plan.makes_room_for == "blue"
-    gate = Gate(rack)
+    monkeypatch.setattr(Mover, "begin", held)
     begun = await rack.service.commands.roll_out(RolloutRequest(plan=plan))
     assert begun.makes_room_for == "blue"
-    await gate.reached.wait()
+    await submit(rack, "later", 2)
+    if restart:
+        await rack.down()
+        await rack.up()
+    await asyncio.sleep(10)
     assert len(rack.see.jobs.promised["blue"]) == 4
-    gate.open.set()
+    assert (await rack.service.queries.job("later")).state == "pending"
+    may_begin.set()
     assert (await ended(rack)).state == "committed"
     await rack.state("blue", "running")
     assert (await rack.service.queries.job("blue")).span == 1
+    assert (await rack.service.queries.job("later")).state == "pending"
     assert not rack.see.jobs.promised
 
 

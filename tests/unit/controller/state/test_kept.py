@@ -14,6 +14,20 @@ from tests.parts.controller.mirror import Mirror
 from tests.parts.controller.rack import Rack
 
 
+async def test_a_project_displaces_no_other_ones_ended_jobs(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT_JOBS", 4)
+    commands = rack.service.commands
+    await commands.submit(JobRequest(name="theirs", count=6, project="quiet"))
+    await commands.cancel("theirs")
+    for number in range(12):
+        await commands.submit(JobRequest(name=f"job-{number}", count=6, project="loud"))
+        await commands.cancel(f"job-{number}")
+    left = [job.name for job in await rack.service.queries.jobs()]
+    assert left == ["theirs", "job-9", "job-10", "job-11"]
+
+
 async def test_the_latest_ended_jobs_and_all_others_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

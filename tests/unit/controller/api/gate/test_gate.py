@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.api.gate.pace import BYTES, Limit, RateLimit
+from controller.api.gate.pace import BYTES, HOOKS, Limit, RateLimit
 from controller.base.errors import ServiceError
 from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.people.authz import Principal, Role
@@ -269,6 +269,18 @@ async def test_a_large_change_makes_later_ones_wait() -> None:
     assert rate_limit.change(Principal("root", Role.ADMIN), 400 * BYTES) is None
     now = 20.0
     assert rate_limit.change(ann, 0) is None
+
+
+async def test_the_hook_of_an_engine_has_a_rate_of_its_own() -> None:
+    now = 0.0
+    rate_limit = RateLimit(clock=lambda: now)
+    hook = Principal("slurm", Role.ENGINE)
+    accepted = [rate_limit.change(hook, 0) for _ in range(2000)].count(None)
+    assert accepted == HOOKS.burst
+    assert rate_limit.read(hook) is not None
+    assert rate_limit.change(Principal("ann", Role.USER), 0) is None
+    now = 1.0
+    assert rate_limit.change(hook, 0) is None
 
 
 async def test_the_pace_counts_a_body_before_it_is_read(

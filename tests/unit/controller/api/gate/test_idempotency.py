@@ -7,12 +7,15 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.types import Message
 
+from controller.api.gate import idempotency
+from controller.api.gate.access import Access
 from controller.api.gate.idempotency import (
     KEPT,
     KEPT_S,
@@ -30,6 +33,7 @@ from controller.usage.ledger import Ledger
 from testbed.simulated.loop import settled
 from tests.parts.api.apps import app_of
 from tests.parts.api.fake_service import FakeService
+from tests.parts.api.people import people_site
 
 BODY = {"count": 1, "name": "once"}
 KEYED = {"Idempotency-Key": "k-1"}
@@ -260,6 +264,32 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
     kept = await store.answer("g")
     await store.close()
     assert kept == KeptAnswer("g", "p", 6.0 + KEPT_S, 200, (("a", "b"),), b"x" * 1000)
+
+
+async def test_one_person_displaces_no_other_ones_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user floods with new keys; an operator's change is still not made twice."""
+    monkeypatch.setattr(idempotency, "KEPT", 10)
+    store = Store(tmp_path / "s.sqlite")
+    await store.load()
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
+    async with people_site(tmp_path) as site:
+        app = app_of(
+            site.service, Access(site.accounts, site.audit, clock=site.clock), answers=answers
+        )
+        kept = replace(site, app=app)
+        async with kept.client("operator") as keeper, kept.client("user-alpha") as flood:
+            first = await keeper.post("/jobs", json=BODY, headers=KEYED)
+            assert first.status_code == 201
+            for number in range(40):
+                headers = {"Idempotency-Key": f"k{number}"}
+                body = {"count": 1, "name": f"alpha-f{number}", "project": "alpha"}
+                assert (await flood.post("/jobs", json=body, headers=headers)).status_code == 201
+            again = await keeper.post("/jobs", json=BODY, headers=KEYED)
+            assert (again.status_code, again.content) == (201, first.content)
+        assert [r.name for r in site.service.requests].count("once") == 1
+    await store.close()
 
 
 async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:

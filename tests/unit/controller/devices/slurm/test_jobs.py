@@ -188,7 +188,10 @@ def test_ends(name: str, end: str, code: int, reason: str) -> None:
         ("running", Turn.RUNNING),
         (["PENDING", "REQUEUED"], Turn.WAITS),
         (["REQUEUE_HOLD"], Turn.WAITS),
-        (["PENDING", "COMPLETING"], Turn.WAITS),
+        (["PENDING", "COMPLETING"], Turn.RUNNING),
+        (["PENDING", "REQUEUED", "COMPLETING"], Turn.RUNNING),
+        (["PREEMPTED", "REQUEUE_HOLD", "COMPLETING"], Turn.RUNNING),
+        (["RUNNING", "CONFIGURING", "COMPLETING"], Turn.RUNNING),
         (["FAILED", "REQUEUED"], Turn.WAITS),
         (["RUNNING", "CONFIGURING", "POWER_UP_NODE"], Turn.ALLOCATED),
         (["TIMEOUT", "COMPLETING"], Turn.RUNNING),
@@ -201,6 +204,42 @@ def test_ends(name: str, end: str, code: int, reason: str) -> None:
 )
 def test_states_are_tested_for_membership(states: Any, turn: Turn) -> None:
     assert seen("v0.0.42", "running", job_state=states).turn is turn
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_requeued_job_holds_its_nodes_until_its_processes_are_gone(
+    version: str, restarts: int
+) -> None:
+    runs = seen(version, "running")
+    document = recorded.jobs(version, "running")[0]
+    ending = record_of(
+        {
+            **document,
+            "job_state": ["PENDING", "COMPLETING"],
+            "gres_detail": [],
+            "nodes": "",
+            "restart_cnt": restarts,
+        },
+        MAP,
+        runs,
+    ).seen
+    assert (ending.turn, ending.ending, ending.attempt) == (Turn.RUNNING, True, 0)
+    assert (ending.endpoints, ending.scope) == (("gpu0", "gpu2"), runs.scope)
+    assert not ending.curable
+    waits = record_of(
+        {
+            **document,
+            "job_state": ["PENDING"],
+            "gres_detail": [],
+            "nodes": "",
+            "restart_cnt": 1,
+        },
+        MAP,
+        ending,
+    ).seen
+    assert (waits.turn, waits.ending, waits.attempt) == (Turn.WAITS, False, 1)
+    assert (waits.endpoints, waits.scope) == ((), "")
 
 
 @pytest.mark.parametrize(

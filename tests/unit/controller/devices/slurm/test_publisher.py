@@ -165,6 +165,60 @@ async def test_nodes_that_the_site_file_does_not_map_are_in_the_tree(tmp_path: P
     assert "SwitchName=other_nodes Nodes=n[2-3]\n" in file.read_text()
 
 
+async def test_nodes_that_slurm_does_not_know_are_left_out_and_named(tmp_path: Path) -> None:
+    file = tmp_path / "topology.conf"
+    slurm = FakeSlurm("v0.0.42", str(file))
+    nodes = {**recorded.NODES, "n8": ("gpu8",), "n9": ("gpu9",)}
+    publisher = Publisher(slurm, slurm, file, "rack", nodes)
+    for epoch in range(1, 4):
+        read = await publisher.publish(near(epoch))
+        assert (read.differences, read.unknown) == ((), ("n8", "n9"))
+    assert slurm.calls.count("reconfigure") == 1
+    assert "n8" not in file.read_text()
+
+
+async def test_a_difference_that_stays_is_not_tried_again_until_a_side_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "v0.0.42")
+    tried = 0
+
+    async def nothing() -> None:
+        nonlocal tried
+        tried += 1
+
+    monkeypatch.setattr(site.slurm, "reconfigure", nothing)
+    for _ in range(65):
+        assert len((await site.publisher.publish(near(1))).differences) == 4
+    assert tried == 1
+    await site.publisher.publish(near(2, swapped=True))
+    assert tried == 2, "light has moved"
+    site.slurm.tree = {"as0": ["n0"], "as1": ["n1", "n2", "n3"]}
+    await site.publisher.publish(near(2, swapped=True))
+    assert tried == 3, "Slurm has another topology"
+    await site.publisher.publish(near(2, swapped=True))
+    assert tried == 3
+
+
+async def test_a_change_of_unknown_outcome_is_tried_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, "v0.0.42")
+    tried = 0
+
+    async def is_late() -> None:
+        nonlocal tried
+        tried += 1
+        raise late("reconfigure", 15)
+
+    monkeypatch.setattr(site.slurm, "reconfigure", is_late)
+    for _ in range(3):
+        with pytest.raises(ObservedError):
+            await site.publisher.publish(near(1))
+    assert len((await site.publisher.publish(near(1))).differences) == 4
+    assert tried == 3
+
+
 @pytest.mark.parametrize(
     ("release", "version"),
     [("25.05.3", (25, 5)), ("23.11.4-1", (23, 11)), ("", (0, 0)), ("x.y", (0, 0))],

@@ -1,0 +1,214 @@
+"""A start that is refused for the server's reason is not the job's end, and swallows no queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from container_mgr.values import RankKey
+from controller.base.errors import ServiceError
+from controller.devices.engine import (
+    EngineError,
+    EngineFault,
+    PullProgress,
+    RankSpec,
+    RankState,
+    RankStatus,
+    RegistryLogin,
+)
+from controller.fabric.intent import FabricIntent
+from sitefile import load_site
+from tests.parts.controller.jobs import events, submit, until
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
+
+Code = Callable[[RankSpec], str]
+"""Returns the code with which a rank is refused; empty starts it."""
+
+
+class Refusing:
+    """Agents that refuse to start ranks, as ``code`` says."""
+
+    def __init__(self, rack: Rack, code: Code) -> None:
+        self.code = code
+        self.tries: Counter[str] = Counter()
+        """By endpoint."""
+        self._start = rack.engine.start
+        rack.engine.start = self.start  # type: ignore[method-assign]
+
+    async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        self.tries.update(spec.endpoint for spec in ranks)
+        faults = [
+            EngineFault(code, RankKey(spec.job, spec.rank, spec.epoch).container, "no space left")
+            for spec in ranks
+            if (code := self.code(spec))
+        ]
+        if faults:
+            raise EngineError(faults)
+        return await self._start(ranks, deadline_s)
+
+
+async def run_all(rack: Rack, jobs: int) -> None:
+    """Let every job that runs end with exit code 0 until none is left."""
+
+    def over() -> bool:
+        for (job, rank), status in list(rack.engine.statuses.items()):
+            if status.state is RankState.RUNNING:
+                rack.engine.exit(job, rank, 0)
+        states = Counter(job.state for job in rack.see.jobs.values())
+        return states["completed"] + states["failed"] == jobs
+
+    await rack.until(over, 600)
+
+
+@pytest.mark.parametrize("code", ["failed", "not_found", "conflict", "unavailable"])
+async def test_an_endpoint_that_refuses_every_start_swallows_no_queue(
+    rack: Rack, code: str
+) -> None:
+    refusing = Refusing(rack, lambda spec: code if spec.endpoint == "gpu0" else "")
+    for number in range(40):
+        await submit(rack, f"job{number}", 1)
+    await run_all(rack, 40)
+    assert {job.state for job in rack.see.jobs.values()} == {"completed"}
+    assert refusing.tries["gpu0"] <= 5
+    shown = {e.name: e for e in await rack.service.queries.endpoints()}
+    assert shown["gpu0"].state == "quarantined"
+    assert "it refused to start 3 different jobs" in shown["gpu0"].reason
+    assert "no space left" in shown["gpu0"].reason
+    assert any("refused to start" in text for text in await events(rack, "Quarantined"))
+    assert {e.state for name, e in shown.items() if name != "gpu0"} == {"idle"}
+
+
+async def test_a_server_goes_out_of_use_with_its_second_endpoint(tmp_path: Path) -> None:
+    site = load_site(PAPER)
+    cables = tuple(replace(c, server="srv0") if c.name < "gpu4" else c for c in site.endpoints)
+    rack = Rack(tmp_path, replace(site, endpoints=cables))
+    await rack.up()
+    refusing = Refusing(rack, lambda spec: "failed" if spec.server == "srv0" else "")
+    for number in range(20):
+        await submit(rack, f"job{number}", 1)
+    await run_all(rack, 20)
+    assert {job.state for job in rack.see.jobs.values()} == {"completed"}
+    assert max(refusing.tries[f"gpu{n}"] for n in range(4)) <= 5
+    whole = [text for text in await events(rack, "Quarantined") if "its server srv0" in text]
+    assert whole
+    assert whole[0].startswith("its server srv0 refuses to start jobs on gpu")
+    await rack.down()
+
+
+async def test_a_start_that_is_refused_for_the_jobs_own_reason_ends_it_at_once(rack: Rack) -> None:
+    refusing = Refusing(rack, lambda spec: "invalid")
+    await submit(rack, "red", 1)
+    red = await until(rack, "red", state="failed")
+    assert "no space left" in red.reason
+    assert refusing.tries.total() == 1
+
+
+async def test_a_job_that_every_server_refuses_takes_no_endpoint_with_it(rack: Rack) -> None:
+    """Its image has no shell: nobody knows that from the first refusal."""
+    refusing = Refusing(rack, lambda spec: "failed" if spec.job.startswith("bad") else "")
+    for number in range(12):
+        await submit(rack, f"bad{number}", 1)
+    await run_all(rack, 12)
+    assert {job.state for job in rack.see.jobs.values()} == {"failed"}
+    assert refusing.tries.total() <= 3 * 12
+    shown = await rack.service.queries.endpoints()
+    assert {e.state for e in shown} == {"idle"}
+    await submit(rack, "good", 6)
+    await until(rack, "good", state="running")
+
+
+async def test_a_job_avoids_what_refused_it_and_says_so(rack: Rack) -> None:
+    refusing = Refusing(rack, lambda spec: "conflict" if spec.endpoint == "gpu0" else "")
+    await submit(rack, "red", 1, endpoints=["gpu0"])
+
+    async def waits() -> bool:
+        wait = (await rack.service.queries.job("red")).wait
+        return wait is not None and wait.code == "refused"
+
+    await rack.until(waits)
+    red = await rack.service.queries.job("red")
+    assert red.reason == "a start on gpu0 failed lately"
+    refusing.code = lambda spec: ""
+    await until(rack, "red", state="running")
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [("failed", "running"), ("unavailable", "running"), ("not_found", "failed")]
+)
+async def test_a_server_that_cannot_fetch_an_image_is_left_alone(
+    rack: Rack, code: str, state: str
+) -> None:
+    """Its disk is full; an image that does not exist is the job's own reason."""
+    pull = rack.engine.pull_image
+
+    async def pulling(
+        server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        if server == "srv0":
+            raise EngineError([EngineFault(code, image, "no space left on device")])
+        async for step in pull(server, image, login, refresh=refresh):
+            yield step
+
+    rack.engine.pull_image = pulling  # type: ignore[method-assign]
+    await submit(rack, "red", 1, pull="missing")
+    red = await until(rack, "red", state=state)
+    if state == "running":
+        assert red.endpoints[0] not in ("gpu0", "gpu1")
+    else:
+        assert "no space left" in red.reason
+
+
+async def test_flows_that_cannot_be_installed_end_no_job(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converge, left = FabricIntent.converge, 5
+
+    async def failing(intent: FabricIntent, *given: Any) -> None:
+        nonlocal left
+        if left and given:  # those of a start
+            left -= 1
+            raise ServiceError("unavailable", "as0 refuses flows")
+        await converge(intent, *given)
+
+    monkeypatch.setattr(FabricIntent, "converge", failing)
+    await submit(rack, "red", 1)
+    await until(rack, "red", state="running")
+    assert not left
+    assert {e.state for e in await rack.service.queries.endpoints()} == {"idle", "busy"}
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_no_second_run_begins_before_the_first_is_known_to_be_gone(
+    rack: Rack, cancelled: bool
+) -> None:
+    """The agent answers, but its engine is down: it confirms no stop."""
+    refusing = Refusing(rack, lambda spec: "unavailable")
+    stop, down = rack.engine.stop, True
+
+    async def stopping(
+        job: str, grace_s: float, servers: Collection[str] | None = None
+    ) -> list[RankStatus]:
+        if down:
+            raise EngineError([EngineFault("unavailable", f"ll-{job}-0-1", "no engine")])
+        return await stop(job, grace_s, servers)
+
+    rack.engine.stop = stopping  # type: ignore[method-assign]
+    await submit(rack, "red", 1)
+    await rack.until(refusing.tries.total)
+    await asyncio.sleep(60)
+    red = await rack.service.queries.job("red")
+    assert (red.state, refusing.tries.total()) == ("starting", 1)
+    assert "no engine" in red.reason
+    if cancelled:
+        await rack.service.commands.cancel("red")
+        assert (await rack.service.queries.job("red")).state == "cancelled"
+        return
+    down, refusing.code = False, lambda spec: ""
+    await until(rack, "red", state="running")
