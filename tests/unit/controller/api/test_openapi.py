@@ -78,6 +78,7 @@ ROUTES = {
     ("get", "/api/v1/quarantine"),
     ("post", "/api/v1/quarantine/{name}/release"),
     ("post", "/api/v1/switches/{name}/repair"),
+    ("post", "/api/v1/store/accept"),
     ("get", "/api/v1/power"),
     ("get", "/api/v1/switches/{name}/ports/{port}/power"),
     ("get", "/api/v1/endpoints/{name}/trace"),
