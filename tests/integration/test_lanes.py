@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -134,8 +135,18 @@ def freeze(pid: int) -> None:
     inside("sh", "-c", script, "sh", str(pid))
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["running", "frozen"])
-@pytest.mark.parametrize("killed", ["nobody", "keeper", "first", "both"])
+@pytest.mark.parametrize(
+    ("killed", "frozen"),
+    [
+        ("nobody", False),
+        ("both", True),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in itertools.product(("nobody", "keeper", "first", "both"), (False, True))
+            if case not in (("nobody", False), ("both", True))
+        ),
+    ],
+)
 def test_a_lane_goes_without_a_trace(killed: str, frozen: bool) -> None:
     made = lanes.create(NAME)
     inside("sh", "-c", "ip netns add ll-x && ip link add ll-y type veth peer name ll-z netns ll-x")

@@ -184,8 +184,8 @@ def parts_to_kill(rack: RackStatus, which: str) -> list[int]:
 @pytest.mark.parametrize(
     "which",
     [
-        "controller+ocs0",
-        "ovs-vswitchd+agent-srv0+agent-srv3",
+        pytest.param("controller+ocs0", marks=pytest.mark.soak),
+        pytest.param("ovs-vswitchd+agent-srv0+agent-srv3", marks=pytest.mark.soak),
         "dockerd+ovsdb-server",
         "all",
     ],
@@ -219,7 +219,7 @@ def reach(client: httpx.Client, state: str) -> None:
     until(lambda: client.get("/jobs/red").json(), lambda job: job["state"] == state)
 
 
-@pytest.mark.parametrize("killed", ["none", "all"])
+@pytest.mark.parametrize("killed", [pytest.param("none", marks=pytest.mark.soak), "all"])
 def test_down_leaves_nothing_of_frozen_containers(killed: str, run_dir: Path) -> None:
     sockets = shim_sockets()
     rack = up(PAPER, run_dir, progress=quiet)

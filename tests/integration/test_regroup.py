@@ -30,7 +30,11 @@ OVERTAKEN_S = 5.0
 """A frame that a busy switch asks its own slow path about is overtaken by those behind it."""
 
 
-SITES = ("paper", "paper-polatis-scpi", "paper-polatis-netconf")
+SITES = (
+    "paper",
+    "paper-polatis-scpi",
+    pytest.param("paper-polatis-netconf", marks=pytest.mark.soak),
+)
 """One rack, three optical switches: the files differ in the switch's URL alone."""
 
 

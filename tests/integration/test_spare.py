@@ -93,6 +93,7 @@ def test_a_lost_servers_ranks_all_go_on(mortal: Mortal, run_dir: Path) -> None:
     assert recovery["step_restored"] >= newest
 
 
+@pytest.mark.soak
 def test_without_a_spare_left_the_job_waits_and_says_why(mortal: Mortal, run_dir: Path) -> None:
     job = submit(mortal, "grey", spares=0)
     reached(mortal, job, 12)
@@ -104,6 +105,7 @@ def test_without_a_spare_left_the_job_waits_and_says_why(mortal: Mortal, run_dir
     assert said(mortal, job).starts[-1] == recovery["step_restored"] > 0
 
 
+@pytest.mark.soak
 def test_a_dead_rank_on_a_working_gpu_starts_again_where_it_was(
     mortal: Mortal, run_dir: Path
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_dead_rank_on_a_working_gpu_starts_again_where_it_was(
     assert recovery["step_restored"] >= newest
 
 
+@pytest.mark.soak
 def test_an_agent_that_dies_while_it_copies_costs_no_protected_step(
     mortal: Mortal, run_dir: Path
 ) -> None:
@@ -150,7 +153,14 @@ def test_an_agent_that_dies_while_it_copies_costs_no_protected_step(
             rack.repair(servers[endpoints[0]], run_dir)
 
 
-@pytest.mark.parametrize("point", ["swap-decide.after", "swap-light.before", "swap-epoch.after"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("swap-decide.after", marks=pytest.mark.soak),
+        "swap-light.before",
+        pytest.param("swap-epoch.after", marks=pytest.mark.soak),
+    ],
+)
 def test_a_controller_that_dies_in_a_swap_finishes_it(
     mortal: Mortal, run_dir: Path, point: str
 ) -> None:

@@ -41,7 +41,7 @@ def whole(mortal: Mortal) -> Iterator[None]:
     made_whole(mortal, RUN_DIR)
 
 
-@pytest.mark.parametrize("switch", ["ocs0", "ocs1"])
+@pytest.mark.parametrize("switch", [pytest.param("ocs0", marks=pytest.mark.soak), "ocs1"])
 def test_a_spare_takes_a_place_that_any_switch_gives_it(mortal: Mortal, switch: str) -> None:
     """It needs a free port of the dead one's aggregator at its own switch."""
     job = submit(mortal, f"red-{switch}")
