@@ -72,10 +72,13 @@ def fetch(client: Client, kind: Kind, name: str) -> Document:
     for item in items:
         if str(kind.name(item)) == name:
             return item
-    some = [str(kind.name(item)) for item in items[:12]]
+    from sitefile.wording import meant  # noqa: PLC0415 - start-up time
+
+    known = [str(kind.name(item)) for item in items]
+    some = known[:12]
     raise CliError(
         "not_found",
-        f"there is no {kind.singular} called {name}",
+        f"there is no {kind.singular} called {name}{meant(name, known)}",
         object=f"{kind.singular}/{name}",
         hint=f"there are: {', '.join(some)}" if some else f"there are no {kind.plural}",
     )
