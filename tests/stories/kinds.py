@@ -104,8 +104,7 @@ CLIENTS = _together(
     _begun(("a", 4), ("b", 2), ("c", 1)),
     _many(
         st.one_of(
-            # Without "cancel", which has a kind of its own.
-            _clients("pause", "resume", "regroup", "drain", "undrain", until_ms=3000),
+            _clients("cancel", "pause", "resume", "regroup", "drain", "undrain", until_ms=3000),
             _clients("submit", "exit", "lose", "slow", until_ms=3000),
             _deaths(clients.Step, "count", job=JOBS, at_ms=_times(4000)),
         ),

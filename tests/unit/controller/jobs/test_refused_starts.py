@@ -193,11 +193,11 @@ async def test_no_second_run_begins_before_the_first_is_known_to_be_gone(
     stop, down = rack.engine.stop, True
 
     async def stopping(
-        job: str, grace_s: float, servers: Collection[str] | None = None
+        job: str, grace_s: float, servers: Collection[str] | None = None, *, until: int
     ) -> list[RankStatus]:
         if down:
             raise EngineError([EngineFault("unavailable", f"ll-{job}-0-1", "no engine")])
-        return await stop(job, grace_s, servers)
+        return await stop(job, grace_s, servers, until=until)
 
     rack.engine.stop = stopping  # type: ignore[method-assign]
     await submit(rack, "red", 1)
