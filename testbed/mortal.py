@@ -48,11 +48,15 @@ class Mortal:
             trust_env=False,
         )
 
-    def spawn(self) -> None:
-        """Start a controller and return immediately."""
+    def spawn(self, *options: str) -> None:
+        """Start a controller, with further ``options``, and return immediately."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._argv, env=self._env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [*self._argv, *options],
+                env=self._env,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
 
     def start(self) -> float:

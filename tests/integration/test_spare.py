@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +21,8 @@ from testbed.kept_ring import said
 from testbed.mortal import Mortal
 from testbed.rack import record
 from tests.integration.spare_parts import (
+    END_S,
+    ENDED,
     RING,
     WHOLE_S,
     ended_well,
@@ -33,6 +38,8 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
 RUN_DIR = Path(f"/run/lightloom/test-spare-{os.getpid()}")
+MIDDLE_RING = replace(RING, steps=320)
+"""For a loss that comes after a restart of the controller."""
 LONG_RING = replace(RING, steps=600)
 """For a loss that comes only after an agent's death was noticed and mended."""
 
@@ -191,6 +198,82 @@ def test_a_drained_server_loses_no_protected_step(mortal: Mortal, run_dir: Path)
     assert recovery["step_restored"] >= newest
     after = mortal.get(f"/jobs/{job}")["endpoints"]
     assert not [end for end in after if servers[end] == node]
+
+
+@contextmanager
+def store_of(mortal: Mortal, run_dir: Path, copy: Path | None) -> Iterator[None]:
+    """Run a controller on an older ``copy`` of the store, or on none; then on the right one."""
+    kept = run_dir / "the-store"
+    mortal.kill()
+    move_store(run_dir / "controller", kept)
+    if copy is not None:
+        shutil.copytree(copy, run_dir / "controller", dirs_exist_ok=True)
+    try:
+        mortal.spawn("--take-command")
+        yield
+    finally:
+        mortal.kill()
+        move_store(run_dir / "controller", run_dir / "used")
+        move_store(kept, run_dir / "controller")
+        mortal.spawn("--take-command")
+        mortal.until(mortal.whole, WHOLE_S)
+
+
+def move_store(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for file in source.glob("controller.sqlite*"):
+        file.replace(target / file.name)
+
+
+def containers(mortal: Mortal) -> set[str]:
+    return {c["container_id"] for c in mortal.get("/containers")["items"]}
+
+
+def events(mortal: Mortal, reason: str) -> list[dict[str, Any]]:
+    return [e for e in mortal.get("/events", limit=1000)["items"] if e["reason"] == reason]
+
+
+def test_an_older_copy_of_the_store_stops_no_run_and_loses_no_checkpoint(
+    mortal: Mortal, run_dir: Path, tmp_path: Path
+) -> None:
+    """The job lost a GPU after the copy was made, and goes on in a run that the copy lacks."""
+    job = submit(mortal, "older", MIDDLE_RING)
+    reached(mortal, job, 12)
+    first = protected(mortal, job)
+    mortal.kill()
+    shutil.copytree(run_dir / "controller", tmp_path / "copy")
+    mortal.start()
+    rack.lose(mortal.get(f"/jobs/{job}")["endpoints"][-1], run_dir)
+    mortal.until(lambda: mortal.get(f"/jobs/{job}/recoveries").get("recoveries"), WHOLE_S)
+    mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] == "running", WHOLE_S)
+    newest = protected(mortal, job, least=first + 10)
+    before = mortal.get(f"/jobs/{job}")
+    ranks = containers(mortal)
+    with store_of(mortal, run_dir, tmp_path / "copy"):
+        mortal.until(lambda: events(mortal, "LaterRunAdopted"), WHOLE_S)
+        after = mortal.get(f"/jobs/{job}")
+        assert (after["state"], after["endpoints"]) == ("running", before["endpoints"])
+        assert containers(mortal) == ranks, "no rank was stopped or started"
+    assert containers(mortal) == ranks
+    assert protected(mortal, job, least=newest) >= newest, "no checkpoint is lost"
+    mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
+    assert mortal.get(f"/jobs/{job}")["state"] == "completed"
+    assert said(mortal, job).as_undisturbed(MIDDLE_RING)
+
+
+def test_an_empty_store_stops_no_run_and_loses_no_checkpoint(mortal: Mortal, run_dir: Path) -> None:
+    job = submit(mortal, "unknown", MIDDLE_RING)
+    reached(mortal, job, 12)
+    newest = protected(mortal, job)
+    ranks = containers(mortal)
+    with store_of(mortal, run_dir, None):
+        mortal.until(lambda: mortal.get("/health").get("strangers"), WHOLE_S)
+        assert "lightloom store accept" in mortal.get("/health")["older"]
+        assert containers(mortal) == ranks
+    assert containers(mortal) == ranks
+    assert protected(mortal, job, least=newest) >= newest
+    mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
+    assert said(mortal, job).as_undisturbed(MIDDLE_RING)
 
 
 def test_the_command_line_shows_checkpoints_and_recovery(mortal: Mortal, run_dir: Path) -> None:
