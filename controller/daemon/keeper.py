@@ -1,8 +1,8 @@
 """The controller's parent: it holds what must outlive a crash, and starts the next controller.
 
 The parent keeps no state of the fabric. It holds the listening sockets, the aggregators'
-connections (``controller.daemon.relay``) and, soon after its first child began, the whole program,
-loaded: a child that dies is followed by a fork that has nothing left to load. Children that die
+connections (``controller.daemon.relay``) and the whole program, loaded: every child is a fork that
+has nothing left to load, and shares its memory. Children that die
 again and again before they are ready are followed later and later, but within a second while a
 transaction is open, because jobs stand still then.
 
@@ -44,7 +44,7 @@ REFUSALS = (DELIBERATE + 1, DELIBERATE + 2)
 SIGN_S = 1.0
 """How often the child's signs of life are checked."""
 START_CHECKS = 300
-"""Checks without a sign from a child that has not given any yet: it loads the program."""
+"""Checks without a sign from a child that has not given any yet."""
 SILENT_CHECKS = 30
 """Checks without a sign after the first one; then the child hangs. Checks are counted and not
 seconds, because a machine that is suspended makes none."""
@@ -52,10 +52,8 @@ ABORT_CHECKS = 5
 """Checks between SIGABRT, which shows where it hangs, and SIGKILL."""
 STUCK_CHECKS = 10
 """Checks after SIGKILL; then the service manager gets no more watchdog signals."""
-LOAD_AFTER_S = 5.0
-"""The parent loads the program this much later than its first child, so as not to slow it."""
 LOADING_POLL_S = 0.05
-"""How often a parent that must start the next child checks whether it is still loading."""
+"""How often a parent that must start a child checks whether it is still loading."""
 LONGEST_PAUSE_S = 30.0
 LONGEST_PAUSE_OPEN_S = 1.0
 """While a transaction is open: a regroup holds jobs, and they die of a long pause."""
@@ -135,7 +133,7 @@ class _Keeper:
         self._relay = Relay(openflow, speech=speech)
         self._serve = serve
         self._load = load
-        self._loading: threading.Thread | None = None
+        self._loading = threading.Thread(target=self._load_all, name="load")
         self._child = 0
         self._child_ready = False
         self._any_ready = False
@@ -148,6 +146,8 @@ class _Keeper:
         """Start children until one ends on purpose."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
+        self._loading.start()
+        self._rest(0.0)
         early_deaths = 0
         while True:
             born = clock.monotonic()
@@ -182,7 +182,7 @@ class _Keeper:
         while not self._ending.is_set():
             left = until - clock.monotonic()
             if left <= 0:
-                if self._loading is None or not self._loading.is_alive():
+                if not self._loading.is_alive():
                     return
                 left = LOADING_POLL_S
             self._relay.turn(min(left, 0.5))
@@ -220,15 +220,10 @@ class _Keeper:
             self._relay.detach()  # at once, so that no aggregator is disconnected
 
         self._relay.watch(died, reap)
-        load_at = check_at = clock.monotonic()
-        load_at += LOAD_AFTER_S
+        check_at = clock.monotonic()
         watch = _Watch()
         while not ended:
-            due = check_at if self._loading else min(check_at, load_at)
-            self._relay.turn(max(0.0, due - clock.monotonic()))
-            if self._loading is None and clock.monotonic() >= load_at:
-                self._loading = threading.Thread(target=self._load_all, name="load")
-                self._loading.start()
+            self._relay.turn(max(0.0, check_at - clock.monotonic()))
             if clock.monotonic() >= check_at:
                 check_at = clock.monotonic() + SIGN_S
                 self._check(watch, signs)
@@ -263,7 +258,7 @@ class _Keeper:
             os.kill(self._child, due)
 
     def _load_all(self) -> None:
-        """Load the program; later children share its memory."""
+        """Load the program; children share its memory."""
         self._load()
         gc.freeze()
 

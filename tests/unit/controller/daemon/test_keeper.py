@@ -201,9 +201,10 @@ os.waitpid = late
 serve, load = (lambda listener, pulse: 0), (lambda: None)
 """
 
-SLOW_TO_LOAD = """
-keeper.LOAD_AFTER_S = 0.0
-first, go = Path("first"), Path("go")
+RESTS = """
+keeper.pause_s = lambda early_deaths, *, moving: 3.0
+first = Path("first")
+load = lambda: None
 def serve(listener, pulse):
     if first.exists():
         print("successor", flush=True)
@@ -214,9 +215,6 @@ def serve(listener, pulse):
     assert switch.recv(8)
     assert switch.recv(8)  # anything more is the end
     os.kill(os.getpid(), signal.SIGKILL)
-def load():
-    while not go.exists():
-        time.sleep(0.01)
 """
 
 
@@ -472,8 +470,8 @@ def test_it_ends_when_told_to_in_the_moment_of_a_start_or_of_an_end(
         process.communicate(timeout=PATIENCE_S)
 
 
-def test_it_answers_for_a_controller_that_dies_while_the_program_is_loaded(tmp_path: Path) -> None:
-    process = keeping(SLOW_TO_LOAD, tmp_path)
+def test_it_answers_for_a_controller_that_died_until_the_next_one_starts(tmp_path: Path) -> None:
+    process = keeping(RESTS, tmp_path)
     assert process.stdout is not None
     try:
         port = int(process.stdout.readline())
@@ -485,7 +483,6 @@ def test_it_answers_for_a_controller_that_dies_while_the_program_is_loaded(tmp_p
                 assert line
             switch.sendall(message(ECHO_REQUEST, 9))
             assert kinds_until(switch, ECHO_REPLY) == [ECHO_REPLY]
-            (tmp_path / "go").touch()
             assert process.stdout.readline() == "successor\n"
             assert process.wait(PATIENCE_S) == 0
     finally:
