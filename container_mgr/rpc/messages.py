@@ -310,6 +310,7 @@ def start_of(message: pb.ExecStart) -> Start:
         window=_window_of(message.window) if message.HasField("window") else None,
         idle_s=message.idle_s,
         total_s=message.total_s,
+        epoch=message.epoch if message.HasField("epoch") else None,
     )
 
 

@@ -431,14 +431,15 @@ class WindowSize:
 
 @dataclass(slots=True, frozen=True)
 class ExecStart:
-    """A command for a running rank, and its limits in seconds.
+    """A command for a running rank of one run, and its limits in seconds.
 
-    ``idle_s`` is the time without input and output, freezes excluded. With ``terminal`` all
-    output is stdout.
+    A rank of another run than ``epoch`` refuses it. ``idle_s`` is the time without input and
+    output, freezes excluded. With ``terminal`` all output is stdout.
     """
 
     job: str
     rank: int
+    epoch: int
     server: str
     command: tuple[str, ...]
     idle_s: float

@@ -492,6 +492,7 @@ def start_message(start: ExecStart) -> pb.ExecInput:
             window=None if start.window is None else _window_message(start.window),
             idle_s=start.idle_s,
             total_s=start.total_s,
+            epoch=start.epoch,
         )
     )
 

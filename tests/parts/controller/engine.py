@@ -270,7 +270,8 @@ class FakeEngine:
         """Print the command."""
         self._record("exec", start.job)
         self.execs.append(start)
-        if self.statuses[start.job, start.rank].state is not RankState.RUNNING:
+        status = self.statuses[start.job, start.rank]
+        if status.state is not RankState.RUNNING or status.epoch != start.epoch:
             raise EngineError([EngineFault("conflict", f"server/{start.server}", "it is frozen")])
         yield ExecOutput("stdout", " ".join(start.command).encode())
         yield ExecEnd(0)
