@@ -638,10 +638,12 @@ class RemoveDataReply(_message.Message):
     def __init__(self, removed: _Optional[bool] = ...) -> None: ...
 
 class RecordingsRequest(_message.Message):
-    __slots__ = ("job",)
+    __slots__ = ("job", "most_bytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     job: str
-    def __init__(self, job: _Optional[str] = ...) -> None: ...
+    most_bytes: int
+    def __init__(self, job: _Optional[str] = ..., most_bytes: _Optional[int] = ...) -> None: ...
 
 class RecordingsReply(_message.Message):
     __slots__ = ("recordings",)
