@@ -32,6 +32,7 @@ from controller.devices.engine import (
     RankState,
     RankStatus,
     Recording,
+    RecordingLimits,
     RegistryLogin,
     Scope,
     ScopeState,
@@ -360,7 +361,9 @@ class SimEngine:
         """Return that there was no data."""
         return False
 
-    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
+    async def recordings(
+        self, timeout_s: float, job: str = "", limits: RecordingLimits | None = None
+    ) -> list[Recording]:
         """Return that nothing is recorded."""
         return []
 

@@ -638,10 +638,12 @@ class RemoveDataReply(_message.Message):
     def __init__(self, removed: _Optional[bool] = ...) -> None: ...
 
 class RecordingsRequest(_message.Message):
-    __slots__ = ("job",)
+    __slots__ = ("job", "most_bytes")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    MOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     job: str
-    def __init__(self, job: _Optional[str] = ...) -> None: ...
+    most_bytes: int
+    def __init__(self, job: _Optional[str] = ..., most_bytes: _Optional[int] = ...) -> None: ...
 
 class RecordingsReply(_message.Message):
     __slots__ = ("recordings",)
@@ -762,7 +764,7 @@ class ExecInput(_message.Message):
     def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., stdin_closed: _Optional[bool] = ..., resize: _Optional[_Union[WindowSize, _Mapping]] = ...) -> None: ...
 
 class ExecStart(_message.Message):
-    __slots__ = ("job", "rank", "command", "terminal", "window", "idle_s", "total_s")
+    __slots__ = ("job", "rank", "command", "terminal", "window", "idle_s", "total_s", "epoch")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -770,6 +772,7 @@ class ExecStart(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     IDLE_S_FIELD_NUMBER: _ClassVar[int]
     TOTAL_S_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -777,7 +780,8 @@ class ExecStart(_message.Message):
     window: WindowSize
     idle_s: float
     total_s: float
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., terminal: _Optional[bool] = ..., window: _Optional[_Union[WindowSize, _Mapping]] = ..., idle_s: _Optional[float] = ..., total_s: _Optional[float] = ...) -> None: ...
+    epoch: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., command: _Optional[_Iterable[str]] = ..., terminal: _Optional[bool] = ..., window: _Optional[_Union[WindowSize, _Mapping]] = ..., idle_s: _Optional[float] = ..., total_s: _Optional[float] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class WindowSize(_message.Message):
     __slots__ = ("rows", "columns")

@@ -72,7 +72,10 @@ Input = Typed | Window
 
 @dataclass(slots=True, frozen=True)
 class Start:
-    """A command to run, and its limits in seconds."""
+    """A command to run, and its limits in seconds.
+
+    ``epoch`` is the run that it is meant for; None is the newest one.
+    """
 
     job: str
     rank: int
@@ -81,6 +84,7 @@ class Start:
     window: Window | None
     idle_s: float
     total_s: float
+    epoch: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -218,6 +222,13 @@ class Execs:
         newest = max(mine, key=lambda c: c.key.epoch, default=None)
         if newest is None:
             raise AgentError("not_found", name, "it is not on this server")
+        if start.epoch not in (None, newest.key.epoch):
+            raise AgentError(
+                "conflict",
+                name,
+                f"the command is meant for run {start.epoch}, here is run {newest.key.epoch}",
+                "start the command again",
+            )
         if newest.state == "paused":
             raise AgentError("conflict", name, "it is frozen", "resume the job first")
         if newest.state != "running":

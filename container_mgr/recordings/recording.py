@@ -55,6 +55,7 @@ class Recording:
     """The latest window of TensorFlow's profiler."""
     coverage: float = 0.0
     """Share of the rank's time that such windows cover."""
+    ended: bool = False
 
 
 def read_of(

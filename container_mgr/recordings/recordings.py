@@ -268,6 +268,7 @@ class Recordings:
             wire_time=watched.wire_time,
             profiler=None if known is None else known.latest,
             coverage=0.0 if known is None else known.coverage(until_s),
+            ended=watched.ended_at is not None,
         )
 
     def _can_ask(self, watched: _Watched) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from checkpoints.ledger import Key
 from container_mgr.docker.attached import Stream
@@ -35,8 +35,9 @@ from recorder import layout
 
 MOST_RECORDED_BYTES = 3 * 2**20
 """Of one reply; gRPC refuses messages above 4 MiB."""
-_BRIEF_ROWS = 16
-"""Rows of a rank for which the reply has no room: those that took the longest."""
+_REASON_BYTES = 64
+_FIELD_BYTES = 8
+"""The tag and the length of a row."""
 
 _STATES = {
     "created": pb.STATE_CREATED,
@@ -310,6 +311,7 @@ def start_of(message: pb.ExecStart) -> Start:
         window=_window_of(message.window) if message.HasField("window") else None,
         idle_s=message.idle_s,
         total_s=message.total_s,
+        epoch=message.epoch if message.HasField("epoch") else None,
     )
 
 
@@ -339,38 +341,79 @@ def end_message(ending: Ending) -> pb.ExecOutput:
     return pb.ExecOutput(end=pb.ExecEnd(exit_code=ending.exit_code, reason=ending.reason))
 
 
-def recordings_of(found: Sequence[Recording]) -> pb.RecordingsReply:
-    """Convert what is known of ranks' communication; what has no room is cut. Takes a while."""
-    reply, room = pb.RecordingsReply(), MOST_RECORDED_BYTES
+def recordings_of(found: Sequence[Recording], most_bytes: int | None = None) -> pb.RecordingsReply:
+    """Convert what is known of ranks' communication, at most ``most_bytes``. Takes a while.
+
+    What has no room is cut: jobs have equal shares, and so have the ranks of a job. What one leaves
+    is shared by the others. Ranks that have ended get what the others leave, at least a quarter.
+    """
+    room = MOST_RECORDED_BYTES if most_bytes is None else min(most_bytes, MOST_RECORDED_BYTES)
+    live, ended = (_sized([one for one in found if one.ended is late]) for late in (False, True))
+    kept = min(room // 4, sum(size for mine in ended.values() for _, size in mine))
+    shown = _fitted(live, room - kept)
+    shown += _fitted(ended, room - sum(one.ByteSize() for one in shown))
+    return pb.RecordingsReply(recordings=shown)
+
+
+def _sized(found: Sequence[Recording]) -> dict[str, list[tuple[pb.Recording, int]]]:
+    """Return the messages of each job, with their sizes."""
+    by_job: dict[str, list[tuple[pb.Recording, int]]] = {}
     for recording in found:
         message = _recording_message(recording)
-        for rows in (_BRIEF_ROWS, 0):
-            if message.ByteSize() <= room:
-                break
-            message = _recording_message(recording, rows)
-        room -= message.ByteSize()
-        reply.recordings.append(message)
-    return reply
+        by_job.setdefault(recording.key.job, []).append((message, message.ByteSize()))
+    return by_job
 
 
-def _recording_message(recording: Recording, most_rows: int | None = None) -> pb.Recording:
+def _fitted(
+    by_job: Mapping[str, Sequence[tuple[pb.Recording, int]]], room: int
+) -> list[pb.Recording]:
+    most = _share([sum(size for _, size in mine) for mine in by_job.values()], room)
+    shown: list[pb.Recording] = []
+    for mine in by_job.values():
+        of_rank = _share([size for _, size in mine], most)
+        shown += [_cut(message, of_rank) for message, _ in mine]
+    return shown
+
+
+def _share(needs: Sequence[int], room: int) -> int:
+    """Return the most that each may have so that all fit into ``room``."""
+    for left, need in zip(range(len(needs), 0, -1), sorted(needs), strict=True):
+        if need > room // left:
+            return room // left
+        room -= need
+    return max(needs, default=0)
+
+
+def _cut(whole: pb.Recording, room: int) -> pb.Recording:
+    """Return a recording within ``room``: without calls, and with the rows that took longest."""
+    if whole.ByteSize() <= room:
+        return whole
+    cut, every = pb.Recording(), len(whole.operations)
+    cut.CopyFrom(whole)
+    cut.ClearField("calls")
+    cut.ClearField("operations")
+    left = room - cut.ByteSize() - _REASON_BYTES
+    for row in sorted(whole.operations, key=lambda row: row.total_s, reverse=True):
+        left -= row.ByteSize() + _FIELD_BYTES
+        if left < 0:
+            break
+        cut.operations.append(row)
+    if not cut.reason:
+        cut.reason = f"only {len(cut.operations)} of {every} rows had room"
+    return cut
+
+
+def _recording_message(recording: Recording) -> pb.Recording:
     read, key = recording.read, recording.key
-    operations = read.operations
-    reason = read.reason
-    if most_rows is not None:
-        operations = tuple(sorted(operations, key=lambda o: o.total_s, reverse=True)[:most_rows])
-        reason = reason or f"only {len(operations)} of {len(read.operations)} rows had room"
     return pb.Recording(
         job=key.job,
         rank=key.rank,
         epoch=key.epoch,
         state=read.state,
-        reason=reason,
+        reason=read.reason,
         time=read.time,
-        operations=[_operation_message(operation) for operation in operations],
-        calls=[]
-        if most_rows is not None
-        else [
+        operations=[_operation_message(operation) for operation in read.operations],
+        calls=[
             pb.RecordedCall(
                 operation=call.operation,
                 sequence=call.sequence,

@@ -391,7 +391,9 @@ class AgentService(CheckpointCalls, ScopeCalls):
         if request.job:
             await self._allowed(context, lambda: policy.check_job(request.job))
         return await asyncio.to_thread(
-            messages.recordings_of, self._ranks.recordings.of(request.job)
+            messages.recordings_of,
+            self._ranks.recordings.of(request.job),
+            request.most_bytes if request.HasField("most_bytes") else None,
         )
 
     async def Exec(  # noqa: N802

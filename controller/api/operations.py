@@ -88,6 +88,10 @@ class Queries(Protocol):
         """Return the highest priority that users may give jobs of ``project``."""
         ...
 
+    def projects(self) -> Collection[str]:
+        """Return the projects of the site file and of its accounts, by name."""
+        ...
+
     def owners(self) -> Mapping[str, Owned]:
         """Return the owner of every job, by name, in the order of submission."""
         ...

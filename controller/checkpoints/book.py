@@ -42,8 +42,8 @@ Made = TypeVar("Made")
 
 SLOW = 20_000
 """Entries of dictionaries that are copied on the loop at once: about a millisecond."""
-SLOW_WORK = 500
-"""Ranks times steps whose states are looked at on the loop: about 15 ms."""
+SLOW_WORK = 200
+"""Ranks times steps whose states are looked at on the loop: about 6 ms."""
 MOST_TIMES = 1 << 16
 """Times of writing that are kept of one job's parts."""
 MOST_INTERVALS = 64

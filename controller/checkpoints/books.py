@@ -45,10 +45,10 @@ class Books:
         return book
 
     def __iter__(self) -> Iterator[tuple[CheckpointRecord, Book]]:
-        """Yield all records with their books."""
-        for folder, record in list(self._state.checkpoints.items()):
-            book = self.get(folder)
-            if book is not None:
+        """Yield all records with their books, as they are when their turn comes."""
+        for folder in list(self._state.checkpoints):
+            book, record = self.get(folder), self._state.checkpoints.get(folder)
+            if book is not None and record is not None:
                 yield record, book
 
     def of(self, job: str) -> tuple[CheckpointRecord, Book] | None:

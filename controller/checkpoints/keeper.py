@@ -163,6 +163,7 @@ class CheckpointKeeper:
         self.books.note_silence(self._monotonic())
         places, answering = self.books.places(), self.books.answering()
         for record, book in self.books:
+            await asyncio.sleep(0)  # one job at a time: a site has hundreds
             found = self.books.job(record)
             if found is None or found[0].ended:
                 self._cancel(record, answering)
@@ -285,7 +286,15 @@ class CheckpointKeeper:
         copying = () if book.copying is None else (book.copying,)
         stays = book.counted.union(copying)
         going = await book.compute(
-            partial(droppable, ledger, at.spec.keep, at.places, stays, book.flushing)
+            partial(
+                droppable,
+                ledger,
+                at.spec.keep,
+                at.places,
+                stays,
+                book.flushing,
+                all_told=at.record.servers & self.books.endpoints.keys() <= at.answering,
+            )
         )
         unknown = self._state.unknown
         drops: dict[str, set[Key]] = {}

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from checkpoints.ledger import Key, Ledger, Member, Part, Record, is_complete, prune, state
+from checkpoints.ledger import (
+    NOTHING,
+    Key,
+    Ledger,
+    Member,
+    Part,
+    Record,
+    is_complete,
+    prune,
+    state,
+)
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Places, are_apart
@@ -237,8 +247,12 @@ def droppable(
     places: Places,
     stays: Collection[Key],
     flushing: Key | None,
+    *,
+    all_told: bool = True,
 ) -> tuple[Key, ...]:
     """Return the steps whose local files may go, the oldest first.
+
+    ``all_told``: every server of the job has said what it holds, so that a partial step is one.
 
     The step that goes to the store stays, as one of the ``keep``: the space of ranks is for so
     many. With ``keep`` 1 the newest is worth more. A written step without copies goes once a
@@ -247,6 +261,8 @@ def droppable(
     going = set(prune(ledger, keep, places))
     written = {key for key in ledger.steps if state(ledger, key, places) is Safety.WRITTEN}
     going |= written - {*stays, flushing, max(written, default=None)}
+    if all_told:
+        going |= _given_up(ledger, keep, places) - {*stays}
     if flushing in going and flushing is not None and keep > 1:
         if not is_complete(ledger, flushing, places):
             return tuple(sorted(going))
@@ -254,6 +270,30 @@ def droppable(
         going.discard(flushing)
         going |= set(complete[keep - 1 :]) - {flushing}
     return tuple(sorted(going))
+
+
+def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
+    """Return the partial steps that nobody completes any more.
+
+    They are older than a complete one of the run or of a later run, or than ``keep`` + 1 partial
+    ones of the same run: a rank may never write its part. What parities rebuild is not partial.
+    """
+    complete: list[Key] = []
+    of_runs: dict[int, list[Key]] = {}
+    for key, record in sorted(ledger.steps.items(), reverse=True):
+        if not any(part.holders or part.stored for part in record.parts.values()):
+            continue
+        if is_complete(ledger, key, places):
+            complete.append(key)
+            continue
+        coded = any(parity.holders for parity in record.parities.values())
+        if state(ledger, key, places) is Safety.PARTIAL and not coded:
+            of_runs.setdefault(key.epoch, []).append(key)
+    going: set[Key] = set()
+    for epoch, partial in of_runs.items():
+        newest = max((key for key in complete if key.epoch >= epoch), default=NOTHING)
+        going |= {*partial[keep + 1 :], *(key for key in partial if key < newest)}
+    return going
 
 
 def _held(ledger: Ledger, key: Key, places: Places) -> bool:

@@ -1,23 +1,31 @@
 """Asks the agents every ten seconds what ranks have communicated, and keeps it by job.
 
 Agents keep a rank's figures beyond a restart of the controller, and those of ranks that have ended
-for a quarter of an hour. What an ended job communicated is durable; the rest is in memory.
+for a quarter of an hour. What an ended job communicated is durable; the rest is in memory, within
+the budget of the job's project and user.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import structlog
 
 from controller.base.errors import ServiceError
 from controller.base.slices import Turns
+from controller.comms import budget
 from controller.comms.kept import kept_view, record_of
 from controller.comms.ledger import Bucket, BucketSums, JobComms, advance
 from controller.comms.views import view_of
-from controller.devices.engine import ExecutionEngine, Recording
+from controller.devices.engine import (
+    ExecutionEngine,
+    Recording,
+    RecordingLimit,
+    RecordingLimits,
+)
 from controller.schema.insight.comms import CommsView
 from controller.state.intend import keys
 from controller.state.kept.comms import CommsRecord
@@ -28,8 +36,6 @@ from scheduler.steptime.facts import StepFacts
 
 ASK_EVERY_S = 10.0
 ASK_TIMEOUT_S = 5.0
-MOST_ENDED = 200
-"""Ended jobs whose figures stay."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +47,7 @@ class CommsKeeper:
         self._state = state
         self._engine = engine
         self._jobs: Mapping[str, JobComms] = {}
-        """In the order of the last change."""
+        """Of jobs that have not ended; those that have keep their record."""
         self._briefs: Mapping[str, CommsView] = {}
         """Of the jobs of which ``_jobs`` tells."""
         self._turn = asyncio.Lock()
@@ -109,7 +115,9 @@ class CommsKeeper:
             await self._read(job)
 
     async def _read(self, only: str) -> None:
-        found = await self._engine.recordings(ASK_TIMEOUT_S, only)
+        now = self._state.clock()
+        limits, shares = await self._limits(budget.shares(self._state.jobs.values(), now))
+        found = await self._engine.recordings(ASK_TIMEOUT_S, only, limits)
         jobs = await self._by_job(found)
         now, known = self._state.clock(), self._jobs
         # In a thread, one job after the other: a job may have a thousand ranks.
@@ -117,11 +125,30 @@ class CommsKeeper:
         briefs: dict[str, CommsView] = {}
         for name, (job, recordings) in jobs.items():
             fresh[name], briefs[name] = await asyncio.to_thread(
-                _advanced, known.get(name), recordings, job, now
+                _advanced, known.get(name), recordings, job, now, shares.get(name, 0)
             )
-        self._jobs = self._kept({n: k for n, k in known.items() if n not in fresh} | fresh)
-        self._briefs = {n: b for n, b in {**self._briefs, **briefs}.items() if n in self._jobs}
         await self._keep(fresh)
+        self._jobs = self._running({**known, **fresh})
+        self._briefs = {n: b for n, b in {**self._briefs, **briefs}.items() if n in self._jobs}
+
+    async def _limits(self, shares: Mapping[str, int]) -> tuple[RecordingLimits, dict[str, int]]:
+        """Return what to ask the servers for, and the bytes that a rank of each job may take."""
+        of_jobs: dict[str, RecordingLimit] = {}
+        of_rank: dict[str, int] = {}
+        servers: Counter[str] = Counter()
+        with Turns() as turns:
+            for name, share in shares.items():
+                job = self._state.jobs.get(name)
+                if job is None or not job.endpoints:
+                    continue
+                of_jobs[name] = budget.limit_of(len(job.endpoints), share)
+                of_rank[name] = share // len(job.endpoints)
+                for endpoint in job.endpoints:
+                    cable = self._state.cables.get(endpoint)
+                    if cable is not None:
+                        servers[cable.server] += max(budget.LEAST_ANSWER, of_rank[name])
+                await turns.breathe()
+        return RecordingLimits(of_jobs, servers), of_rank
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -173,21 +200,23 @@ class CommsKeeper:
         cable = self._state.cables.get(job.endpoints[recording.rank])
         return cable is not None and cable.server == recording.server
 
-    def _kept(self, jobs: Mapping[str, JobComms]) -> dict[str, JobComms]:
-        """Return them without forgotten jobs, and without the ended ones that are too many."""
+    def _running(self, jobs: Mapping[str, JobComms]) -> dict[str, JobComms]:
         records = {name: self._state.jobs.get(name) for name in jobs}
-        ended = [name for name, record in records.items() if record is not None and record.ended]
-        dropped = set(ended[:-MOST_ENDED])
         return {
             name: known
             for name, known in jobs.items()
-            if records[name] is not None and name not in dropped
+            if (record := records[name]) is not None and not record.ended
         }
 
 
 def _advanced(
-    known: JobComms | None, recordings: Sequence[Recording], job: JobRecord, now: float
+    known: JobComms | None,
+    recordings: Sequence[Recording],
+    job: JobRecord,
+    now: float,
+    of_rank: int,
 ) -> tuple[JobComms, CommsView]:
-    found = advance(known, recordings, job.epoch, len(job.endpoints), now)
+    """``of_rank`` are the bytes that a rank may take; a quarter of them is for its past."""
+    found = advance(known, recordings, job.epoch, len(job.endpoints), now, past_bytes=of_rank // 4)
     view = view_of(job, found, None, None, now)
     return found, view.model_copy(update={"rank_rows": []})

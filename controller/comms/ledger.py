@@ -24,6 +24,9 @@ MOST_PAST_ROWS = 16
 MOST_SKEWED = 64
 """Ranks of a job whose calls are compared one by one."""
 
+_PAST_BYTES = 400
+"""What a row of the past takes, without its histogram."""
+
 Table = Mapping[Key, Sums]
 Bucket = tuple[str, int]
 """An operation and the largest size of its calls, a power of four; 0 for none."""
@@ -88,9 +91,18 @@ class JobComms:
 
 
 def advance(
-    known: JobComms | None, recordings: Sequence[Recording], epoch: int, size: int, now: float
+    known: JobComms | None,
+    recordings: Sequence[Recording],
+    epoch: int,
+    size: int,
+    now: float,
+    *,
+    past_bytes: int = 2**20,
 ) -> JobComms:
-    """Return a job's figures with the latest recordings of the run ``epoch``."""
+    """Return a job's figures with the latest recordings of the run ``epoch``.
+
+    The past of a rank takes at most ``past_bytes``: with fewer, its times lie further apart.
+    """
     earlier: Table = {}
     ranks: dict[int, RankComms] = {}
     if known is not None and known.epoch == epoch:
@@ -98,7 +110,8 @@ def advance(
     elif known is not None:
         earlier = _total((known.earlier, *(rank.sums for rank in known.ranks.values())))
     for recording in recordings:
-        ranks[recording.rank] = _advanced(ranks.get(recording.rank), once(recording), now)
+        before = ranks.get(recording.rank)
+        ranks[recording.rank] = _advanced(before, once(recording), now, past_bytes)
     latest = [rank.recording for rank in ranks.values()]
     return JobComms(
         epoch=epoch,
@@ -129,10 +142,17 @@ def once(recording: Recording) -> Recording:
     )
 
 
-def _advanced(known: RankComms | None, recording: Recording, now: float) -> RankComms:
+def _advanced(
+    known: RankComms | None, recording: Recording, now: float, past_bytes: int
+) -> RankComms:
     sums: Table = table(o for o in recording.operations if is_collective(o))
+    # The sums have the histograms now.
+    bare = tuple(replace(operation, histogram=()) for operation in recording.operations)
+    recording = replace(recording, operations=bare)
     if known is None:
         return RankComms(recording, sums)
+    same = {key: key for key in known.sums}
+    sums = {same.get(key, key): one for key, one in sums.items()}
     if not sums:
         sums = known.sums  # its file is damaged or gone: what was counted has happened
     past, cut = known.past, known.cut
@@ -141,7 +161,13 @@ def _advanced(known: RankComms | None, recording: Recording, now: float) -> Rank
         past = (*past, Past(known.recording.time, dict(longest)))
     if len(past) > MOST_PAST:
         past, cut = past[-MOST_PAST:], True
+    while past and sum(map(_weight, past)) > past_bytes:
+        past, cut = past[1::2], True
     return RankComms(recording, sums, past, cut)
+
+
+def _weight(past: Past) -> int:
+    return sum(_PAST_BYTES + len(sums.bins) for sums in past.sums.values())
 
 
 def _total(tables: Iterable[Table]) -> dict[Key, Sums]:

@@ -409,6 +409,25 @@ class Recording:
 
 
 @dataclass(slots=True, frozen=True)
+class RecordingLimit:
+    """How much of the recordings of one job is taken."""
+
+    rows: int
+    """Of one rank: those that took the longest."""
+    calls: frozenset[int]
+    """The ranks whose calls are taken."""
+
+
+@dataclass(slots=True, frozen=True)
+class RecordingLimits:
+    """How much is taken of all recordings. Those of jobs without a limit are left out."""
+
+    jobs: Mapping[str, RecordingLimit]
+    servers: Mapping[str, int]
+    """Bytes that a server is asked for at most."""
+
+
+@dataclass(slots=True, frozen=True)
 class LogLine:
     """One line a rank wrote. ``stream`` is ``stdout`` or ``stderr``.
 
@@ -431,14 +450,15 @@ class WindowSize:
 
 @dataclass(slots=True, frozen=True)
 class ExecStart:
-    """A command for a running rank, and its limits in seconds.
+    """A command for a running rank of one run, and its limits in seconds.
 
-    ``idle_s`` is the time without input and output, freezes excluded. With ``terminal`` all
-    output is stdout.
+    A rank of another run than ``epoch`` refuses it. ``idle_s`` is the time without input and
+    output, freezes excluded. With ``terminal`` all output is stdout.
     """
 
     job: str
     rank: int
+    epoch: int
     server: str
     command: tuple[str, ...]
     idle_s: float
@@ -707,8 +727,13 @@ class ExecutionEngine(Protocol):
         """
         ...
 
-    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
-        """Return the recordings of all ranks, or of one job's, from the servers that answer."""
+    async def recordings(
+        self, timeout_s: float, job: str = "", limits: RecordingLimits | None = None
+    ) -> list[Recording]:
+        """Return the recordings of all ranks, or of one job's, from the servers that answer.
+
+        ``limits`` None takes all that the servers tell.
+        """
         ...
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:

@@ -50,6 +50,7 @@ def start_of(state: State, job: JobRecord, request: ExecRequest) -> ExecStart:
     return ExecStart(
         job=name,
         rank=rank,
+        epoch=job.epoch,
         server=cable.server,
         command=tuple(request.command),
         idle_s=request.idle_s,
@@ -57,6 +58,19 @@ def start_of(state: State, job: JobRecord, request: ExecRequest) -> ExecStart:
         terminal=request.terminal,
         window=None if window is None else WindowSize(window.rows, window.columns),
     )
+
+
+def check_run(prepared: JobRecord, job: JobRecord) -> None:
+    """Refuse a command that was prepared for another run, or for another job of this name.
+
+    ServiceError ``conflict``.
+    """
+    if (prepared.submitted_at, prepared.epoch) != (job.submitted_at, job.epoch):
+        raise _refused(
+            job.name,
+            "the run that it was prepared for has ended",
+            f"lightloom describe job {job.name} shows its present run; prepare the command again",
+        )
 
 
 async def run(

@@ -145,15 +145,21 @@ class Commands:
     async def exec(
         self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
     ) -> AsyncGenerator[ExecOutput | ExecEnd]:
-        """Prepare a command in a rank of a job; it begins with the first item that is read."""
-        execs.start_of(self._state, self._keeper.get(name), request)
-        return self._exec(name, request, given)
+        """Prepare a command in a rank of a job; it begins with the first item that is read.
+
+        It belongs to the job's present run, also when another job gets the name.
+        """
+        job = self._keeper.get(name)
+        execs.start_of(self._state, job, request)
+        return self._exec(job, request, given)
 
     async def _exec(
-        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
+        self, prepared: JobRecord, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
     ) -> AsyncGenerator[ExecOutput | ExecEnd]:
         # The job may have been frozen, or have ended, since the command was prepared.
-        start = execs.start_of(self._state, self._keeper.get(name), request)
+        job = self._keeper.get(prepared.name)
+        execs.check_run(prepared, job)
+        start = execs.start_of(self._state, job, request)
         async with aclosing(execs.run(self._engine, start, given)) as pieces:
             async for piece in pieces:
                 yield piece

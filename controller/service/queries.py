@@ -252,6 +252,10 @@ class Queries:
         """Follow all changes but not the samples, as a part of the controller."""
         return self._feed.follow()
 
+    def projects(self) -> Collection[str]:
+        """Return the projects of the site file and of its accounts, by name."""
+        return {project.name for project in self._state.projects()}
+
     def owners(self) -> Mapping[str, Owned]:
         """Return the owner of every job, by name; the same object until one of them changes."""
         jobs, kept = self._state.jobs, self._owned

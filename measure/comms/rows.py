@@ -5,15 +5,18 @@ Bus bandwidth is nccl-tests' (doc/PERFORMANCE.md): S / t times what a ring moves
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, cast
 
 from measure.comms.recorded import CallSource, Operation, Timing
 
 Key = tuple[str, int, str, str, CallSource, Timing]
 """Operation, bytes, type, tag, source and timing."""
 
+_BIN = struct.Struct("<BQ")
+_MOST_IN_BIN = 2**64 - 1
 _FACTORS: Mapping[str, int] = {
     "all_reduce": 2,
     "all_gather": 1,
@@ -44,19 +47,22 @@ def key_of(operation: Operation) -> Key:
 
 @dataclass(slots=True, frozen=True)
 class Sums:
-    """Sums over calls of one kind. ``bins`` has the histogram's bins that are not empty."""
+    """Sums over calls of one kind.
+
+    ``bins`` has the histogram's bins that are not empty, packed: a job has millions of them.
+    """
 
     calls: int
     total_s: float
     min_s: float
     max_s: float
-    bins: tuple[tuple[int, int], ...]
+    bins: bytes
     exact: bool = True
 
     @classmethod
     def of(cls, operation: Operation) -> Self:
         """Return the sums of a recorded operation."""
-        bins = tuple((i, count) for i, count in enumerate(operation.histogram) if count)
+        bins = _packed((i, count) for i, count in enumerate(operation.histogram) if count)
         return cls(
             operation.calls,
             operation.total_s,
@@ -69,7 +75,7 @@ class Sums:
     @property
     def timed(self) -> int:
         """Calls whose duration is known."""
-        return sum(count for _, count in self.bins)
+        return sum(count for _, count in _unpacked(self.bins))
 
     @property
     def avg_s(self) -> float:
@@ -81,7 +87,7 @@ class Sums:
     def p50_s(self) -> float | None:
         """The middle of the median's bin, which is 19 % wide."""
         left = self.timed / 2
-        for position, count in self.bins:
+        for position, count in _unpacked(self.bins):
             left -= count
             if left <= 0:
                 return _edge(position + 0.5)
@@ -91,8 +97,8 @@ class Sums:
         """Return the sums of later calls only. Shortest and longest are known to their bins."""
         if before is None or before.calls > self.calls:
             return self
-        old = dict(before.bins)
-        bins = tuple((i, n - old.get(i, 0)) for i, n in self.bins if n > old.get(i, 0))
+        old = dict(_unpacked(before.bins))
+        bins = [(i, n - old.get(i, 0)) for i, n in _unpacked(self.bins) if n > old.get(i, 0)]
         low, high = (_edge(bins[0][0]), _edge(bins[-1][0] + 1)) if bins else (0.0, 0.0)
         return replace(
             self,
@@ -100,8 +106,16 @@ class Sums:
             total_s=max(0.0, self.total_s - before.total_s),
             min_s=max(self.min_s, low),
             max_s=min(self.max_s, high),
-            bins=bins,
+            bins=_packed(bins),
         )
+
+
+def _packed(bins: Iterable[tuple[int, int]]) -> bytes:
+    return b"".join(_BIN.pack(i, min(count, _MOST_IN_BIN)) for i, count in bins)
+
+
+def _unpacked(bins: bytes) -> Iterator[tuple[int, int]]:
+    return cast("Iterator[tuple[int, int]]", _BIN.iter_unpack(bins))
 
 
 def added(sums: Iterable[Sums]) -> Sums:
@@ -110,12 +124,12 @@ def added(sums: Iterable[Sums]) -> Sums:
     least, most = [], []
     for one in sums:
         calls, total, exact = calls + one.calls, total + one.total_s, exact and one.exact
-        for position, count in one.bins:
+        for position, count in _unpacked(one.bins):
             bins[position] = bins.get(position, 0) + count
         if one.bins:
             least.append(one.min_s)
             most.append(one.max_s)
-    kept = tuple(sorted(bins.items()))
+    kept = _packed(sorted(bins.items()))
     return Sums(calls, total, min(least, default=0.0), max(most, default=0.0), kept, exact)
 
 

@@ -245,6 +245,18 @@ class EngineContract:
             assert await run.end() == ExecEnd(0)
 
     @pytest.mark.real_time
+    async def test_a_command_for_another_run_is_refused(self, rig: Rig) -> None:
+        await rig.engine.start([rig.spec(0, *SLEEP, epoch=3)], 60)
+        for epoch in (2, 4):
+            with pytest.raises(EngineError) as refused:
+                async with executing(rig, "sh", "-c", ":", epoch=epoch) as run:
+                    await run.end()
+            assert refused.value.code == "conflict"
+            assert f"meant for run {epoch}, here is run 3" in str(refused.value)
+        async with executing(rig, "sh", "-c", ":", epoch=3) as run:
+            assert await run.end() == ExecEnd(0)
+
+    @pytest.mark.real_time
     async def test_the_number_of_commands_in_a_rank_is_limited(self, rig: Rig) -> None:
         await rig.engine.start([rig.spec(0, *SLEEP), rig.spec(1, *SLEEP)], 60)
         async with AsyncExitStack() as stack:

@@ -371,8 +371,8 @@ class ScopedCommands:
     async def submit(self, request: JobRequest, user: str = "") -> JobView:
         """Queue a job of one of the principal's projects.
 
-        Its name starts with the project's: a conflict must not reveal the name of another
-        project's job.
+        Its name starts with the project's, and with no longer one's: a conflict must not reveal
+        the name of another project's job, nor a new job replace one.
         """
         view = await self._named([request], lambda named: self._commands.submit(named[0], user))
         return self._scoped.redactor().job(view)
@@ -387,8 +387,10 @@ class ScopedCommands:
         submit: Callable[[list[JobRequest]], Awaitable[Result]],
     ) -> Result:
         """Submit jobs; those without a name get the first free ones of their project."""
+        owners = self._queries.owners()
+        projects = {*self._queries.projects(), *(one.project for one in owners.values())}
         for request in requests:
-            self._check_submission(request)
+            self._check_submission(request, projects, owners)
         refused: set[str] = set()
         while True:
             chosen, named = self._with_names(requests, refused)
@@ -401,8 +403,10 @@ class ScopedCommands:
                     raise
                 refused.add(name)
 
-    def _check_submission(self, request: JobRequest) -> None:
-        project = request.project
+    def _check_submission(
+        self, request: JobRequest, projects: Collection[str], owners: Mapping[str, Owned]
+    ) -> None:
+        project, name = request.project, request.name
         if not self._principal.sees(project):
             raise ServiceError(
                 "not_found",
@@ -410,12 +414,29 @@ class ScopedCommands:
                 object=f"project/{project}",
                 hint=f"yours: {', '.join(sorted(self._principal.projects))}",
             )
-        if request.name is not None and not request.name.startswith(f"{project}-"):
+        if name is None:
+            return
+        if not name.startswith(f"{project}-"):
             raise ServiceError(
                 "invalid",
                 f"names of the jobs of project {project} start with {project}-",
-                object=f"job/{request.name}",
-                hint=f"call it {project}-{request.name}"[:200],
+                object=f"job/{name}",
+                hint=f"call it {project}-{name}"[:200],
+            )
+        owner = next((head for head in _heads(name) if head in projects), project)
+        if len(owner) > len(project):
+            raise ServiceError(
+                "invalid",
+                f"names that start with {owner}- belong to project {owner}",
+                object=f"job/{name}",
+                hint="choose another name",
+            )
+        if name in owners and owners[name].project != project:
+            raise ServiceError(
+                "conflict",
+                f"{name} is the name of a job of another project",
+                object=f"job/{name}",
+                hint="choose another name",
             )
 
     def _with_names(
@@ -523,6 +544,12 @@ class ProjectsCut:
 
     def _forget(self) -> None:
         self._redactor = None
+
+
+def _heads(name: str) -> Iterator[str]:
+    """Yield what stands before each dash of a name, the longest first."""
+    while name := name.rpartition("-")[0]:
+        yield name
 
 
 def _no_job(name: str) -> ServiceError:

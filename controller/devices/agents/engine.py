@@ -63,6 +63,7 @@ from controller.devices.engine import (
     RankSpec,
     RankStatus,
     Recording,
+    RecordingLimits,
     RegistryLogin,
     Scope,
     ServerImage,
@@ -282,14 +283,21 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         )
         return bool(reply.removed)
 
-    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
-        """Return the recordings of all ranks, or of one job's, from the servers that answer."""
+    async def recordings(
+        self, timeout_s: float, job: str = "", limits: RecordingLimits | None = None
+    ) -> list[Recording]:
+        """Return the recordings of all ranks, or of one job's, from the servers that answer.
+
+        ``limits`` None takes all that the servers tell.
+        """
+        jobs = None if limits is None else limits.jobs
 
         async def ask(server: str) -> list[Recording]:
-            request = pb.RecordingsRequest(job=job)
+            most = None if limits is None else limits.servers.get(server, 0)
+            request = pb.RecordingsRequest(job=job, most_bytes=most)
             # An older agent has no recordings: observations tell whether it answers.
             reply = await self._agents.ask_storage(server, "Recordings", request, timeout_s)
-            return await asyncio.to_thread(recordings_of, server, reply, clock.time())
+            return await asyncio.to_thread(recordings_of, server, reply, clock.time(), jobs)
 
         asked = [ask(server) for server, answers in self.reachable().items() if answers]
         found: list[Recording] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Literal, cast
 
@@ -40,6 +41,7 @@ from controller.devices.engine import (
     RecordedOperation,
     RecorderState,
     Recording,
+    RecordingLimit,
     Scope,
     ServerImage,
     Typed,
@@ -48,6 +50,7 @@ from controller.devices.engine import (
     WindowSize,
     WireBursts,
 )
+from measure.comms.recorded import INPUT_WAIT, STEP
 from protos import agent_pb2 as pb
 
 FAULT_CODES = frozenset(
@@ -91,6 +94,7 @@ _GPU_FIELDS = tuple(
 _RECORDER_STATES = frozenset({"recording", "absent", "damaged", "refused", "off"})
 _SOURCES = frozenset({"nccl", "torch", "tf"})
 _TIMINGS = frozenset({"device", "host", "issue"})
+_STEPS = frozenset({STEP, INPUT_WAIT})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _STATES = {
     pb.STATE_ABSENT: RankState.ABSENT,
@@ -351,23 +355,37 @@ def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
     ]
 
 
-def recordings_of(server: str, reply: pb.RecordingsReply, now: float) -> list[Recording]:
+def recordings_of(
+    server: str,
+    reply: pb.RecordingsReply,
+    now: float,
+    limits: Mapping[str, RecordingLimit] | None = None,
+) -> list[Recording]:
     """Read what one server knows of its ranks' communication, received at ``now``.
 
-    An operation or a call with an impossible value is left out and counted as damaged.
+    An operation or a call with an impossible value is left out and counted as damaged. ``limits``
+    are those of the jobs that are read; None reads all.
     """
     return [
-        _recording_of(server, message, now)
+        _recording_of(server, message, now, None if limits is None else limits[message.job])
         for message in reply.recordings[:_MAX_RECORDINGS]
-        if policy.JOB.fullmatch(message.job)
+        if policy.JOB.fullmatch(message.job) and (limits is None or message.job in limits)
     ]
 
 
-def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
+def _recording_of(
+    server: str, message: pb.Recording, now: float, limit: RecordingLimit | None
+) -> Recording:
     operations: list[RecordedOperation] = []
     places: dict[int, int] = {}
     damaged = min(message.damaged_rows, _MOST_ROWS)
-    for position, row in enumerate(message.operations[:_MAX_OPERATIONS]):
+    rows = list(enumerate(message.operations[:_MAX_OPERATIONS]))
+    reason = message.reason[:TEXT_CHARS]
+    if limit is not None and len(rows) > limit.rows:
+        longest = sorted(rows, key=lambda item: (item[1].op in _STEPS, item[1].total_s))
+        reason = reason or f"only {limit.rows} of {len(rows)} rows have room"
+        rows = sorted(longest[-limit.rows :], key=lambda item: item[0])
+    for position, row in rows:
         operation = _operation_of(row)
         if operation is None:
             damaged += 1
@@ -381,7 +399,7 @@ def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
         epoch=message.epoch,
         server=server,
         state=cast("RecorderState", state),
-        reason=message.reason[:TEXT_CHARS],
+        reason=reason,
         time=past(message.time, now) or 0.0,
         operations=tuple(operations),
         calls=tuple(
@@ -393,7 +411,8 @@ def _recording_of(server: str, message: pb.Recording, now: float) -> Recording:
                 call.communicator,
             )
             for call in message.calls[-_MAX_CALLS:]
-            if call.operation in places
+            if (limit is None or message.rank in limit.calls)
+            and call.operation in places
             and duration(call.issued_s)
             and (not call.HasField("ended_s") or call.issued_s <= call.ended_s <= _MOST_FIGURE)
         ),
@@ -433,17 +452,17 @@ def _operation_of(row: pb.RecordedOperation) -> RecordedOperation | None:
     if not possible:
         return None
     return RecordedOperation(
-        op=row.op,
+        op=sys.intern(row.op),
         bytes=row.bytes,
-        dtype=row.dtype[:_WORD_CHARS],
-        tag=row.tag[:_WORD_CHARS],
+        dtype=sys.intern(row.dtype[:_WORD_CHARS]),
+        tag=sys.intern(row.tag[:_WORD_CHARS]),
         calls=row.calls,
         total_s=row.total_s,
         min_s=row.min_s,
         max_s=row.max_s,
         histogram=tuple(row.histogram),
-        source=cast("Literal['nccl', 'torch', 'tf']", row.source),
-        timing=cast("Literal['device', 'host', 'issue']", row.timing),
+        source=cast("Literal['nccl', 'torch', 'tf']", sys.intern(row.source)),
+        timing=cast("Literal['device', 'host', 'issue']", sys.intern(row.timing)),
         exact=row.exact,
     )
 
@@ -492,6 +511,7 @@ def start_message(start: ExecStart) -> pb.ExecInput:
             window=None if start.window is None else _window_message(start.window),
             idle_s=start.idle_s,
             total_s=start.total_s,
+            epoch=start.epoch,
         )
     )
 

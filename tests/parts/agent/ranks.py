@@ -157,7 +157,7 @@ class Exec:
 
 @asynccontextmanager
 async def executing(
-    rig: Rig, *command: str, rank: int = 0, job: str = "red", **options: Any
+    rig: Rig, *command: str, rank: int = 0, job: str = "red", epoch: int = 1, **options: Any
 ) -> AsyncIterator[Exec]:
     """Run a command in a rank; leave it at the end."""
     inputs: asyncio.Queue[Typed | WindowSize] = asyncio.Queue()
@@ -168,6 +168,6 @@ async def executing(
 
     server = rig.spec(0).server
     limits = {"idle_s": 60.0, "total_s": 60.0, **options}
-    pieces = rig.engine.exec(ExecStart(job, rank, server, command, **limits), given())
+    pieces = rig.engine.exec(ExecStart(job, rank, epoch, server, command, **limits), given())
     async with aclosing(pieces), asyncio.timeout(90):
         yield Exec(pieces, inputs)

@@ -105,6 +105,7 @@ class FakeState(Protocol):
 
     epoch: int
     homes: dict[str, str | None]
+    projects: set[str]
     jobs: dict[str, JobView]
     transactions_: dict[str, list[TransactionView]]
     rollouts_: dict[str, list[RolloutView]]
@@ -305,6 +306,9 @@ class FakeQueries(SurvivalQueries, EngineQueries):
 
     def highest_priority(self, project: str) -> int:
         return 5
+
+    def projects(self) -> set[str]:
+        return {"default", *self._fake.projects}
 
     def owners(self) -> dict[str, Owned]:
         ended = {"completed", "failed", "cancelled"}

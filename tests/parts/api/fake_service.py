@@ -56,6 +56,8 @@ class FakeService:
 
     def __init__(self) -> None:
         self.epoch = 4
+        self.projects: set[str] = set()
+        """Those of the accounts, beside ``default``."""
         self.homes: dict[str, str | None] = {
             f"gpu{i}": "as0" if i in (0, 1, 4) else "as1" for i in range(SIZE)
         }

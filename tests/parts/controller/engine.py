@@ -14,6 +14,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 
 from base import clock
+from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import (
     MISSING,
     EngineError,
@@ -31,6 +32,7 @@ from controller.devices.engine import (
     RankState,
     RankStatus,
     Recording,
+    RecordingLimits,
     RegistryLogin,
     Scope,
     ScopeState,
@@ -38,6 +40,7 @@ from controller.devices.engine import (
     Typed,
     WindowSize,
 )
+from protos import agent_pb2 as pb
 from sitefile import CabledSite
 from tests.parts.controller.checkpoints import FakeCheckpointEngine
 
@@ -96,6 +99,8 @@ class FakeEngine:
     """What a rank has written, where it matters."""
     recorded: list[Recording] = field(default_factory=list)
     """What the servers say about ranks' communication."""
+    answers: dict[str, pb.RecordingsReply] = field(default_factory=dict)
+    """The same as agents write it, by server."""
     confirmed: list[tuple[str, ...]] = field(default_factory=list)
     """Per call: the servers that were asked whether this controller still commands them."""
 
@@ -270,7 +275,8 @@ class FakeEngine:
         """Print the command."""
         self._record("exec", start.job)
         self.execs.append(start)
-        if self.statuses[start.job, start.rank].state is not RankState.RUNNING:
+        status = self.statuses[start.job, start.rank]
+        if status.state is not RankState.RUNNING or status.epoch != start.epoch:
             raise EngineError([EngineFault("conflict", f"server/{start.server}", "it is frozen")])
         yield ExecOutput("stdout", " ".join(start.command).encode())
         yield ExecEnd(0)
@@ -363,8 +369,21 @@ class FakeEngine:
         )
         return self.offered[server] != before
 
-    async def recordings(self, timeout_s: float, job: str = "") -> list[Recording]:
-        return [r for r in self.recorded if job in ("", r.job) and r.server not in self.lost]
+    async def recordings(
+        self, timeout_s: float, job: str = "", limits: RecordingLimits | None = None
+    ) -> list[Recording]:
+        """Return what is recorded; answers of agents are read as they are read from the wire."""
+        jobs = None if limits is None else limits.jobs
+        read = [
+            recording
+            for server, reply in self.answers.items()
+            for recording in recordings_of(server, reply, clock.time(), jobs)
+        ]
+        return [
+            one
+            for one in (*self.recorded, *read)
+            if job in ("", one.job) and one.server not in self.lost
+        ]
 
     async def confirm_command(self, servers: Iterable[str], timeout_s: float) -> None:
         self.confirmed.append(tuple(sorted(servers)))

@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from container_mgr.recordings import recordings
+from container_mgr.recordings.recording import Read, Recording
 from container_mgr.recordings.recordings import KEPT_S, SOON_S, Recordings
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import Looker, sent_bytes
@@ -315,8 +316,60 @@ async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch
     await world.kept.read()
     reply = messages.recordings_of(world.kept.of())
     assert reply.ByteSize() < 2**19
-    assert [len(r.operations) for r in reply.recordings] == [1000, 1000, 16, 16, 16]
-    assert "of 1000 rows" in reply.recordings[-1].reason
+    shown = [len(r.operations) for r in reply.recordings]
+    assert len(set(shown)) == 1, "ranks have equal shares"
+    assert 500 < shown[0] < 1000
+    assert reply.recordings[-1].reason == f"only {shown[0]} of 1000 rows had room"
+    longest = min(row.total_s for row in reply.recordings[0].operations)
+    assert longest == 16.0
+
+
+def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> Recording:
+    operations = tuple(
+        layout.Operation(
+            op="all_reduce",
+            bytes=2**40 + number,
+            dtype="float",
+            tag="",
+            calls=2**50,
+            total_s=float(number),
+            min_s=1.0,
+            max_s=2.0,
+            histogram=tuple(2**30 + number for _ in range(layout.BINS)),
+            source="torch",
+            timing="host",
+            exact=True,
+        )
+        for number in range(rows)
+    )
+    calls = tuple(layout.Call(0, 2**40 + n, n + 0.25, n + 0.5, 2**60) for n in range(512))
+    read = Read(state="recording", operations=operations, calls=calls)
+    return Recording(key=RankKey(job, rank, 1), read=read, ended=ended)
+
+
+@pytest.mark.parametrize("most", [None, 2**20, 2**30])
+@pytest.mark.parametrize("ended", [False, True])
+def test_full_recorders_of_one_job_hide_no_other_job(ended: bool, most: int | None) -> None:
+    found = [full("red", rank, ended=ended) for rank in range(12)]
+    found += [full("blue", rank, ended=ended, rows=20) for rank in range(4)]
+    reply = messages.recordings_of(found, most)
+    assert reply.ByteSize() < min(most or 2**30, 2**22)
+    blue = [one for one in reply.recordings if one.job == "blue"]
+    assert [(len(one.operations), len(one.calls), one.reason) for one in blue] == [
+        (20, 512, "")
+    ] * 4
+    red = [one for one in reply.recordings if one.job == "red"]
+    assert len(red) == 12
+    assert all(one.operations for one in red)
+
+
+def test_what_has_ended_hides_nothing_that_runs() -> None:
+    found = [full("old", rank, ended=True) for rank in range(40)]
+    found += [full("red", rank, rows=100) for rank in range(8)]
+    reply = messages.recordings_of(found)
+    assert reply.ByteSize() < 2**22
+    assert all(len(one.calls) == 512 for one in reply.recordings if one.job == "red")
+    assert len(reply.recordings) == 48
 
 
 async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import reduce
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,6 +93,38 @@ def test_a_step_that_lost_its_copies_stays() -> None:
     safety = safety_of(keeper.ledger, alone)
     assert set(safety.values()) == {State.WRITTEN}
     assert droppable(keeper.ledger, 2, alone, keeper.seen, None) == ()
+
+
+def partly(step: int, epoch: int = EPOCH) -> list[Wrote]:
+    return [Wrote(Key(step, epoch), 0, "gpu0", f"{step}-0", 9)]
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_steps_that_a_rank_never_writes_go(keep: int) -> None:
+    keeper = Keeper()
+    for step in range(1, 21):
+        keeper.take(partly(step))
+    assert keeper.look(keep) == tuple(key(step) for step in range(1, 20 - keep))
+    silent = droppable(keeper.ledger, keep, PLACES, (), None, all_told=False)
+    assert silent == (), "a server that is away may have the other parts"
+
+
+def test_partial_steps_older_than_a_complete_one_go() -> None:
+    keeper = Keeper()
+    for step in (1, 2, 4):
+        keeper.take(partly(step))
+    keeper.take([*written(3), *copied(3)])
+    assert keeper.look(2) == (key(1), key(2))
+
+
+def test_a_later_run_completes_its_own_steps() -> None:
+    keeper = Keeper()
+    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, Run(2, LAYOUT)))
+    for step in (100, 101):
+        keeper.take(partly(step))
+    keeper.take([*written(90), *copied(90)])
+    keeper.take(partly(20, EPOCH + 1))
+    assert Key(20, EPOCH + 1) not in droppable(keeper.ledger, 2, PLACES, (), None)
 
 
 def test_of_identical_parts_nothing_is_copied_while_a_server_apart_is_about_to_write_one() -> None:

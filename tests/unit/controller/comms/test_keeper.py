@@ -9,7 +9,6 @@ import pytest
 import pytest_asyncio
 
 from controller.base.errors import ServiceError
-from controller.comms import keeper
 from controller.devices.engine import Record
 from tests.parts.controller.comms import calls, recorded, running, view
 from tests.parts.controller.rack import Rack
@@ -85,22 +84,6 @@ async def test_a_silent_server_leaves_what_is_known(rack: Rack) -> None:
     shown = await view(rack)
     assert calls(shown) == 20
     rack.engine.lost = set()
-
-
-async def test_ended_jobs_are_dropped_in_the_end(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeper, "MOST_ENDED", 1)
-    for name in ("red", "blue"):
-        await running(rack, name)
-        rack.engine.recorded = recorded(rack, 10, job=name)
-        await view(rack, name)
-        rack.engine.exit(name, 0, 0)
-        rack.engine.exit(name, 1, 0)
-        await rack.state(name, "completed")
-    rack.engine.recorded = []
-    assert calls(await view(rack, "red")) == 0
-    assert calls(await view(rack, "blue")) == 20
 
 
 async def test_facts_are_those_of_the_steps(rack: Rack) -> None:

@@ -13,7 +13,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from base import clock
 from controller.api import executing
+from controller.api import following as api_following
 from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
 from controller.api.routes.streams import execs
 from controller.base.errors import ServiceError
@@ -234,3 +236,18 @@ async def test_a_silent_command_keeps_its_connection_open(site: Site) -> None:
     assert await anext(pieces) == execs.PING
     await pieces.aclose()
     assert site.service.commands_ended == 1
+
+
+async def test_output_has_a_rate(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_following, "RATE_BPS", 10_000)
+    monkeypatch.setattr(api_following, "RATE_BURST", 0)
+    async with site.client(USER) as client:
+        ident = await prepare(client, "cat", stdin=True)
+        began = clock.monotonic()
+        output = asyncio.create_task(client.get(f"{JOB}/{ident}"))
+        for number in range(1, 11):
+            body = {"seq": number, "stdin": text(b"x" * 30_000), "end": number == 10}
+            assert (await client.post(f"{JOB}/{ident}/input", json=body)).status_code == 200
+        shown = lines(await output)
+    assert len(shown) == 12
+    assert clock.monotonic() - began > 300_000 / 10_000
