@@ -28,12 +28,11 @@ from controller.state.kept.predictions import PredictionRecord, Predictions
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
 from controller.state.kept.unknown import UnknownEpochs
-from controller.state.light import Light
+from controller.state.light import IDLE, Light, Standing
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord, Notice, Quarantine
 from controller.state.scheduling import spread_of
-from controller.state.standing import IDLE, Standing
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
 from controller.state.writes import (

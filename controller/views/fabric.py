@@ -22,8 +22,8 @@ from controller.schema.fabric import (
     UplinkView,
 )
 from controller.schema.jobs import GpuFiguresView
+from controller.state.light import Standing
 from controller.state.records import Event, JobRecord
-from controller.state.standing import Standing
 from controller.state.state import State
 from controller.telemetry.throughput import Telemetry
 from controller.transaction.circuits import is_ours

@@ -31,6 +31,7 @@ from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
 from measure.placements import Placement, place
 from scheduler.metrics import span
 from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.facts import WITH_HEADERS
 
 OVERHEAD_S = 60.0
 """Start of a run's containers, beyond the time that its steps get."""
@@ -241,7 +242,7 @@ def _found(
                 road_of(placement, fabric),
                 pooled(printed),
                 facts,
-                told[1] if told else facts is not None and facts.source in ("nccl", "torch"),
+                told[1] if told else facts is not None and facts.source not in WITH_HEADERS,
             )
         )
     return found
@@ -256,7 +257,7 @@ def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Foun
         if (known.order, tuple(homes.items())) in have or len(homes) != len(known.order):
             continue
         placement = Placement("earlier", known.order, homes)
-        payload = known.facts.source in ("nccl", "torch")
+        payload = known.facts.source not in WITH_HEADERS
         more.append(Found(placement, road_of(placement, fabric), None, known.facts, payload))
     return more
 
