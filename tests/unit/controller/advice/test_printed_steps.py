@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from base import clock
-from controller.schema.insight.advice import PredictionView
-from controller.schema.plans import PlanRequest
+from controller.schema.insight.advice import PredictionView, WhatIfRequest
+from controller.schema.plans import AttachRequest, PlanRequest
 from controller.telemetry.steps import HOW_TO_KNOW
 from scheduler.steptime.identify import LEAST_STEPS
 from tests.parts.controller.jobs import scattered
@@ -87,18 +87,26 @@ async def test_what_was_measured_first_is_corrected(tmp_path: Path) -> None:
 
 
 async def test_steps_recorded_before_a_pause_are_not_those_after_it(tmp_path: Path) -> None:
-    """The job is frozen while its light moves: what was known of it is of the old placement."""
+    """The job is paused while its light moves: what was known of it is of the old placement."""
     rack, recorder = await started(tmp_path)
+    commands, queries = rack.service.commands, rack.service.queries
+    await commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
     old = recorder("red")
     assert old is not None
     recorder.kept["red"] = old
-    await regrouped(rack)
+    await commands.pause("red")
+    await asyncio.sleep(5.0)
+    await commands.attach("gpu2", AttachRequest(aggregator="as0"), wait_s=60)
+    await commands.resume("red")
     await asyncio.sleep(30.0)
-    assert (await planned(rack)).state == "open"
+    (made,) = await queries.predictions()
+    assert made.state == "open"
     del recorder.kept["red"]
-    new = recorder("red")
-    assert new is not None
-    await measured(rack, new.step_s)
+
+    async def met() -> bool:
+        return (await queries.predictions())[0].state == "met"
+
+    await rack.until(met, limit_s=300)
     await rack.down()
 
 
