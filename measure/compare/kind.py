@@ -49,11 +49,7 @@ class Compare:
         if complete["mode"] != "run" and len(placements) > 1:
             for placement in placements:
                 if road_of(placement, fabric) is None:
-                    raise SettingsError(
-                        "placements",
-                        "the rates of the site's links are not known: nothing can be predicted",
-                        "state them in the site file, or give --run",
-                    )
+                    raise _unpredictable(placement, fabric)
         return complete
 
     def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
@@ -248,6 +244,20 @@ def _found(
     return found
 
 
+def _unpredictable(placement: Placement, fabric: Fabric) -> SettingsError:
+    if fabric.access_bps is not None and fabric.inter_aggregator_bps is not None:
+        return SettingsError(
+            "placements",
+            f"no cables connect the aggregators of {placement.name}: nothing can be predicted",
+            "name a placement under connected aggregators",
+        )
+    return SettingsError(
+        "placements",
+        "the rates of the site's links are not known: nothing can be predicted",
+        "state them in the site file, or give --run",
+    )
+
+
 def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Found]:
     """Return earlier comparisons' placements that are not among those of this one."""
     have = {(one.placement.order, tuple(one.placement.homes.items())) for one in found}
@@ -325,7 +335,7 @@ def _row(
         if facts and facts.wait_s is not None
         else None,
         "util": compute / facts.step_s if facts and compute is not None else None,
-        "uplink_bytes_s": uplink_bytes(one.placement, shown, at) if shown and at else None,
+        "uplink_bytes_s": uplink_bytes(one.placement, shown, at, fabric) if shown and at else None,
         "moves": moves_of(one.placement, fabric),
         "leaves": leaves(one.placement, fabric),
     }
