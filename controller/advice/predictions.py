@@ -24,6 +24,9 @@ from scheduler.steptime.identify import usable
 OPEN_S = 24 * 3600.0
 """After this time a prediction whose homes did not come true expires."""
 
+_SAME = 0.01
+"""Measured steps that differ by less, relatively, are the same."""
+
 Homes = Mapping[str, str | None]
 Ring = tuple[str, ...]
 
@@ -36,6 +39,8 @@ class PredictionKeeper:
         self._state = state
         self._meter = meter
         self._facts = facts
+        self._stays: dict[str, object] = {}
+        """By met prediction: the stay of its job at these homes, in which it may be corrected."""
 
     async def make(
         self, job: JobRecord, cause: Cause, after: Homes, outlook: Outlook
@@ -65,8 +70,6 @@ class PredictionKeeper:
             if job.state != "running" or not any(e in moves for e in job.endpoints):
                 continue
             outlook = self._meter.outlook(job.name, now, then)
-            if outlook.then_s is None:
-                continue
             self._note(self._drawn(job, "plan", after, outlook))
 
     def compared(self, record: MeasurementRecord, result: Measurement) -> None:
@@ -99,12 +102,18 @@ class PredictionKeeper:
         self._state.journal.owe(*(keys.kept(PredictionRecord, ident) for ident in gone))
 
     async def check(self) -> None:
-        """Judge the open predictions once: those whose homes came true, and those that expire."""
+        """Judge predictions once: those whose homes came true, and those that expire.
+
+        What was measured is corrected while the job stays there.
+        """
         state, homes = self._state, self._state.light.homes()
         changed = []
         rings: dict[Ring, list[JobRecord]] | None = None
         for prediction in list(state.predictions.values()):
             if prediction.state != "open":
+                if (corrected := self._corrected(prediction, homes)) is not prediction:
+                    state.predictions.put(corrected)
+                    changed.append(corrected)
                 continue
             if prediction.spec and rings is None:
                 rings = self._rings()
@@ -117,9 +126,22 @@ class PredictionKeeper:
             if judged_ is not prediction:
                 state.predictions.put(judged_)
                 changed.append(judged_)
+                if judged_.state == "met":
+                    self._stays[judged_.id] = self._meter.stay(judged_.job)
         if changed:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
                 await state.record(*map(keys.of, changed))
+
+    def _corrected(self, prediction: PredictionRecord, homes: Homes) -> PredictionRecord:
+        """Return a met prediction with what is known by now; the same object if it is no news."""
+        job, stay = self._state.jobs.get(prediction.job), self._stays.get(prediction.id)
+        if job is None or stay is None or stay != self._meter.stay(job.name):
+            self._stays.pop(prediction.id, None)
+            return prediction
+        facts, before = self._meter.current(job, homes), prediction.measured_s
+        if facts is None or before is None or abs(facts.step_s - before) <= _SAME * before:
+            return prediction
+        return met(prediction, facts.step_s, self._state.clock())
 
     def _rings(self) -> dict[Ring, list[JobRecord]]:
         """Return the jobs that run or have run, by their endpoints in rank order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.fabric.dark_time import predicted_dark_time_s
@@ -16,12 +15,14 @@ from controller.schema.plans import (
     MoveView,
     PlanView,
 )
+from controller.telemetry.steps import roads_of
 from controller.transaction.circuits import Rewiring
 from controller.views.transactions import circuit_changes
 from ocs_driver.base import Capabilities
 from scheduler import ring
 from scheduler.metrics import span
 from scheduler.model import Job, Move, Plan
+from scheduler.steptime.sites import SharedLinks
 from sitefile import CabledSite
 
 
@@ -37,6 +38,7 @@ def plan_view(
     budgets: Iterable[DarkTimeCheck],
 ) -> PlanView:
     """Return the plan's document, with a new id."""
+    links = roads_of(site)
     return PlanView(
         id=uuid.uuid4().hex[:12],
         epoch=plan.epoch,
@@ -64,7 +66,7 @@ def plan_view(
             for verdict in budgets
         ],
         predicted_gain=[
-            gain for job in jobs if (gain := _gain(site, job, homes, plan.homes_after)) is not None
+            gain for job in jobs if (gain := _gain(links, job, homes, plan.homes_after)) is not None
         ],
     )
 
@@ -75,7 +77,7 @@ def move_view(move: Move) -> MoveView:
 
 
 def _gain(
-    site: CabledSite,
+    links: SharedLinks | None,
     job: Job,
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
@@ -88,27 +90,16 @@ def _gain(
         span_after=span(job.endpoints, after),
         ring_crossings_before=ring.crossings(job.endpoints, before),
         ring_crossings_after=ring.crossings(job.endpoints, after),
-        communication_speedup=_speedup(site, job.endpoints, before, after),
+        communication_speedup=links and _speedup(links, job.endpoints, before, after),
     )
 
 
 def _speedup(
-    site: CabledSite,
+    links: SharedLinks,
     endpoints: Sequence[str],
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> float | None:
-    """Predict the ratio of all-reduce times: every edge of the ring carries the same bytes."""
-    rates = site.emulation
-    if rates is None or any(homes.get(e) is None for homes in (before, after) for e in endpoints):
-        return None
-
-    def slowest(homes: Mapping[str, str | None]) -> float:
-        edges = Counter(
-            (homes[name], homes[endpoints[(i + 1) % len(endpoints)]])
-            for i, name in enumerate(endpoints)
-        )
-        crossing = max((n for (a, b), n in edges.items() if a != b), default=0)
-        return max(1 / rates.access_bps, crossing / rates.inter_aggregator_bps)
-
-    return round(slowest(before) / slowest(after), 3)
+    """Predict the ratio of all-reduce times, of a ring that is alone."""
+    now, then = (links.rates({"": endpoints}, homes).get("") for homes in (before, after))
+    return None if now is None or then is None else round(then / now, 3)

@@ -7,6 +7,23 @@ from typing import Literal
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
 
+EndpointState = Literal[
+    "idle",
+    "busy",
+    "moving",
+    "reserved",
+    "draining",
+    "drained",
+    "held",
+    "flapping",
+    "unready",
+    "dark",
+    "unreachable",
+    "lost",
+    "quarantined",
+]
+"""What an endpoint is; docs/console.md says when."""
+
 
 class EndpointView(View):
     """One endpoint, its cable and its present home."""
@@ -23,7 +40,7 @@ class EndpointView(View):
     home: str | None
     port: str | None
     """Aggregator port that carries it now: ``as0/3``."""
-    state: Literal["idle", "busy", "moving", "dark", "quarantined", "unreachable"]
+    state: EndpointState
     job: str | None = None
     rank: int | None = None
     emulated: bool = False

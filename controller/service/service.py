@@ -80,6 +80,7 @@ from controller.swaps.desk import Parts as SwapParts
 from controller.swaps.desk import SwapDesk
 from controller.swaps.other_runs import OtherRuns
 from controller.telemetry.light import OpticalPower
+from controller.telemetry.printed import PrintedSteps
 from controller.telemetry.stalls import StallWatch
 from controller.telemetry.steps import FactsOf, Links, StepMeter
 from controller.telemetry.throughput import Telemetry
@@ -300,10 +301,13 @@ class Service:
         )
         self._comms = CommsKeeper(self._state, engine)
         self._latest = LatestResults(self._state)
+        self._printed = PrintedSteps(self._state, engine, facts or self._comms.facts)
+        known = self._printed.facts
         self._meter = StepMeter(
             site,
             lambda endpoint: self._telemetry.rates(endpoint).tx_bps,
-            facts=facts or self._comms.facts,
+            facts=known,
+            began=self._printed.began,
             links=links or self._latest.links,
         )
         self._advice = AdviceDesk(
@@ -311,7 +315,7 @@ class Service:
             self._meter,
             telemetry=self._telemetry,
             power=self._power,
-            facts=facts or self._comms.facts,
+            facts=known,
             comms=self._comms.brief,
             waits=self._comms.input_wait,
             results=self._result,
@@ -529,6 +533,7 @@ class Service:
         self._tasks.keep("observe", self._observe)
         self._tasks.keep("volumes", self._volumes.run)
         self._tasks.keep("comms", self._comms.run)
+        self._tasks.keep("printed", self._printed.run)
         self._tasks.keep("measured results", self._latest.run)
         self._tasks.keep("removals", self._volumes.run_removals)
         self._tasks.keep("checkpoints", self._checkpoints.run)

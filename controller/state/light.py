@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
+from controller.schema.fabric import EndpointState
 from controller.state.records import Quarantine
 from controller.transaction.circuits import fixed_attachments, homes
 from sitefile import CabledSite
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """What an endpoint is, as a fact with a name, and why in words; nothing reads the words."""
+
+    state: EndpointState
+    reason: str = ""
+
+
+IDLE = Standing("idle")
 
 
 class Light:

@@ -7,7 +7,7 @@ it consistent.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from controller.state.kept.predictions import PredictionRecord, Predictions
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
 from controller.state.kept.unknown import UnknownEpochs
-from controller.state.light import Light
+from controller.state.light import IDLE, Light, Standing
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord, Notice, Quarantine
@@ -50,7 +50,7 @@ from controller.state.writes import (
 )
 from scheduler.model import Aggregator, Fabric, Job, Policy, Site
 from scheduler.queue.model import Project
-from sitefile import CabledSite
+from sitefile import CabledSite, EndpointCable
 
 
 @dataclass(slots=True)
@@ -389,53 +389,87 @@ class State:
 
     def unavailable(self) -> dict[str, str]:
         """Return the endpoints that can be neither placed nor moved, and why."""
-        aggregators = self.connections.aggregators()
-        servers = self.connections.servers()
-        light, locked = self.light, self.transactions.locked()
-        unfit = {**light.unready, **light.unfit}
-        reasons: dict[str, str] = {}
-        aside = dict.fromkeys(light.squatted, "held by a container of an unknown run")
-        aside = {**self.spares(), **self.drains.reasons(light.attachments), **aside}
-        for endpoint in self.site.endpoints:
-            at = light.attachments.get(endpoint.name)
-            device = endpoint.fiber.device
-            if endpoint.name in light.quarantine:
-                reason = f"quarantined: {light.quarantine[endpoint.name].reason}"
-            elif not servers.get(endpoint.server, False):
-                reason = f"the agent of {endpoint.server} does not answer"
-            elif endpoint.name in locked:
-                reason = f"being moved by transaction {locked[endpoint.name]}"
-            elif at is not None and at.aggregator not in aggregators:
-                reason = f"aggregator {at.aggregator} is not connected"
-            elif endpoint.name in light.foreign_endpoints.get(device, frozenset()):
-                reason = f"its fiber is held by a foreign circuit on {device}"
-            elif f"endpoint/{endpoint.name}" in light.flapping:
-                reason = "its link is flapping"
-            elif at is not None and f"aggregator/{at.aggregator}" in light.flapping:
-                reason = f"the session of aggregator {at.aggregator} is flapping"
-            elif why := unfit.get(endpoint.name) or self._no_light(device):
-                reason = why
-            elif endpoint.name in aside:
-                reason = aside[endpoint.name]
-            else:
-                continue
-            reasons[endpoint.name] = reason
-        return reasons
+        return {name: standing.reason for name, standing in self.aside().items()}
 
-    def _no_light(self, switch: str) -> str:
-        """Return why nothing starts on an optical switch's endpoints; empty when it may."""
-        if switch in self.light.lost_switches:
-            return f"optical switch {switch} is lost"
-        if switch in self.optical and switch not in self.light.foreign_points:
-            return f"the circuits of {switch} have not been read yet"
-        return ""
+    def standings(self) -> dict[str, Standing]:
+        """Return what every endpoint is now, in site order."""
+        aside, holders = self.aside(), self.jobs.holders()
+        promised = self.jobs.promised_endpoints()
+
+        def of(name: str) -> Standing:
+            if name in aside:
+                return aside[name]
+            if name not in self.light.attachments:
+                return Standing("dark")
+            if name in holders:
+                return Standing("busy")
+            return Standing("reserved", "kept for what starts next") if name in promised else IDLE
+
+        return {cable.name: of(cable.name) for cable in self.site.endpoints}
+
+    def aside(self) -> dict[str, Standing]:
+        """Return the endpoints that can be neither placed nor moved: what they are, and why."""
+        locked, answering = self.transactions.locked(), self.connections.servers()
+        connected, kept = self.connections.aggregators(), self._kept_aside()
+        found = {}
+        for cable in self.site.endpoints:
+            if transaction := locked.get(cable.name):
+                why = f"being moved by transaction {transaction}"
+                found[cable.name] = Standing("moving", why)
+                continue
+            standing = next(self._out_of_use(cable, answering, connected), kept.get(cable.name))
+            if standing is not None:
+                found[cable.name] = standing
+        return found
+
+    def _out_of_use(
+        self, endpoint: EndpointCable, answering: Mapping[str, bool], connected: frozenset[str]
+    ) -> Iterator[Standing]:
+        """Yield what keeps an endpoint from work against anybody's will, gravest first."""
+        light, name, device = self.light, endpoint.name, endpoint.fiber.device
+        home = at.aggregator if (at := light.attachments.get(name)) is not None else None
+        if name in light.quarantine:
+            yield Standing("quarantined", f"quarantined: {light.quarantine[name].reason}")
+        if not answering.get(endpoint.server, False):
+            yield Standing("unreachable", f"the agent of {endpoint.server} does not answer")
+        if home is not None and home not in connected:
+            yield Standing("unreachable", f"aggregator {home} is not connected")
+        if name in light.foreign_endpoints.get(device, frozenset()):
+            yield Standing("held", f"its fiber is held by a foreign circuit on {device}")
+        if f"endpoint/{name}" in light.flapping:
+            yield Standing("flapping", "its link is flapping")
+        if f"aggregator/{home}" in light.flapping:
+            yield Standing("flapping", f"the session of aggregator {home} is flapping")
+        if name in light.unfit:
+            yield Standing("lost", light.unfit[name])
+        if name in light.unready:
+            yield Standing("unready", light.unready[name])
+        if device in light.lost_switches:
+            yield Standing("lost", f"optical switch {device} is lost")
+        if device in self.optical and device not in light.foreign_points:
+            yield Standing("unready", f"the circuits of {device} have not been read yet")
+
+    def _kept_aside(self) -> dict[str, Standing]:
+        """Return the fit endpoints that get nothing new: spares, drains, and what others hold."""
+        holders = self.jobs.holders()
+        kept = {e: Standing("reserved", _stands_by(job)) for e, job in self.spares().items()}
+        for e, why in self.drains.left_at().items():
+            kept[e] = Standing("held", why)
+        for e, why in self.drains.drained(self.light.attachments).items():
+            kept[e] = Standing("draining" if e in holders else "drained", why)
+        held = Standing("held", "held by a container of an unknown run")
+        return kept | dict.fromkeys(self.light.squatted, held)
 
     def spares(self) -> dict[str, str]:
-        """Return the endpoints that stand by for lost ones, and for whom."""
+        """Return the endpoints that stand by for lost ones, and for which job: "" for any."""
         holders = self.jobs.holders()
-        kept = dict.fromkeys(self.site.recovery.spares, "kept as a spare of the site")
-        kept |= {e: _spare_of(job) for e, job in self.jobs.spares().items()}
-        return {e: why for e, why in kept.items() if e not in holders}
+        kept = dict.fromkeys(self.site.recovery.spares, "") | self.jobs.spares()
+        return {e: job for e, job in kept.items() if e not in holders}
+
+    def usable_spares(self) -> dict[str, str]:
+        """Return those of :meth:`spares` that nothing keeps from taking a lost one's place."""
+        aside = self.aside()
+        return {e: job for e, job in self.spares().items() if aside[e].state == "reserved"}
 
     def fabric(self, *, ours: bool = False) -> Fabric:
         """Return the fabric as the scheduler sees it now; with ``ours`` for lightloom's own jobs.
@@ -443,7 +477,7 @@ class State:
         Those get no endpoint of another engine. A job has those of its spares that are fit: they
         are idle when it ends.
         """
-        unavailable = self.unavailable()
+        aside = self.aside()
         jobs = tuple(
             Job(
                 job.name,
@@ -451,7 +485,7 @@ class State:
                 policy=Policy(job.request.policy),
                 pinned=job.request.pinned,
                 spread=spread_of(job.request),
-                spares=tuple(e for e in job.spares if unavailable.get(e) == _spare_of(job.name)),
+                spares=tuple(e for e in job.spares if e in aside and aside[e].state == "reserved"),
             )
             for job in self.jobs.values()
             if job.holding
@@ -460,7 +494,7 @@ class State:
             self._usable_site(),
             self.light.homes(),
             jobs,
-            unavailable=frozenset(unavailable) | (self.theirs if ours else frozenset()),
+            unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
         )
@@ -539,5 +573,5 @@ def _time(text: str | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _spare_of(job: str) -> str:
-    return f"spare of job {job}"
+def _stands_by(job: str) -> str:
+    return f"spare of job {job}" if job else "kept as a spare of the site"

@@ -14,6 +14,7 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import RankStatus
 from controller.devices.switches import Switches
 from controller.schema.stream import ChangedKind
+from controller.state.kept.drains import Drain, Left
 from controller.state.kept.phases import phase_of
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
@@ -37,7 +38,13 @@ class _Sources:
     known: frozenset[str]
     flapping: frozenset[str]
     unfit: Mapping[str, str]
+    unready: Mapping[str, str]
+    lost_switches: frozenset[str]
     squatted: frozenset[str]
+    spares: Mapping[str, str]
+    promised: frozenset[str]
+    drains: Mapping[str, Drain]
+    left: tuple[Left, ...]
 
 
 @dataclass(slots=True)
@@ -145,11 +152,17 @@ class Changes:
             known=frozenset(state.light.foreign_points),
             flapping=state.light.flapping,
             unfit=dict(state.light.unfit),
+            unready=dict(state.light.unready),
+            lost_switches=state.light.lost_switches,
             squatted=state.light.squatted,
+            spares=state.jobs.spares(),
+            promised=state.jobs.promised_endpoints(),
+            drains=dict(state.drains.of),
+            left=state.drains.left,
         )
 
     def _endpoints_now(self, sources: _Sources) -> Shown:
-        reasons = self._state.unavailable()
+        standings = self._state.standings()
         ranks = {
             endpoint: (name, rank)
             for name, endpoints in sources.holding.items()
@@ -159,8 +172,7 @@ class Changes:
             cable.name: (
                 sources.attachments.get(cable.name),
                 ranks.get(cable.name),
-                reasons.get(cable.name),
-                cable.name in sources.locked,
+                standings[cable.name],
                 sources.unfit.get(cable.name, ""),
             )
             for cable in self._state.site.endpoints

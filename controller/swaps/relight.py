@@ -95,7 +95,8 @@ class Relighter:
             endpoint in at
             or endpoint in state.light.quarantine
             or endpoint in state.light.detached
-            or endpoint in state.drains.reasons(at)
+            or endpoint in state.drains.drained(at)
+            or endpoint in state.drains.left_at()
             or f"aggregator/{state.site.homes[endpoint]}" in state.drains.of
         )
 

@@ -19,16 +19,14 @@ class Spares:
     def usable(self, job: JobRecord, excluded: Collection[str] = ()) -> list[str]:
         """Return the spares that a job may use now: its own first, then those of the site."""
         state = self._state
-        kept, reasons = state.spares(), state.unavailable()
-        mine = f"spare of job {job.name}"
+        kept = state.usable_spares()
         names = [*job.spares, *(e.name for e in state.site.endpoints)]
         about = {e.name: e for e in state.planner_site.endpoints}
         return [
             name
             for name in dict.fromkeys(names)
             if name in kept
-            and (kept[name] == mine or not kept[name].startswith("spare of job"))
-            and reasons.get(name) == kept[name]
+            and kept[name] in ("", job.name)
             and name not in excluded
             and choice.fits(job, about[name])
         ]

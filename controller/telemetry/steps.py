@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from base import clock
 from controller.state.records import JobRecord
 from scheduler.model import Job
 from scheduler.policy.worth import slowdown
 from scheduler.steptime.calibrate import Calibration, Interval
-from scheduler.steptime.facts import StepFacts
-from scheduler.steptime.identify import GOODPUT, Seen, identify, plain, usable
+from scheduler.steptime.facts import WITH_HEADERS, StepFacts
+from scheduler.steptime.identify import GOODPUT, LEAST_STEPS, Seen, identify, plain, usable
 from scheduler.steptime.profile import StepProfile
-from scheduler.steptime.road import LinkModel, Roads
+from scheduler.steptime.road import LinkModel, Road, Roads
 from scheduler.steptime.sites import SharedLinks
 from sitefile import CabledSite
 
@@ -35,6 +36,7 @@ _SAME_RATE = 0.05
 
 FactsOf = Callable[[str], StepFacts | None]
 """What is recorded of a job's steps."""
+Began = Callable[[JobRecord], None]
 Links = Callable[[], LinkModel | None]
 """The latest measured links; None without any."""
 Homes = Mapping[str, str | None]
@@ -85,6 +87,8 @@ class _Told:
     """The latest facts, of whatever placement."""
     news: int = SETTLED_AFTER
     """New facts since the placement began; those of the first one of a job count at once."""
+    began_at: float | None = None
+    """When the placement began; None for the first one that was seen."""
     current: StepFacts | None = None
     """Facts of the present placement."""
     seen: dict[object, Seen] = field(default_factory=dict)
@@ -100,12 +104,17 @@ class StepMeter:
         tx_bps: Callable[[str], float | None],
         *,
         facts: FactsOf = lambda job: None,
+        began: Began = lambda job: None,
         links: Links = lambda: None,
     ) -> None:
-        """``tx_bps`` returns what an endpoint sent over the last second."""
+        """``tx_bps`` returns what an endpoint sent over the last second.
+
+        ``began`` is told of every job whose placement is new.
+        """
         self._site_roads = roads_of(site)
         self._tx_bps = tx_bps
         self._facts = facts
+        self._began = began
         self._links = links
         self._known: dict[str, tuple[int, Calibration]] = {}
         """Per job: the epoch of its containers, and what was learnt from their traffic."""
@@ -119,13 +128,14 @@ class StepMeter:
         """Observe the running jobs once; ``busy`` are those that a transaction holds."""
         if self._site_roads is None:
             return
-        running = [job for job in jobs if job.state == "running"]
+        held = [job for job in jobs if job.holding]
+        running = [job for job in held if job.state == "running"]
         rings = {j.name: j.endpoints for j in running}
         roads = self.roads(rings, homes)
         rates = self._site_roads.rates(rings, homes)
         was, self._homes = self._homes, {}
-        self._known = {j.name: self._known[j.name] for j in running if j.name in self._known}
-        self._told = {j.name: self._told[j.name] for j in running if j.name in self._told}
+        self._known = {j.name: self._known[j.name] for j in held if j.name in self._known}
+        self._told = {j.name: self._told[j.name] for j in held if j.name in self._told}
         for job in running:
             here = tuple(homes.get(e) for e in job.endpoints)
             self._homes[job.name] = here
@@ -148,30 +158,44 @@ class StepMeter:
 
     def _take_facts(self, job: JobRecord, roads: Roads, homes: Homes) -> None:
         """Keep the facts of the job's present placement once they are of no other."""
-        facts, road = self._facts(job.name), roads.to(job.name)
-        if facts is None or road is None or not usable(facts, len(job.endpoints)):
+        road = roads.to(job.name)
+        if road is None:
             return
         told = self._told.get(job.name)
         if told is None or told.epoch != job.epoch:
             told = self._told[job.name] = _Told(job.epoch)
         place = tuple(homes.get(e) for e in job.endpoints), round(roads.steady[job.name], 3)
         if told.place != place:
-            told.news = SETTLED_AFTER if told.place is None else 0
-            told.place, told.last, told.current = place, facts, None
-            told.homes = place[0]
-        elif facts != told.last:
+            first = told.place is None
+            told.news, told.began_at = (
+                SETTLED_AFTER if first else 0,
+                None if first else clock.time(),
+            )
+            told.place, told.homes, told.current = place, place[0], None
+            self._began(job)
+            told.last = self._facts(job.name)
+        facts = self._facts(job.name)
+        if facts is None or not usable(facts, len(job.endpoints)):
+            return
+        if facts != told.last:
             told.news, told.last = told.news + 1, facts
-        named = facts.ring_rate
-        if named is None:
-            ours = told.news >= SETTLED_AFTER
-        else:
-            ours = road.low * (1 - _SAME_RATE) <= named <= road.high * (1 + _SAME_RATE)
-        if ours:
+        if self._is_ours(facts, told, road):
             told.current = facts
             told.seen.pop(place, None)
             told.seen[place] = Seen(facts, road)
             while len(told.seen) > KEPT_PLACEMENTS:
                 del told.seen[next(iter(told.seen))]
+
+    def _is_ours(self, facts: StepFacts, told: _Told, road: Road) -> bool:
+        """Whether facts are of the job's present placement, and of no other."""
+        if facts.ring_rate is not None:
+            low, high = road.low * (1 - _SAME_RATE), road.high * (1 + _SAME_RATE)
+            return low <= facts.ring_rate <= high
+        if facts.source == "printed" or told.began_at is None:
+            return True  # their time says so, or the job has been nowhere else
+        here_s = clock.time() - told.began_at
+        most = max(LEAST_STEPS, facts.steps / 2)  # a median is of those that are more
+        return told.news >= SETTLED_AFTER and here_s >= most * facts.step_s
 
     # --- what is known --------------------------------------------------------------------
 
@@ -185,6 +209,11 @@ class StepMeter:
         if told is None or told.epoch != job.epoch:
             return None
         return told.current if told.homes == tuple(homes.get(e) for e in job.endpoints) else None
+
+    def stay(self, job: str) -> object:
+        """Return what is new with each placement of a job; None for a job that is not observed."""
+        told = self._told.get(job)
+        return None if told is None else (told.epoch, told.place, told.began_at)
 
     def rates(self, jobs: Iterable[JobRecord], homes: Homes) -> Mapping[str, float] | None:
         """Return every ring's fair share of an access link; None without the site's rates."""
@@ -245,7 +274,10 @@ class StepMeter:
             facts = seen[-1].facts
             known = identify(seen, self._access_bps(facts, after.ring_bps))
             predicted = known.predict(then)
-            count = f"{facts.steps} recorded steps ({facts.source}) at {_placements(len(seen))}"
+            steps = (
+                "printed steps" if facts.source == "printed" else f"recorded steps ({facts.source})"
+            )
+            count = f"{facts.steps} {steps} at {_placements(len(seen))}"
             return Outlook(
                 now_s=told.current.step_s if told.current else None,
                 then_s=predicted.step_s,
@@ -267,7 +299,7 @@ class StepMeter:
             rate_then=rate_then,
             placements=placements,
             basis=(*seen_as, links),
-            unidentified=_untold(learnt, rate_now, rate_then),
+            unidentified=_untold(learnt, rate_now, rate_then, self._facts(job)),
         )
 
     def speedup_alone(
@@ -291,7 +323,7 @@ class StepMeter:
         """Return the rate at which an access link carries the bytes that the facts count."""
         stated = self._site_roads.access_bps if self._site_roads else 0.0
         access = measured or stated * GOODPUT
-        return access / GOODPUT if facts.source in _WITH_HEADERS else access
+        return access / GOODPUT if facts.source in WITH_HEADERS else access
 
     def _profile(self, job: str, measured: float | None) -> StepProfile | None:
         """Return a job's step as its neighbours see it; None where it is not known."""
@@ -303,9 +335,9 @@ class StepMeter:
         return plain(latest.facts, access, latest.road.low)
 
 
+HOW_TO_KNOW = "submit it with --record counts, or let it print each step as a line of JSON"
+"""What to do where a job's steps are not known; docs/measure.md says what such a line has."""
 SITE_RATES = "link rates of the site file"
-_WITH_HEADERS = ("wire", "tf")
-"""Sources whose bytes are those of the port."""
 
 
 def _placements(count: int) -> str:
@@ -313,8 +345,14 @@ def _placements(count: int) -> str:
 
 
 def _untold(
-    known: Calibration | None, before: float | None, after: float | None
+    known: Calibration | None,
+    before: float | None,
+    after: float | None,
+    facts: StepFacts | None,
 ) -> tuple[str, ...]:
+    """Say what is missing for a prediction in seconds, and what to do about it."""
+    if facts is not None and facts.steps < LEAST_STEPS:
+        return (f"only {facts.steps} of its steps are known so far: {LEAST_STEPS} are needed",)
     if before is None or after is None:
         return ("rate: a member of its ring is dark",)
     reasons = {
@@ -323,5 +361,5 @@ def _untold(
         "hide": "hide: how much communication fits behind its compute",
     }
     if known is None or not known.placements:
-        return ("step_s: nothing was measured of this job",)
-    return tuple(reasons[name] for name in known.unidentified)
+        return (f"nothing was measured of its steps: {HOW_TO_KNOW}",)
+    return (*(reasons[name] for name in known.unidentified), f"its steps: {HOW_TO_KNOW}")

@@ -22,6 +22,7 @@ from controller.schema.fabric import (
     UplinkView,
 )
 from controller.schema.jobs import GpuFiguresView
+from controller.state.light import Standing
 from controller.state.records import Event, JobRecord
 from controller.state.state import State
 from controller.telemetry.throughput import Telemetry
@@ -54,7 +55,7 @@ class FabricViews:
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return the endpoints of ``names``, or all in the order of the site file."""
         state = self._state
-        unavailable, locked = state.unavailable(), state.transactions.locked()
+        standings = state.standings()
         ranks = {
             endpoint: (job, rank)
             for job in state.jobs.values()
@@ -64,8 +65,7 @@ class FabricViews:
         cables = state.site.endpoints if names is None else [state.cables[name] for name in names]
 
         def view(cable: EndpointCable) -> EndpointView:
-            reason = unavailable.get(cable.name, "")
-            return self._endpoint(cable, ranks.get(cable.name), reason, locked)
+            return self._endpoint(cable, ranks.get(cable.name), standings[cable.name])
 
         return await in_slices(cables, view)
 
@@ -73,8 +73,7 @@ class FabricViews:
         self,
         cable: EndpointCable,
         held: tuple[JobRecord, int] | None,
-        reason: str,
-        locked: dict[str, str],
+        standing: Standing,
     ) -> EndpointView:
         at = self._state.light.attachments.get(cable.name)
         job, rank = held or (None, None)
@@ -91,11 +90,11 @@ class FabricViews:
             fiber=str(cable.fiber),
             home=at.aggregator if at else None,
             port=f"{at.aggregator}/{at.port}" if at else None,
-            state=self._endpoint_state(cable.name, job, reason, moving=cable.name in locked),
+            state=standing.state,
             job=job.name if job else None,
             rank=rank,
             emulated=cable.emulated,
-            reason=reason,
+            reason=standing.reason,
             rx_bps=rates.rx_bps if rates else None,
             tx_bps=rates.tx_bps if rates else None,
             utilisation=sample.utilisation if sample else None,
@@ -104,19 +103,6 @@ class FabricViews:
             gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
             unfit=self._state.light.unfit.get(cable.name, ""),
         )
-
-    def _endpoint_state(
-        self, name: str, job: JobRecord | None, reason: str, *, moving: bool
-    ) -> Literal["idle", "busy", "moving", "dark", "quarantined", "unreachable"]:
-        if moving:
-            return "moving"
-        if name in self._state.light.quarantine:
-            return "quarantined"
-        if reason:
-            return "unreachable"
-        if name not in self._state.light.attachments:
-            return "dark"
-        return "busy" if job else "idle"
 
     async def aggregators(self) -> list[AggregatorView]:
         """Return every aggregator with its ports."""

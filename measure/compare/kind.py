@@ -31,6 +31,7 @@ from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
 from measure.placements import Placement, place
 from scheduler.metrics import span
 from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.facts import WITH_HEADERS
 
 OVERHEAD_S = 60.0
 """Start of a run's containers, beyond the time that its steps get."""
@@ -48,11 +49,7 @@ class Compare:
         if complete["mode"] != "run" and len(placements) > 1:
             for placement in placements:
                 if road_of(placement, fabric) is None:
-                    raise SettingsError(
-                        "placements",
-                        "the rates of the site's links are not known: nothing can be predicted",
-                        "state them in the site file, or give --run",
-                    )
+                    raise _unpredictable(placement, fabric)
         return complete
 
     def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
@@ -241,10 +238,24 @@ def _found(
                 road_of(placement, fabric),
                 pooled(printed),
                 facts,
-                told[1] if told else facts is not None and facts.source in ("nccl", "torch"),
+                told[1] if told else facts is not None and facts.source not in WITH_HEADERS,
             )
         )
     return found
+
+
+def _unpredictable(placement: Placement, fabric: Fabric) -> SettingsError:
+    if fabric.access_bps is not None and fabric.inter_aggregator_bps is not None:
+        return SettingsError(
+            "placements",
+            f"no cables connect the aggregators of {placement.name}: nothing can be predicted",
+            "name a placement under connected aggregators",
+        )
+    return SettingsError(
+        "placements",
+        "the rates of the site's links are not known: nothing can be predicted",
+        "state them in the site file, or give --run",
+    )
 
 
 def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Found]:
@@ -256,7 +267,7 @@ def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Foun
         if (known.order, tuple(homes.items())) in have or len(homes) != len(known.order):
             continue
         placement = Placement("earlier", known.order, homes)
-        payload = known.facts.source in ("nccl", "torch")
+        payload = known.facts.source not in WITH_HEADERS
         more.append(Found(placement, road_of(placement, fabric), None, known.facts, payload))
     return more
 
@@ -324,7 +335,7 @@ def _row(
         if facts and facts.wait_s is not None
         else None,
         "util": compute / facts.step_s if facts and compute is not None else None,
-        "uplink_bytes_s": uplink_bytes(one.placement, shown, at) if shown and at else None,
+        "uplink_bytes_s": uplink_bytes(one.placement, shown, at, fabric) if shown and at else None,
         "moves": moves_of(one.placement, fabric),
         "leaves": leaves(one.placement, fabric),
     }

@@ -33,10 +33,11 @@ class RunSteps:
     gradient_bytes: float = 0.0
 
 
-def steps_of(lines: Iterable[Line], run: int, most: int) -> RunSteps:
+def steps_of(lines: Iterable[Line], run: int, most: int, skip: int = WARM_UP) -> RunSteps:
     """Return at most ``most`` steps that a run printed as lines with ``event: step``, ``step_s``.
 
-    Lines are a job's: what is no number above 0 and below a day is left out.
+    The first ``skip`` of each rank do not count. Lines are a job's: what is no number above 0 and
+    below a day is left out.
     """
     by_rank: dict[int, list[Line]] = {}
     gradient = 0.0
@@ -49,7 +50,7 @@ def steps_of(lines: Iterable[Line], run: int, most: int) -> RunSteps:
             gradient = _seconds(line.record.get("gradient_bytes"), 1e18) or gradient
     if not by_rank:
         return RunSteps()
-    by_rank = {rank: told[WARM_UP : WARM_UP + most] for rank, told in by_rank.items()}
+    by_rank = {rank: told[skip : skip + most] for rank, told in by_rank.items()}
     first = by_rank[min(by_rank)]
     whole = [told for told in by_rank.values() if len(told) >= len(first)]
 
@@ -130,7 +131,7 @@ def _told(ranks: int, runs: Sequence[RunSteps], steps: Summary | None) -> StepFa
         calls_per_step=1.0,
         wait_s=waited,
         spread=_spread(steps),
-        source="torch",
+        source="printed",
         steps=steps.n,
     )
 

@@ -12,7 +12,6 @@ from measure.statistics import Summary
 from scheduler.steptime.calibrate import Calibration, Interval
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.identify import GOODPUT, Seen, identify
-from scheduler.steptime.rings import links_of
 from scheduler.steptime.road import LinkModel, Road, Roads
 from scheduler.steptime.sites import SharedLinks
 
@@ -106,11 +105,13 @@ def leaves(placement: Placement, fabric: Fabric) -> int:
     return max(min(len(fabric.places) - len(placement.order), ports), 0)
 
 
-def uplink_bytes(placement: Placement, facts: StepFacts, step_s: float) -> float:
+def uplink_bytes(placement: Placement, facts: StepFacts, step_s: float, fabric: Fabric) -> float:
     """Return bytes/s of one direction of the busiest link between two aggregators."""
-    loads = links_of(placement.order, placement.homes)
+    links = SharedLinks(1.0, 1.0, fabric.links)
+    loads = links.loads({"": placement.order}, placement.homes).get("", {})
+    busiest = max((load / links.links[frozenset(link)] for link, load in loads.items()), default=0)
     copies = 2.0 * (facts.ranks - 1) / facts.ranks
-    return max(loads.values(), default=0) * copies * facts.bytes_per_step / step_s
+    return busiest * copies * facts.bytes_per_step / step_s
 
 
 def figure(found: Found, prediction: Predicted | None) -> Interval | None:

@@ -12,26 +12,36 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+from scheduler.steptime.routes import Routes
+
+_NOTHING = 1e-9
+"""Loads that are less than this have been taken away, up to rounding."""
 Link = Any
 """Anything hashable: an aggregator, or a directed pair of them."""
-Loads = Mapping[Link, int]
+Loads = Mapping[Link, float]
 
 
-def links_of(order: Sequence[str], homes: Mapping[str, str | None]) -> Counter[Link]:
+def links_of(
+    order: Sequence[str], homes: Mapping[str, str | None], routes: Routes
+) -> dict[Link, float] | None:
     """Return how often a ring in this rank order crosses each directed pair of aggregators.
 
-    For sites whose aggregators are wired to each other. Raises ValueError for a dark member.
+    None for a ring that cannot be: a member is dark, or no way leads to the next one's aggregator.
     """
-    places = [_lit(name, homes) for name in order]
+    places = [homes.get(name) for name in order]
     edges = zip(places, (*places[1:], *places[:1]), strict=True)
-    return Counter((here, there) for here, there in edges if here != there)
-
-
-def _lit(name: str, homes: Mapping[str, str | None]) -> str:
-    home = homes.get(name)
-    if home is None:
-        raise ValueError(f"{name} is dark: no ring can include it")
-    return home
+    loads: dict[Link, float] = {}
+    for (here, there), times in Counter(edges).items():
+        if here is None or there is None:
+            return None
+        if here == there:
+            continue
+        shares = routes.shares(here, there)
+        if shares is None:
+            return None
+        for link, share in shares.items():
+            loads[link] = loads.get(link, 0.0) + times * share
+    return loads
 
 
 def max_min(
@@ -42,11 +52,11 @@ def max_min(
     Water-filling with a heap of links by the level at which they fill up. The level of a link
     only rises when other rings stop growing, so it is updated only when the link is next.
     """
-    weight: dict[Link, int] = {}
+    weight: dict[Link, float] = {}
     users: dict[Link, list[Hashable]] = {}
     for ring, loads in rings.items():
         for link, load in loads.items():
-            weight[link] = weight.get(link, 0) + load
+            weight[link] = weight.get(link, 0.0) + load
             users.setdefault(link, []).append(ring)
     left = {link: capacity[link] for link in weight}
     rates: dict[Hashable, float] = {}
@@ -57,7 +67,7 @@ def max_min(
         level, at, link = heapq.heappop(heap)
         if level >= cap:
             break
-        if not weight[link]:
+        if weight[link] < _NOTHING:
             continue
         now = left[link] / weight[link]
         if now > level * (1 + 1e-12):

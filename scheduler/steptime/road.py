@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scheduler.steptime.fluid import Trainer, mean_rates
 from scheduler.steptime.profile import StepProfile
-from scheduler.steptime.rings import Link, links_of
+from scheduler.steptime.rings import Link
 from scheduler.steptime.sites import SharedLinks
 
 SAME_AGGREGATOR = "same aggregator"
@@ -127,16 +127,17 @@ class Roads:
 
         A job that is not among them may communicate always or never, and so may the neighbours of
         a ring that has more than seven: they are too many to simulate. ``links`` are the site's;
-        ``model`` replaces those that were measured. A ring with a dark member has no road.
+        ``model`` replaces those that were measured. A ring with a dark member has no road, nor has
+        one whose aggregators no way connects.
         """
-        self._rings = {n: r for n, r in rings.items() if all(homes.get(e) for e in r)}
         self._homes = homes
         self._model = model
         self._profiles = profiles or {}
         self._links = model.adjusted(links) if model else links
+        self._loads = {str(n): loads for n, loads in self._links.loads(rings, homes).items()}
+        self._rings = {n: rings[n] for n in self._loads}
         self.steady: Mapping[str, float] = self._links.rates(self._rings, homes)
         """Every ring's rate while all send."""
-        self._loads = {n: links_of(r, homes) for n, r in self._rings.items()}
         self._simulated: dict[frozenset[str], Mapping[str, float]] = {}
         self._left = _MOST_ALL
         self._users: dict[Link, list[str]] = {}
@@ -165,7 +166,7 @@ class Roads:
         return self._model.ring_bps if self._model else None
 
     def to(self, focus: str) -> Road | None:
-        """Return the road of one ring; None if a member is dark.
+        """Return the road of one ring; None for one that cannot be.
 
         Only rings that share a link with it, also through others, matter.
         """

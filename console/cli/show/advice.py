@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from console.cli.show.text import NONE, percent
@@ -52,6 +52,18 @@ def spans(homes: Mapping[str, str | None]) -> str:
     for endpoint, home in homes.items():
         by_home.setdefault(home or "dark", []).append(endpoint)
     return " ".join(f"{home}:{'+'.join(names)}" for home, names in sorted(by_home.items())) or NONE
+
+
+def unpredicted(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say what is missing where no step is predicted, and what makes a first prediction."""
+    if not items:
+        yield (
+            "a plan that moves the light of a running job makes one, and so does: lightloom whatif"
+            " JOB --homes ENDPOINT=AGGREGATOR"
+        )
+    for item in items:
+        if item["state"] == "open" and item["step_s"] is None and item["basis"]:
+            yield f"{item['id']}: {item['basis'][-1]}"
 
 
 def error(item: Mapping[str, Any]) -> str:

@@ -39,6 +39,8 @@ class Kind:
     wide: Mapping[str, Cell]
     name: Cell
     parts: Parts | None = None
+    remarks: Callable[[Sequence[Document]], Iterable[str]] = lambda items: ()
+    """What is said below the table, also of an empty one."""
 
     def heads(self, wide: bool) -> list[str]:
         """Return the column heads."""
@@ -370,6 +372,7 @@ KINDS: Sequence[Kind] = (
             "BASIS": lambda item: "; ".join(item.get("basis") or ()) or NONE,
         },
         _field("id"),
+        remarks=advice.unpredicted,
     ),
     Kind(
         "drains",

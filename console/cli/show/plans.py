@@ -170,5 +170,7 @@ def _gain(gain: Document) -> str:
         low = gain["step_speedup_low"]
         span = f"{high:.2f}" if high - low < 1e-6 else f"{low:.2f} to {high:.2f}"
         saved = gain["saved_high_s"]
-        text += f", a step {span} times as fast, saves at most {saved:.0f} s of its run time"
+        text += f", a step {span} times as fast, saves at most {saved:.0f} s"
+        if (left := gain.get("remaining_s")) is not None:
+            text += f" if it runs for another {left:.0f} s"
     return text

@@ -151,11 +151,13 @@ def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Documen
     wide, shown = output is Output.WIDE, list(items)
     if not shown:
         out.say(f"there are no {kind.plural}")
-        return
-    out.show_table(kind.heads(wide), [kind.row(item, wide) for item in shown])
+    else:
+        out.show_table(kind.heads(wide), [kind.row(item, wide) for item in shown])
     if kind.parts is not None and (rows := kind.parts.rows(shown)):
         out.line("")
         out.show_table(list(kind.parts.columns), rows)
+    for text in kind.remarks(shown):
+        out.say(text)
 
 
 def _watch(

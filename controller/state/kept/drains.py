@@ -132,15 +132,17 @@ class Drains:
             )
         )
 
-    def reasons(self, at: Mapping[str, AttachPoint]) -> dict[str, str]:
-        """Return the endpoints that get nothing new, and why."""
-        found: dict[str, str] = {}
-        for entry in self.left:
-            text = f"containers of a former run of job {entry.job} may be there"
-            found.update(dict.fromkeys(entry.endpoints, text))
-        for drain in self.of.values():
-            found.update(dict.fromkeys(self.endpoints(drain, at), drain.why))
-        return found
+    def drained(self, at: Mapping[str, AttachPoint]) -> dict[str, str]:
+        """Return the endpoints that drains keep from anything new, and why."""
+        return {e: drain.why for drain in self.of.values() for e in self.endpoints(drain, at)}
+
+    def left_at(self) -> dict[str, str]:
+        """Return the endpoints on which containers of a lost run may live, and whose."""
+        return {
+            e: f"containers of a former run of job {entry.job} may be there"
+            for entry in self.left
+            for e in entry.endpoints
+        }
 
 
 def _under(point: AttachPoint | None, aggregator: str) -> bool:

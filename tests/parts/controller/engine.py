@@ -97,6 +97,8 @@ class FakeEngine:
     """The volumes of each server."""
     output: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     """What a rank has written, where it matters."""
+    printed: dict[tuple[str, int], list[tuple[float, str]]] = field(default_factory=dict)
+    """What a rank has written and when, in place of ``output``."""
     recorded: list[Recording] = field(default_factory=list)
     """What the servers say about ranks' communication."""
     answers: dict[str, pb.RecordingsReply] = field(default_factory=dict)
@@ -266,6 +268,11 @@ class FakeEngine:
             if rank in (None, number) and server in self.lost:
                 yield LogLine(number, clock.time(), MISSING, f"{server} does not answer")
             elif rank in (None, number) and (job, number, server) in self.written:
+                if (timed := self.printed.get((job, number))) is not None:
+                    for time, line in timed:
+                        if (since is None or time >= since) and search in line:
+                            yield LogLine(number, time, "stdout", line)
+                    continue
                 for line in self.output.get((job, number), ("one", "two")):
                     yield LogLine(number, clock.time(), "stdout", line)
 

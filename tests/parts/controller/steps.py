@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
+from base import clock
 from controller.telemetry.steps import SETTLED_AFTER
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.profile import StepProfile
@@ -49,6 +54,51 @@ class Recorder:
             source="torch",
             steps=100 + self.told,
         )
+
+
+class Trainer:
+    """A program that prints a line for each of its steps, which follow a profile."""
+
+    def __init__(self, rack: Rack, job: str = "red", profile: StepProfile = PROFILE) -> None:
+        self._rack = rack
+        self._job = job
+        self._profile = profile
+        self.slow = 0
+        """Number of the next steps that take twice as long."""
+
+    def step_s(self) -> float:
+        """Return the length of a step where the job is now."""
+        job = self._rack.see.jobs[self._job]
+        rates = self._rack.parts.meter.rates([job], self._rack.see.homes())
+        return self._profile.step_s(len(job.endpoints), rates[self._job] if rates else 1.0)
+
+    async def run(self) -> None:
+        """Train until cancelled."""
+        size = len(self._rack.see.jobs[self._job].endpoints)
+        lines: list[list[tuple[float, str]]] = [[] for _ in range(size)]
+        for rank in range(size):
+            self._rack.engine.printed[self._job, rank] = lines[rank]
+        access = self._rack.site.emulation
+        assert access
+        sent = self._profile.ring_s * access.access_bps * 1448 / 1514 / 8
+        self._print(lines, {"event": "start", "gradient_bytes": sent})
+        for number in count():
+            await self._rack.until(self._runs)
+            step, compute = self.step_s(), self._profile.compute_s
+            if self.slow:
+                self.slow -= 1
+                step *= 2
+            await asyncio.sleep(step)
+            parts = {"step_s": step, "compute_s": compute, "comm_s": step - compute}
+            self._print(lines, {"event": "step", "step": number, **parts})
+
+    def _runs(self) -> bool:
+        return self._rack.see.jobs[self._job].state == "running"
+
+    def _print(self, lines: list[list[tuple[float, str]]], record: Mapping[str, object]) -> None:
+        for of_rank in lines:
+            of_rank.append((clock.time(), json.dumps(record)))
+            del of_rank[1:-64]
 
 
 async def started(tmp_path: Path) -> tuple[Rack, Recorder]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,8 @@ from measure.placements import NAMED, place, read
 
 def site(homes: Mapping[str, str], ports: Mapping[str, int]) -> Fabric:
     places = [Place(endpoint, "srv0", home) for endpoint, home in homes.items()]
-    return Fabric(places, 254e6, 114e6, free_ports=dict(ports), emulated=True)
+    links = {frozenset(pair): 1 for pair in combinations(sorted(ports), 2)}
+    return Fabric(places, 254e6, 114e6, links, dict(ports), emulated=True)
 
 
 FOUR = site({f"gpu{i}": f"as{i % 2}" for i in range(4)}, {"as0": 4, "as1": 4})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import cast, get_args
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,7 +21,7 @@ from controller.api.routes.metrics.survival import of_checkpoints, of_recoveries
 from controller.base.errors import ServiceError
 from controller.comms.ledger import Bucket, BucketSums
 from controller.schema.checkpoints import CheckpointSumsView, RecoverySumsView
-from controller.schema.fabric import AggregatorView, EndpointView, SwitchView
+from controller.schema.fabric import AggregatorView, EndpointState, EndpointView, SwitchView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
 from controller.schema.usage import UsageSumsView
@@ -33,7 +33,6 @@ JOB_STATES = (
     *("pending", "waiting", "starting", "running", "pausing", "paused"),
     *("completed", "failed", "cancelled"),
 )
-ENDPOINT_STATES = ("idle", "busy", "moving", "dark", "quarantined", "unreachable")
 
 
 @router.get(
@@ -202,7 +201,7 @@ class Moment(Collector):
 
     def _of_endpoints(self) -> Iterator[Metric]:
         counts = GaugeMetricFamily("lightloom_endpoints", "Endpoints by state", labels=("state",))
-        for state in ENDPOINT_STATES:
+        for state in get_args(EndpointState):
             counts.add_metric((state,), sum(e.state == state for e in self._endpoints))
         yield counts
         yield from of_gpus(self._endpoints)

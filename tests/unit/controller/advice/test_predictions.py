@@ -11,6 +11,7 @@ from controller.base.errors import ServiceError
 from controller.schema.insight.advice import WhatIfRequest
 from controller.schema.plans import AttachRequest, PlanRequest
 from controller.state.kept.predictions import KEPT_PREDICTIONS, PredictionRecord
+from controller.telemetry.steps import HOW_TO_KNOW
 from tests.parts.controller.steps import PROFILE, TOGETHER, known, started
 
 
@@ -152,7 +153,7 @@ async def test_without_facts_traffic_gives_the_ratio_or_nothing(tmp_path: Path) 
     view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert view.step_then_s is None and view.step_now_s is None
     assert view.change is None
-    assert view.unidentified == ["step_s: nothing was measured of this job"]
+    assert view.unidentified == [f"nothing was measured of its steps: {HOW_TO_KNOW}"]
     await rack.down()
     del recorder
 

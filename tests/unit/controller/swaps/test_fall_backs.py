@@ -120,7 +120,7 @@ async def test_a_cancel_during_a_swap_ends_the_job(tmp_path: Path, kept: FakeChe
     assert job_of(rack).state == "cancelled"
     assert not rack.engine.statuses
     await rack.until(lambda: not any(row.open for row in rows(rack)))
-    assert state_of(rack).spares() == {"gpu5": "kept as a spare of the site"}
+    assert state_of(rack).spares() == {"gpu5": ""}
     await rack.down()
 
 

@@ -74,7 +74,7 @@ async def test_a_job_that_asks_for_no_survival_ends_although_the_site_has_a_spar
     kill(spared, "gpu1")
     await spared.state("red", "failed")
     assert not rows(spared)
-    assert state_of(spared).spares() == {"gpu5": "kept as a spare of the site"}
+    assert state_of(spared).spares() == {"gpu5": ""}
 
 
 async def test_a_spare_of_its_own_lets_a_job_go_on_without_any_restart(spared: Rack) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ def fabric(count: int = 8, aggregators: Sequence[str] = ("as0", "as1"), free: in
         places=[Place(f"gpu{i}", f"s{i // 2}", home) for i, home in enumerate(homes)],
         access_bps=ACCESS_BPS,
         inter_aggregator_bps=BETWEEN_BPS,
-        links={frozenset(aggregators[:2]): 1},
+        links={frozenset(pair): 1 for pair in combinations(aggregators, 2)},
         free_ports=dict.fromkeys(aggregators, free),
         emulated=True,
     )
@@ -113,6 +113,12 @@ def test_a_ring_in_another_order_is_another_placement() -> None:
     assert rows["present"]["homes"] == rows["reordered"]["homes"]
     assert rows["reordered"]["crossings"] < rows["present"]["crossings"]
     assert body.summary["recommended"] == "reordered"
+
+
+def test_aggregators_without_a_way_between_them_are_named() -> None:
+    apart = replace(fabric(), links={})
+    with pytest.raises(SettingsError, match="no cables connect the aggregators of remote"):
+        COMPARE.settings({"job": JOB, "placements": "local,remote"}, apart)
 
 
 def test_explicit_homes_and_two_more_aggregators() -> None:

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.steptime.rings import RingRates, links_of, max_min
+from scheduler.steptime.routes import Routes
 
 
 def test_crossings_by_rank_order() -> None:
     homes = {"a": "as0", "b": "as1", "c": "as0", "d": "as1"}
-    assert links_of(("a", "b", "c", "d"), homes) == {("as0", "as1"): 2, ("as1", "as0"): 2}
-    assert links_of(("a", "c", "b", "d"), homes) == {("as0", "as1"): 1, ("as1", "as0"): 1}
-    assert not links_of(("a", "c"), homes)
-    with pytest.raises(ValueError, match="dark"):
-        links_of(("a", "x"), {**homes, "x": None})
+    routes = Routes({frozenset({"as0", "as1"}): 1})
+    assert links_of(("a", "b", "c", "d"), homes, routes) == {("as0", "as1"): 2, ("as1", "as0"): 2}
+    assert links_of(("a", "c", "b", "d"), homes, routes) == {("as0", "as1"): 1, ("as1", "as0"): 1}
+    assert links_of(("a", "c"), homes, routes) == {}
+    assert links_of(("a", "x"), {**homes, "x": None}, routes) is None
+    assert links_of(("a", "b"), homes, Routes({})) is None
 
 
 loads = st.dictionaries(st.integers(0, 5), st.integers(1, 3), max_size=4)

@@ -8,7 +8,7 @@ from scheduler.steptime.sites import SharedLinks
 
 
 def test_rates_of_a_site() -> None:
-    links = SharedLinks(250e6, 114e6)
+    links = SharedLinks(250e6, 114e6, {frozenset({"as0", "as1"}): 1})
     homes = {"a": "as0", "b": "as0", "c": "as1", "d": "as1", "e": None}
     ordered = links.rates({"red": ["a", "b", "c", "d"], "dark": ["a", "e"]}, homes)
     assert ordered == {"red": pytest.approx(114 / 250)}

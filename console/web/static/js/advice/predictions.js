@@ -20,7 +20,7 @@ export class Predictions {
     this.#table = new Table({
       label: "Predictions",
       key: (p) => p.id,
-      empty: "nothing was predicted yet",
+      empty: "nothing was predicted yet: a plan that moves the light of a running job makes a prediction, and What if on its page",
       columns: [
         { id: "id", label: "Id", value: (p) => p.id },
         ...(job ? [] : [{ id: "job", label: "Job", value: (p) => p.job, cell: (p) => jobLink(app.looks, p.job) }]),

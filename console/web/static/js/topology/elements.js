@@ -4,7 +4,7 @@
 import { NONE, percent, rate } from "../ui/format.js";
 import { loadColour } from "../ui/palette.js";
 import { sCurve } from "./layout.js";
-import { loadOf, moves } from "./model.js";
+import { isFault, loadOf, moves } from "./model.js";
 
 const THINNEST = 1.6;
 const WIDEST = 7;
@@ -51,7 +51,6 @@ function endpoints(model, context, add) {
   const going = moves(plan);
   for (const e of model.endpoints) {
     const look = looks.of(e.job);
-    const fault = e.state === "quarantined" || e.state === "unreachable";
     const data = {
       parent: `server/${e.server}`,
       kind: "endpoints",
@@ -64,7 +63,7 @@ function endpoints(model, context, add) {
       job: e.job ?? "",
     };
     const id = `endpoint/${e.name}`;
-    add("nodes", id, data, ["endpoint", dense ? "dense" : "", look ? "" : "idle", e.home ? "" : "dark", fault && "fault", e.state === "moving" && "moving"], places.get(id));
+    add("nodes", id, data, ["endpoint", dense ? "dense" : "", look ? "" : "idle", e.home ? "" : "dark", isFault(e) && "fault", e.state === "moving" && "moving"], places.get(id));
   }
 }
 

@@ -105,9 +105,14 @@ export function tiles(lists, by, slices = 6) {
     .sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
 }
 
+const FAULTS = new Set(["quarantined", "unreachable", "lost"]);
+
+/** Whether an endpoint is out of use by a fault; not one that somebody keeps out of use. */
+export const isFault = (e) => FAULTS.has(e.state);
+
 function tile(name, members, aggregator, slices) {
   const counts = new Map();
-  const faults = members.filter((e) => e.state === "quarantined" || e.state === "unreachable").length;
+  const faults = members.filter(isFault).length;
   for (const e of members) if (e.job) counts.set(e.job, (counts.get(e.job) ?? 0) + 1);
   const shares = [...counts].sort((one, other) => other[1] - one[1]);
   return {

@@ -40,7 +40,8 @@ export const jobLink = (looks, job) =>
 const TONES = {
   running: "good", committed: "good", completed: "good", ok: "good", connected: "good", tuned: "good",
   pending: "quiet", waiting: "quiet", starting: "busy", pausing: "busy", paused: "warn", moving: "busy", rolling_back: "warn",
-  failed: "bad", cancelled: "quiet", rolled_back: "warn", quarantined: "bad", unreachable: "bad", dark: "warn",
+  failed: "bad", cancelled: "quiet", rolled_back: "warn", quarantined: "bad", unreachable: "bad", lost: "bad", dark: "warn",
+  reserved: "quiet", draining: "busy", drained: "warn", held: "warn", flapping: "warn", unready: "warn",
   error: "bad", warning: "warn", info: "quiet", degraded: "warn", idle: "quiet", busy: "good", away: "bad",
 };
 

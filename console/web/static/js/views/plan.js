@@ -4,7 +4,7 @@
 import { part, post } from "../api.js";
 import { attempt, confirm } from "../ui/dialog.js";
 import { h, keep, show } from "../ui/dom.js";
-import { age, moment, percent, plural, seconds, speedup } from "../ui/format.js";
+import { NONE, age, moment, percent, plural, seconds, speedup } from "../ui/format.js";
 import { badge, button, jobLink, problemBox, tile } from "../ui/parts.js";
 import { batches, progress } from "./progress.js";
 
@@ -216,8 +216,8 @@ function cost(app, made) {
 function gains(app, made) {
   if (!made.predicted_gain.length) return "";
   return h("section", {}, h("h2", {}, "Predicted gain"), simple(
-    ["Job", "Span", "Ring crossings", "Communication", "A step", "Run time saved"],
-    made.predicted_gain.map((g) => [jobLink(app.looks, g.job), `${g.span_before} → ${g.span_after}`, `${g.ring_crossings_before} → ${g.ring_crossings_after}`, speedup(g.communication_speedup), interval(g.step_speedup_low, g.step_speedup_high, speedup), interval(g.saved_low_s, g.saved_high_s, duration)]),
+    ["Job", "Span", "Ring crossings", "Communication", "A step", "Run time saved", "If it runs another"],
+    made.predicted_gain.map((g) => [jobLink(app.looks, g.job), `${g.span_before} → ${g.span_after}`, `${g.ring_crossings_before} → ${g.ring_crossings_after}`, speedup(g.communication_speedup), interval(g.step_speedup_low, g.step_speedup_high, speedup), interval(g.saved_low_s, g.saved_high_s, duration), g.remaining_s ? duration(g.remaining_s) : NONE]),
   ));
 }
 

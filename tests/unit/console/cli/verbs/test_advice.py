@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.cli.show.advice import gain, step, step_change
+from controller.schema.insight.advice import PredictionView
 from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
 
@@ -52,6 +53,39 @@ def test_get_predictions_has_predicted_measured_and_error(run: Run) -> None:
     shown = run("describe", "prediction", "p1")
     assert shown.code == 0
     assert "as0:gpu0" in shown.out
+
+
+def test_without_predictions_it_says_what_makes_one(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(projects: object = None) -> list[PredictionView]:
+        return []
+
+    monkeypatch.setattr(service.queries, "predictions", none)
+    done = run("get", "predictions")
+    assert "there are no predictions" in done.err
+    assert "lightloom whatif JOB" in done.err
+
+
+def test_a_prediction_without_a_step_says_what_to_do(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one(projects: object = None) -> list[PredictionView]:
+        return [
+            PredictionView(
+                id="p9",
+                job="red",
+                cause="plan",
+                made_at=1.0,
+                homes={"gpu0": "as0"},
+                step_s=None,
+                basis=["links as measured", "nothing was measured of its steps: do this"],
+                state="open",
+            )
+        ]
+
+    monkeypatch.setattr(service.queries, "predictions", one)
+    assert "p9: nothing was measured of its steps: do this" in run("get", "predictions").err
 
 
 @pytest.mark.parametrize(

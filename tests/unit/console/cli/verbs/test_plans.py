@@ -418,6 +418,7 @@ def test_plan_text_says_what_it_is_worth_and_who_is_left_alone(
     document["predicted_gain"][0] |= {
         "step_speedup_low": 1.0,
         "step_speedup_high": 2.5,
+        "remaining_s": 2000.0,
         "saved_high_s": 1200.0,
     }
     print_plan(document)
@@ -427,7 +428,7 @@ def test_plan_text_says_what_it_is_worth_and_who_is_left_alone(
         "tolerance red dark 0.045 s, tolerates 4 s (live)",
         "left alone blue it is pinned by its owner",
         "makes room for job green",
-        "a step 1.00 to 2.50 times as fast, saves at most 1200 s of its run time",
+        "a step 1.00 to 2.50 times as fast, saves at most 1200 s if it runs for another 2000 s",
     ):
         assert words in shown
     print_plan({**document, "moves": []})
