@@ -19,6 +19,7 @@ import structlog
 
 import ocs_driver
 from base.addresses import join_address
+from base.processes import Worker
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
@@ -136,6 +137,7 @@ async def _serve(
             take_command=take_command,
             projects=projects,
             observed=observed,
+            planner=Worker("scheduler"),
         )
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)

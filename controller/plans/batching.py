@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from controller.base.errors import ServiceError
 from controller.schema.plans import BatchesView, BatchRequest, PlanView
-from scheduler.model import Fabric, Move
-from scheduler.regroup.batches import BatchError, Batches, cut_into_batches
+from scheduler.model import Move
+from scheduler.regroup.batches import BatchError, Batches
 from sitefile import RegroupPolicy
 
 
@@ -39,11 +38,6 @@ def limits_of(
 def moves_of(plan: PlanView) -> tuple[Move, ...]:
     """Return a document's moves."""
     return tuple(Move(move.endpoint, move.source, move.target) for move in plan.moves)
-
-
-def cut(fabric: Fabric, moves: Sequence[Move], limits: BatchLimits) -> Batches:
-    """Cut moves into batches. BatchError when there is no order."""
-    return cut_into_batches(fabric, moves, **asdict(limits))
 
 
 def batches_view(limits: BatchLimits, found: Batches | BatchError) -> BatchesView:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from base import clock
 from base.pools import Pool
+from base.processes import Worker, WorkerError
 from controller.base.errors import ServiceError
 
 WAITING = 4
@@ -25,9 +26,11 @@ class StoppedError(Exception):
 
 
 class PlanLine:
-    """Computes plans one after the other, in a thread of their own."""
+    """Computes plans one after the other, in a process of their own or, without one, a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: Worker | None = None) -> None:
+        """``worker``: the process; the thread then waits for it."""
+        self._worker = worker
         self._pool = Pool("plans")
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -38,11 +41,12 @@ class PlanLine:
         return self._turn.locked()
 
     async def compute(self, work: Callable[[Clock], Result], limit_s: float) -> Result:
-        """Call ``work`` with a monotonic clock that can stop it, and return its result.
+        """Call ``work`` with a monotonic clock, and return its result.
 
-        After ``limit_s`` seconds, or when the caller is cancelled, the clock raises
-        ``StoppedError``, which ends the work; only then does the next plan begin. ServiceError
-        ``timeout`` after that time, ``unavailable`` when too many plans are requested at once.
+        After ``limit_s`` seconds, or when the caller is cancelled, its process is ended, or in a
+        thread the clock raises ``StoppedError``; only then does the next plan begin. ServiceError
+        ``timeout`` after that time, ``unavailable`` when too many plans are requested at once, or
+        when the process ends before it has answered.
         """
         await self._wait_for_turn()
         stop = threading.Event()
@@ -52,7 +56,7 @@ class PlanLine:
                 raise StoppedError
             return clock.monotonic()
 
-        computed = self._pool.run(work, steady)
+        computed = self._pool.run(self._perform, work, steady)
         computed.add_done_callback(self._over)
         try:
             async with asyncio.timeout(limit_s):
@@ -61,8 +65,27 @@ class PlanLine:
             raise ServiceError(
                 "timeout", "the planner took too long", hint="give it a shorter time limit"
             ) from None
+        except WorkerError as error:
+            raise ServiceError(
+                "unavailable",
+                f"the planner has no result: {error}",
+                object="plan",
+                hint="try again: the next plan gets a new process; a fabric that always ends it is"
+                " a fault to report",
+            ) from error
         finally:
             stop.set()
+            if self._worker is not None and not computed.done():
+                self._worker.stop()
+
+    async def close(self) -> None:
+        """End the process, and what it computes; return when it is gone."""
+        if self._worker is not None:
+            await asyncio.to_thread(self._worker.close)
+        self._pool.close()
+
+    def _perform(self, work: Callable[[Clock], Result], steady: Clock) -> Result:
+        return work(steady) if self._worker is None else self._worker.perform(work, steady)
 
     async def _wait_for_turn(self) -> None:
         """Wait in line. ServiceError ``unavailable`` when it is too long or too slow."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from base.processes import Worker
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.devices.aggregators import Aggregators, AttachPoint
@@ -19,7 +20,6 @@ from controller.plans.basis import basis_of, named_points, what_changed
 from controller.plans.batching import (
     BatchLimits,
     batches_view,
-    cut,
     limits_of,
     no_order,
 )
@@ -62,9 +62,8 @@ from scheduler.occupancy import FabricError, all_homes, moves_between
 from scheduler.placement.index import FabricIndex
 from scheduler.policy.worth import USUAL_RUN_S
 from scheduler.queue.round import fit
-from scheduler.regroup import make_room
-from scheduler.regroup import plan as regroup
 from scheduler.regroup.batches import BatchError, Batches
+from scheduler.regroup.tasks import Cut, MakeRoom, Regroup
 from sitefile.wording import plain_words
 
 PLAN_GRACE_S = 30.0
@@ -96,8 +95,12 @@ class Planner:
         tasks: Tasks,
         meter: StepMeter,
         applied: Callable[[Mapping[str, str | None]], None] = lambda moves: None,
+        worker: Worker | None = None,
     ) -> None:
-        """``applied`` hears of the moves of every plan when it begins."""
+        """``applied`` hears of the moves of every plan when it begins.
+
+        ``worker`` is the process that computes plans; None computes them in a thread.
+        """
         self._state = state
         self._mover = mover
         self._aggregators = aggregators
@@ -105,21 +108,22 @@ class Planner:
         self._tasks = tasks
         self._meter = meter
         self.applied = applied
-        self._line = PlanLine()
+        self._line = PlanLine(worker)
 
     @property
     def busy(self) -> bool:
         """True while a plan is being computed, so that another one would wait."""
         return self._line.busy
 
+    async def close(self) -> None:
+        """End what is being computed; return when it has ended."""
+        await self._line.close()
+
     async def warm_up(self) -> None:
         """Solve a small problem, so that the first plan does not wait for the solver to load."""
         limits = Limits(time_limit_s=WARM_UP_S)
         small = replace(_SMALL, search_nodes=self._state.site.scheduling.search_nodes)
-        await self._line.compute(
-            lambda clock: regroup.plan_regroup(small, limits, clock=clock),
-            WARM_UP_S + PLAN_GRACE_S,
-        )
+        await self._line.compute(Regroup(small, limits), WARM_UP_S + PLAN_GRACE_S)
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a regroup without applying it.
@@ -194,12 +198,9 @@ class Planner:
             time_limit_s=request.time_limit_s,
             only_job=None if waiting else request.job,
         )
-
-        def work(clock: Clock) -> Plan | None:
-            if waiting is None:
-                return regroup.plan_regroup(fabric, limits, clock=clock)
-            return make_room.make_room(fabric, scheduler_request(waiting), limits, clock=clock)
-
+        work: Callable[[Clock], Plan | None] = Regroup(fabric, limits)
+        if waiting is not None:
+            work = MakeRoom(fabric, scheduler_request(waiting), limits)
         try:
             plan = await self._line.compute(work, request.time_limit_s + PLAN_GRACE_S)
         except (FabricError, ValueError) as error:
@@ -238,8 +239,11 @@ class Planner:
         return replace(plan, moves=moves, homes_after=homes), batches_view(limits, found)
 
     async def cut(self, fabric: Fabric, moves: Sequence[Move], limits: BatchLimits) -> Batches:
-        """Cut moves into batches, in the planner's thread. BatchError without an order."""
-        return await self._line.compute(lambda _: cut(fabric, moves, limits), PLAN_GRACE_S)
+        """Cut moves into batches, as the planner computes plans. BatchError without an order."""
+        return await self._line.compute(
+            Cut(fabric, tuple(moves), limits.max_dark, limits.max_pauses, limits.park),
+            PLAN_GRACE_S,
+        )
 
     def _check_job(self, name: str | None) -> JobRecord | None:
         """Return the pending job that a plan is for; None when it is for running jobs."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import structlog
 
 from base import clock
+from base.processes import Worker
 from checkpoints.interval import Exposure
 from controller.advice.desk import AdviceDesk
 from controller.base.errors import ServiceError
@@ -141,6 +142,7 @@ class Service:
         facts: FactsOf | None = None,
         links: Links | None = None,
         observed: ObservedEngine | None = None,
+        planner: Worker | None = None,
         clock: Callable[[], float] = clock.time,
     ) -> None:
         """Make ``switches`` and ``aggregators`` with the methods that receive their events.
@@ -150,7 +152,7 @@ class Service:
         gives quotas and fair shares; None takes them from the site file. ``kinds`` are the types of
         measurement. ``facts`` tell of a job's steps, None what was recorded; ``links`` of measured
         links, None the latest measurement of them. ``observed`` is the engine that owns the jobs
-        of some endpoints.
+        of some endpoints. ``planner`` is the process that computes plans, None a thread.
         """
         self._switches = switches(self._switch_changed)
         self._aggregators = aggregators(self._aggregator_event)
@@ -328,6 +330,7 @@ class Service:
             tasks=self._tasks,
             meter=self._meter,
             applied=self._advice.planned,
+            worker=planner,
         )
         self._rollouts = RolloutDesk(self._state, self._plans, mover, self._tasks)
         recoveries = RecoveryViews(self._state)
@@ -510,6 +513,7 @@ class Service:
         if running:
             await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
         await self._tasks.stop()
+        await self._plans.close()
         if self._other is not None:
             await self._other.close()
         await self._switches.stop()

@@ -8,6 +8,7 @@ The caller requires that to last.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -85,21 +86,28 @@ def judge(site: CabledSite, at: Mapping[str, AttachPoint], seen: Seen) -> tuple[
             taken.update(mine)
             found.append(Lost(cause, name, mine))
 
+    by_switch: defaultdict[str, list[str]] = defaultdict(list)
+    by_server: defaultdict[str, list[str]] = defaultdict(list)
+    by_home: defaultdict[str, list[str]] = defaultdict(list)
+    for e in site.endpoints:
+        by_switch[e.fiber.device].append(e.name)
+        by_server[e.server].append(e.name)
+    for endpoint in sorted(seen.endpoints & at.keys()):
+        by_home[at[endpoint].aggregator].append(endpoint)
     for switch in site.switches:
-        mine = [e.name for e in site.endpoints if e.fiber.device == switch.name]
+        mine = by_switch[switch.name]
         known = [name for name in mine if name in carriers or name in nics]
         if switch.name not in seen.switches and known and dark.issuperset(known):
             lost("switch", switch.name, [n for n in mine if n in seen.endpoints and n in at])
     for aggregator in site.aggregators:
         name = aggregator.name
-        under = [e for e in sorted(seen.endpoints) if e in at and at[e].aggregator == name]
+        under = by_home[name]
         hangs = bool(under) and stalled.issuperset(under)
         gone = bool(under) and unlit.issuperset(under)
         if name not in seen.sessions and (hangs or gone or _cut_off(site, name, seen)):
             lost("aggregator", name, under)
     for server in site.servers:
-        mine = [e.name for e in site.endpoints if e.server == server.name]
-        used = [name for name in mine if name in seen.endpoints]
+        used = [name for name in by_server[server.name] if name in seen.endpoints]
         known = [name for name in used if name in carriers]
         gone = bool(known) and dark.issuperset(known)
         hangs = bool(used) and stalled.issuperset(used)

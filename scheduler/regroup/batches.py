@@ -33,8 +33,11 @@ class BatchError(ValueError):
     """
 
     def __init__(self, message: str, needed: int) -> None:
-        super().__init__(message)
+        super().__init__(message, needed)
         self.needed = needed
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from pathlib import Path
 
+from base.processes import Worker
 from controller.devices.aggregators import AggregatorEvent
 from controller.devices.observed import ObservedEngine
 from controller.devices.openflow.flows import FlowKeeper
@@ -55,6 +56,8 @@ class Rack:
         self.disk: Disk
         self.observed: ObservedEngine | None = None
         """Another engine, which owns the jobs of some endpoints."""
+        self.planner: Worker | None = None
+        """The process that computes plans; None computes them inline."""
 
     async def up(
         self,
@@ -95,6 +98,7 @@ class Rack:
             facts=facts,
             links=links,
             observed=self.observed,
+            planner=self.planner,
             drift=drift,
         )
         self.parts = Parts.of(self.service)

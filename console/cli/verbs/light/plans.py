@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +34,11 @@ Document = dict[str, Any]
 _POLL_S = 0.1
 _LINE_S = 30.0
 """Longest wait for plans that the controller computes before this one."""
+_SEARCH_S = 10.0
+"""How long the controller searches unless told otherwise."""
+SLOW_S = 0.5
+"""A plan that takes longer is reported on."""
+REPORT_EVERY_S = 5.0
 
 
 JobOption = Annotated[
@@ -113,7 +120,8 @@ def plan(
 
         if max_dark is None and (max_pauses is not None or park is not None):
             raise usage("--max-pauses and --park are about batches", "give --max-dark N")
-        found = plan_state(state, request)
+        with _computing("the search ends when --time-limit or the file's limit is over"):
+            found = plan_state(state, request)
     else:
         with connect(ctx) as client:
             found = _make(client, request)
@@ -236,7 +244,30 @@ def _batches(max_dark: int | None, max_pauses: int | None, park: bool | None) ->
 
 
 def _make(client: Client, request: Document) -> Document:
-    return client.post("/plans", request, extra_s=request.get("time_limit_s", 10.0) + _LINE_S)
+    limit_s = request.get("time_limit_s", _SEARCH_S)
+    with _computing(f"the search takes {limit_s:g} s at most (--time-limit)"):
+        return client.post("/plans", request, extra_s=limit_s + _LINE_S)
+
+
+@contextmanager
+def _computing(limit: str) -> Iterator[None]:
+    """Report on a plan while it is being computed: after ``SLOW_S``, then from time to time."""
+    began, over = clock.monotonic(), Event()
+
+    def report() -> None:
+        if over.wait(SLOW_S):
+            return
+        out.say(f"computing a plan: {limit}")
+        while not over.wait(REPORT_EVERY_S):
+            out.say(f"computing a plan: {clock.monotonic() - began:.0f} s so far")
+
+    reporter = Thread(target=report, name="progress", daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        over.set()
+        reporter.join()
 
 
 def _carry_out(

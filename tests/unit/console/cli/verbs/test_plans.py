@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from console.cli.show.plans import print_plan, proof
+from console.cli.verbs.light import plans
+from console.cli.verbs.standalone import plan_file
+from controller.schema.plans import PlanRequest, PlanView
 from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
 
@@ -439,3 +444,71 @@ def test_force_is_passed_on(run: Run, service: FakeService) -> None:
     run("plan", "--force")
     run("defrag", "--yes")
     assert [request.force for request in service.plans] == [True, False]
+
+
+class Slow:
+    """A planner that has no answer until the command has reported twice."""
+
+    def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reports: list[str] = []
+        self._enough = threading.Event()
+        self._say, self._make = plans.out.say, service.commands.make_plan
+        monkeypatch.setattr(plans, "SLOW_S", 0.0)
+        monkeypatch.setattr(plans, "REPORT_EVERY_S", 0.01)
+        monkeypatch.setattr(plans.out, "say", self.say)
+        monkeypatch.setattr(service.commands, "make_plan", self.make_plan)
+
+    def say(self, message: str) -> None:
+        self._say(message)
+        self.reports.append(message)
+        if len([one for one in self.reports if "so far" in one]) == 2:
+            self._enough.set()
+
+    async def make_plan(self, request: PlanRequest) -> PlanView:
+        if not await asyncio.to_thread(self._enough.wait, 60):
+            raise AssertionError(f"no progress was reported: {self.reports}")
+        return await self._make(request)
+
+
+@pytest.mark.parametrize("command", [("plan",), ("defrag", "--yes")])
+def test_a_plan_that_takes_long_shows_progress(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    slow = Slow(service, monkeypatch)
+    ran = run(*command, "--time-limit", "7", "-o", "json")
+    assert ran.code == 0
+    assert ran.document
+    assert slow.reports[:3] == [
+        "computing a plan: the search takes 7 s at most (--time-limit)",
+        "computing a plan: 0 s so far",
+        "computing a plan: 0 s so far",
+    ]
+    assert slow.reports[0] in ran.err
+
+
+def test_a_plan_that_takes_no_time_shows_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "SLOW_S", 3600.0)
+    assert "computing" not in run("plan").err
+
+
+def test_a_plan_of_a_file_shows_progress_too(
+    offline: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file, begun = tmp_path / "state.yaml", threading.Event()
+    file.write_text(STATE, encoding="utf-8")
+    say, plan_state = plans.out.say, plan_file.plan_state
+
+    def said(message: str) -> None:
+        say(message)
+        begun.set()
+
+    def slow(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+        assert begun.wait(60), "no progress was reported"
+        return plan_state(path, request)
+
+    monkeypatch.setattr(plans, "SLOW_S", 0.0)
+    monkeypatch.setattr(plans.out, "say", said)
+    monkeypatch.setattr(plan_file, "plan_state", slow)
+    ran = offline("plan", "--state", str(file))
+    assert ran.code == 0
+    assert "computing a plan: " in ran.err
