@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -37,6 +38,8 @@ VERIFY_TIMEOUT_S = 600.0
 DROP_TIMEOUT_S = 30.0
 MOST_VERIFIED = 1 << 18
 """Parts of one job and server that one verification reads."""
+MOST_VERIFYING = 1
+"""Verifications of one project at once."""
 DROPPED = "it was dropped on request"
 
 Exposures = Callable[[JobRecord], Sequence[tuple[int, Exposure]]]
@@ -66,6 +69,8 @@ class CheckpointDesk:
         self._step_s = step_s
         self._restart_s = restart_s
         self._exposures = exposures
+        self._verifying: Counter[str] = Counter()
+        """Verifications under way, by project."""
 
     async def checkpoints(self, job: str) -> CheckpointsView:
         """Return a job's checkpoints. ServiceError ``not_found``; ``conflict`` without any."""
@@ -139,21 +144,30 @@ class CheckpointDesk:
         return found
 
     async def verify_checkpoints(self, job: str, step: int | None) -> VerificationView:
-        """Have all servers read a step (all with None) again. ServiceError ``not_found``.
+        """Have all servers read a step (all with None) again.
 
-        What is damaged no longer counts as held.
+        ServiceError ``not_found``; ``conflict`` when the project has such reading under way, or a
+        server does not read now. What is damaged no longer counts as held.
         """
-        _, _, record, book = self._find(job)
+        known, _, record, book = self._find(job)
         key = None if step is None else self._key(job, book, step)
         asked = sorted(record.servers & self._books.endpoints.keys())
-        answers = await asyncio.gather(*(self._verify(name, book, key) for name in asked))
-        found = [one for answer in answers for one in answer or ()]
+        with self._reading(known):
+            answers = await asyncio.gather(*(self._verify(name, book, key) for name in asked))
+        found = [one for answer in answers if isinstance(answer, list) for one in answer]
         ledger = book.ledger
         for one in found:
             if one.key in book.extras:
                 book.extras[one.key].damages[one.rank, one.endpoint] = one.damages
         await book.fold([Missing(one.key, one.rank, one.endpoint) for one in found if one.damages])
         silent = [name for name, answer in zip(asked, answers, strict=True) if answer is None]
+        if refused := [answer for answer in answers if isinstance(answer, EngineError)]:
+            raise ServiceError(
+                "conflict",
+                f"not all of the checkpoints of job {job} were read: {refused[0]}",
+                object=f"job/{job}",
+                hint="try again in some minutes",
+            )
         return await book.compute(partial(verification_view, job, ledger, found, silent))
 
     async def drop_checkpoint(self, job: str, step: int, force: bool) -> None:
@@ -284,8 +298,31 @@ class CheckpointDesk:
             hint=f"see `lightloom checkpoints {job}`",
         )
 
-    async def _verify(self, server: str, book: Book, key: Key | None) -> list[Verified] | None:
-        """Return what a server read; None when it did not answer."""
+    @contextlib.contextmanager
+    def _reading(self, job: JobRecord) -> Iterator[None]:
+        """Count a verification; ServiceError ``conflict`` if the project has enough of them.
+
+        A server reads for a few calls at once, of all projects together.
+        """
+        project = job.request.project
+        if self._verifying[project] >= MOST_VERIFYING:
+            raise ServiceError(
+                "conflict",
+                f"checkpoints of project {project} are being read already",
+                object=f"job/{job.name}",
+                hint="try again when it has ended",
+            )
+        self._verifying[project] += 1
+        try:
+            yield
+        finally:
+            self._verifying[project] -= 1
+            self._verifying += Counter()  # without those that have none
+
+    async def _verify(
+        self, server: str, book: Book, key: Key | None
+    ) -> list[Verified] | EngineError | None:
+        """Return what a server read, or why it did not; None when it did not answer."""
         ours = self._books.endpoints[server]
         found: list[Verified] = []
         try:
@@ -295,8 +332,10 @@ class CheckpointDesk:
                     if one.endpoint in ours and len(found) < MOST_VERIFIED:
                         found.append(one)
         except EngineError as error:
-            if error.code != "not_found":
+            if error.code in {"unavailable", "timeout"}:
                 return None
+            if error.code != "not_found":
+                return error
         except TimeoutError:
             return None
         return found

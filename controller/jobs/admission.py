@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from sitefile import CabledSite, EndpointCable
 MAX_JOB_BYTES = 128 * 1024
 """Limit of a job's command and own variables together: all ranks receive them, the store keeps
 them."""
+_MEASURED = re.compile(r"measure-m[0-9]+(-[0-9]+)?")
 _NAMED = 10
 """Most objects that one message lists."""
 _NEVER = frozenset({"no_match", "not_enough_endpoints", "unavailable", "never_spread", "spares"})
@@ -235,6 +237,18 @@ def check_project(site: CabledSite, projects: Iterable[Project], request: JobReq
             f" {project.name} is {project.quota}",
             object=what,
             hint=f"request at most {project.quota}, or have the quota raised",
+        )
+
+
+def check_not_reserved(request: JobRequest) -> None:
+    """Refuse the name of a measurement's job: the measurement could not be made."""
+    name = request.name or ""
+    if _MEASURED.fullmatch(name):
+        raise ServiceError(
+            "invalid",
+            f"{name} is a name of measurements' jobs (measure-mNUMBER)",
+            object=f"job/{name}",
+            hint="choose another name",
         )
 
 

@@ -10,6 +10,7 @@ from controller.base.errors import ServiceError
 from controller.base.slices import Turns
 from controller.jobs.admission import (
     Admission,
+    check_not_reserved,
     check_project,
     check_queue,
     spec_of,
@@ -96,6 +97,8 @@ class Submissions:
         state = self._state
         request = self._named(one.request)
         self._admission.check(request)
+        if not one.probe:
+            check_not_reserved(request)
         check_project(state.site, state.projects(), request)
         check_queue(state.site, state.jobs.waiting(request.project), request)
         volumes = volumes_of(state.site, request)

@@ -324,6 +324,35 @@ async def test_verification_and_drops(rig: Rig) -> None:
         await desk(rig).verify_checkpoints("red", 7)
 
 
+async def test_a_server_that_refuses_to_read_is_not_a_silent_one(rig: Rig) -> None:
+    rig.submit("red", FOUR)
+    await rig.start("red", FOUR)
+    rig.write("red", 10)
+    await rig.settle()
+    rig.away.add("srv3")
+    rig.kept.broken.add("verify_steps")
+    with pytest.raises(ServiceError, match="server/srv0: verify_steps broke") as refused:
+        await desk(rig).verify_checkpoints("red", None)
+    assert (refused.value.code, refused.value.hint) == ("conflict", "try again in some minutes")
+    rig.kept.broken.clear()
+    assert (await desk(rig).verify_checkpoints("red", None)).silent == ["srv3"]
+
+
+async def test_one_project_reads_checkpoints_once_at_a_time(rig: Rig) -> None:
+    for name, ends in (("red", FOUR[:2]), ("blue", FOUR[2:])):
+        rig.submit(name, ends)
+        await rig.start(name, ends)
+        rig.write(name, 10)
+    await rig.settle()
+    one = desk(rig)
+    both = await asyncio.gather(
+        *(one.verify_checkpoints(name, None) for name in ("red", "blue")), return_exceptions=True
+    )
+    (refused,) = [answer for answer in both if isinstance(answer, ServiceError)]
+    assert "are being read already" in refused.message
+    assert (await one.verify_checkpoints("blue", None)).parts
+
+
 async def test_what_a_job_should_hear(rig: Rig) -> None:
     rig.submit("red", FOUR)
     await rig.start("red", FOUR)
