@@ -189,9 +189,24 @@ class Mover:
         events = self._state.events
         reason = finished_reason(tx.cause, outcome)
         events.add(severity, f"transaction/{tx.id}", reason, text)  # type: ignore[arg-type]
+        for job in tx.jobs:
+            moved = self._moved(job.name, record)
+            done = "LightMoved" if outcome is Outcome.COMMITTED else "LightNotMoved"
+            events.add(severity, f"job/{job.name}", done, moved)  # type: ignore[arg-type]
         for entry in quarantine_of(tx, self._state.clock()):
             kind = "aggregator" if "/" in entry.object else "endpoint"
             events.add("error", f"{kind}/{entry.object}", "Quarantined", entry.reason)
+
+    def _moved(self, name: str, record: TransactionRecord) -> str:
+        """Say to a job's user what a transaction did to its light."""
+        job = self._state.jobs.get(name)
+        mine = [m for m in record.moves if job is not None and m.endpoint in job.endpoints]
+        moves = ", ".join(
+            f"{m.endpoint} from {m.source or 'dark'} to {m.target or 'dark'}" for m in mine
+        )
+        what = moves if record.state == "committed" else f"not moved, it was to be: {moves}"
+        dark = max((record.dark_time_s.get(m.endpoint, 0.0) for m in mine), default=0.0)
+        return f"{what or 'light beside it'}; dark {dark * 1000:.0f} ms; transaction {record.id}"
 
     def rewired(
         self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()

@@ -246,16 +246,16 @@ class DrainKeeper:
         if job.observed is not None:
             return False, f"{job.observed.engine}, which owns it, to end it"
         if self._swapper.has(job.name):
-            return False, "it is being started elsewhere"
+            return False, "its start elsewhere, which is under way"
         if drain.now or (job.request.checkpoint is None and self._may_restart(job)):
-            return True, "it is about to start elsewhere"
+            return True, "its start elsewhere"
         if job.request.checkpoint is None:
             return False, "its end: it may not be restarted and has no checkpoints"
         usual_s = self._progress.interval_s(job.name)
         limit_s = min(LONGEST_WAIT_S, WAIT_S if usual_s is None else INTERVALS * usual_s)
         left_s = drain.since + limit_s - self._state.clock()
         if left_s <= 0 or self._progress.protected_after(job.name, drain.since):
-            return True, "it is about to start elsewhere"
+            return True, "its start elsewhere"
         return False, f"its next protected checkpoint, for {left_s:.0f} s at most"
 
     def _may_restart(self, job: JobRecord) -> bool:

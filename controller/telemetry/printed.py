@@ -26,7 +26,7 @@ from scheduler.steptime.identify import LEAST_STEPS
 ASK_EVERY_S = 5.0
 SELDOM_S = 60.0
 """Time between two questions about a job that has printed no step so far."""
-SOON_S = 120.0
+SOON_S = 600.0
 """So long after its start a job is asked often although it has printed no step."""
 READ_S = 5.0
 """Longest time of one job's reading."""

@@ -17,6 +17,9 @@ from controller.telemetry.throughput import Rates
 LEAST_S = 6.0
 """Silence shorter than this is never a stall. A rank's hang is reported within 10 s: data in the
 kernel's buffers is still sent for some seconds, and rates are checked once a second."""
+BUSY_S = 3
+"""A job that has sent in fewer seconds has found its peers and loads its libraries: it trains not
+yet, and its silence is no stall."""
 NOISE_BPS = 10_000.0
 NOISE_SHARE = 0.01
 """Heartbeats and TCP probes continue in a stalled job: less than this, or less than a
@@ -28,7 +31,8 @@ class History:
     """Observations of one job: when each rank last sent, and the longest silence."""
 
     last: tuple[float, ...]
-    sent: bool = False
+    busy_s: int = 0
+    """Observations in which a rank sent."""
     peak_bps: float = 0.0
     longest_s: float = 0.0
     """Longest silence that ended by itself, such as a checkpoint or an evaluation."""
@@ -65,10 +69,10 @@ def judge(
     )
     silent_s = now - max(history.last)
     if any(rate > noise for rate in known):
-        longest = max(history.longest_s, silent_s) if history.sent else history.longest_s
-        return History(last, sent=True, peak_bps=peak, longest_s=longest), None
+        longest = max(history.longest_s, silent_s) if history.busy_s else history.longest_s
+        return History(last, history.busy_s + 1, peak_bps=peak, longest_s=longest), None
     kept = replace(history, last=last, peak_bps=peak)
-    if not history.sent or silent_s < max(LEAST_S, 2 * history.longest_s):
+    if history.busy_s < BUSY_S or silent_s < max(LEAST_S, 2 * history.longest_s):
         return kept, None
     if len(known) < len(rates_bps):
         return kept, Stall(None, silent_s)

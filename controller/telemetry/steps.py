@@ -361,5 +361,5 @@ def _untold(
         "hide": "hide: how much communication fits behind its compute",
     }
     if known is None or not known.placements:
-        return (f"nothing was measured of its steps: {HOW_TO_KNOW}",)
+        return (f"nothing was measured of its steps yet: {HOW_TO_KNOW}",)
     return (*(reasons[name] for name in known.unidentified), f"its steps: {HOW_TO_KNOW}")

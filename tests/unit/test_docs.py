@@ -33,3 +33,22 @@ def test_every_decision_is_listed() -> None:
     folder = ROOT / "docs" / "adr"
     listed = set(_LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert {path.name for path in folder.glob("0*.md")} == listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_section_is_empty(page: Path) -> None:
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
+    code = False
+    heads: list[int] = []
+    for line in lines:
+        code ^= line.startswith("```")
+        heads.append(0 if code or not line.startswith("#") else len(line) - len(line.lstrip("#")))
+    ends = zip(heads, (*heads[1:], 1), lines, strict=True)
+    assert [line for head, after, line in ends if head > 1 and 0 < after <= head] == []
+
+
+def test_no_key_of_the_console_is_explained_twice() -> None:
+    text = (ROOT / "docs" / "console.md").read_text(encoding="utf-8")
+    keys = re.findall(r"^\| [^|]+ \| `(g .)` \|", text, re.M)
+    assert keys
+    assert len(keys) == len(set(keys))

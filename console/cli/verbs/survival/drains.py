@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,8 +115,9 @@ def _drained(client: Client, view: Document, timeout_s: float) -> Document:
     """Follow a drain until no job uses the object. CliError."""
     about, deadline, told = view["object"], time.monotonic() + timeout_s, ""
     while view["state"] != "drained":
-        if (text := _waits(view)) != told:
-            told = text
+        text = _waits(view)
+        if (kind := re.sub(r"\d+ s", "", text)) != told:  # not once more for each second less
+            told = kind
             out.say(f"{about}: {text}")
         if time.monotonic() >= deadline:
             raise CliError(

@@ -153,7 +153,7 @@ async def test_without_facts_traffic_gives_the_ratio_or_nothing(tmp_path: Path) 
     view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert view.step_then_s is None and view.step_now_s is None
     assert view.change is None
-    assert view.unidentified == [f"nothing was measured of its steps: {HOW_TO_KNOW}"]
+    assert view.unidentified == [f"nothing was measured of its steps yet: {HOW_TO_KNOW}"]
     await rack.down()
     del recorder
 

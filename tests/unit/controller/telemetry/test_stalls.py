@@ -45,6 +45,10 @@ def test_a_job_that_never_sent_is_not_stalled() -> None:
     assert watch([SILENT] * 60) == [None] * 60
 
 
+def test_a_job_that_found_its_peers_and_loads_its_libraries_is_not_stalled() -> None:
+    assert watch([SENDING] * 2 + [SILENT] * 60) == [None] * 62
+
+
 def test_a_job_of_one_rank_is_never_stalled() -> None:
     assert watch([[1e8]] * 5 + [[0.0]] * 30) == [None] * 35
 
