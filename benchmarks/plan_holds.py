@@ -6,7 +6,9 @@ prints one JSON document. A controller with simulated devices, on whose site eve
 aggregators, makes a plan of the whole site; then its planner alone is given a harder fabric of as
 many endpoints (``plan_states.scattered``). Beside both a beat of the loop asks to be woken every
 2 ms. ``late_ms`` is the latest of its wakes, by the wall clock; ``held_ms`` the most processor time
-of the loop's thread between two of them, which the machine's other load does not touch. ``idle`` is
+of the loop's thread between two of them; ``blocked_ms`` the most time in which it neither ran nor
+waited for a processor although it was late: it waited for the interpreter's lock. Other load of
+the machine touches the last two little. ``idle`` is
 the same beat without a plan, so what the machine itself adds; ``queue`` a decision on 1,000 waiting
 jobs in the queue's thread. Run it with ``nice -n -15`` on a machine with other load.
 The goal is 50 ms, because the loop also controls
@@ -55,12 +57,19 @@ LIMIT_S = 2.0
 WAITING = 1000
 
 
+def scheduled_s() -> tuple[float, float]:
+    """Return how long this thread ran, and how long it was ready and waited for a processor."""
+    ran, queued, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
+    return int(ran) / 1e9, int(queued) / 1e9
+
+
 @dataclass
 class Beat:
     """The wakes of the loop beside one piece of work, in milliseconds."""
 
     late: list[float] = field(default_factory=list)
     held: list[float] = field(default_factory=list)
+    blocked: list[float] = field(default_factory=list)
     took_s: float = 0.0
 
     @contextlib.asynccontextmanager
@@ -70,6 +79,7 @@ class Beat:
         await asyncio.sleep(10 * BEAT_S)
         self.late.clear()
         self.held.clear()
+        self.blocked.clear()
         began = time.perf_counter()
         yield
         self.took_s = time.perf_counter() - began
@@ -78,10 +88,15 @@ class Beat:
 
     async def _beat(self) -> None:
         while True:
-            due, cpu = time.perf_counter() + BEAT_S, time.thread_time()
+            due, (cpu, queued) = time.perf_counter() + BEAT_S, scheduled_s()
             await asyncio.sleep(BEAT_S)
-            self.late.append(1000 * (time.perf_counter() - due))
-            self.held.append(1000 * (time.thread_time() - cpu))
+            late = time.perf_counter() - due
+            held, waited = (
+                now - before for now, before in zip(scheduled_s(), (cpu, queued), strict=True)
+            )
+            self.late.append(1000 * late)
+            self.held.append(1000 * held)
+            self.blocked.append(1000 * max(late - held - waited, 0.0))
 
 
 Work = Callable[[], Awaitable[object]]
@@ -190,6 +205,7 @@ async def rows(endpoints: int, repeat: int) -> list[dict[str, Any]]:
             "took_s": [round(beat.took_s, 2) for beat in found],
             "late_ms": [round(max(beat.late), 1) for beat in found],
             "held_ms": [round(max(beat.held), 1) for beat in found],
+            "blocked_ms": [round(max(beat.blocked), 1) for beat in found],
         }
         for name, found in beats.items()
     ]

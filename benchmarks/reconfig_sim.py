@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from base.processes import Worker
 from benchmarks.reconfig_devices import Clock, SimAggregators, SimEngine, SimOcs
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
 from controller.devices.openflow.flows import FlowKeeper
@@ -95,8 +96,9 @@ def jobs_of(site: CabledSite) -> dict[str, list[str]]:
 class World:
     """A controller over simulated devices; ``up`` again after ``down`` is a restart."""
 
-    def __init__(self, site: CabledSite, state_dir: Path) -> None:
+    def __init__(self, site: CabledSite, state_dir: Path, planner: Worker | None = None) -> None:
         self.site = site
+        self.planner = planner
         self.clock = Clock()
         self.switches = {switch.name: SimOcs(self.clock) for switch in site.switches}
         self.engine = SimEngine(site)
@@ -134,6 +136,7 @@ class World:
             engine=self.engine,
             default_image="image:1",
             drift=DriftPolicy.REPAIR,
+            planner=self.planner,
         )
         await self.service.start()
         while not await self._whole():  # noqa: ASYNC110

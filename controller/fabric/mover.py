@@ -41,6 +41,7 @@ from controller.transaction.model import (
     Transaction,
 )
 from scheduler.model import Policy
+from sitefile import CabledSite
 
 log = structlog.get_logger(__name__)
 
@@ -216,14 +217,15 @@ class Mover:
         ``besides`` are free ports that must not be used either.
         """
         state = self._state
-        try:
-            return rewire(
-                state.site, state.light.attachments, moves, state.blocked_points() | besides
-            )
-        except RewiringError as error:
-            raise ServiceError(
-                "conflict", str(error), object=error.object, hint="make a new plan"
-            ) from None
+        return _rewired(
+            state.site, state.light.attachments, moves, state.blocked_points() | besides
+        )
+
+    async def foreseen(self, moves: Mapping[str, str | None]) -> Rewiring:
+        """Return the circuits for the moves now, as ``rewired``, computed beside the loop."""
+        state = self._state
+        at = dict(state.light.attachments)
+        return await asyncio.to_thread(_rewired, state.site, at, moves, state.blocked_points())
 
     def busy_jobs(self) -> dict[str, str]:
         """Return the jobs whose light must not move now, each with what is being done with it."""
@@ -326,3 +328,17 @@ class Mover:
         if check.verdict == "downgraded":
             self._state.events.add("warning", f"job/{job.name}", "Downgraded", check.reason)
         return check.policy
+
+
+def _rewired(
+    site: CabledSite,
+    at: Mapping[str, AttachPoint],
+    moves: Mapping[str, str | None],
+    blocked: frozenset[AttachPoint],
+) -> Rewiring:
+    try:
+        return rewire(site, at, moves, blocked)
+    except RewiringError as error:
+        raise ServiceError(
+            "conflict", str(error), object=error.object, hint="make a new plan"
+        ) from None

@@ -146,7 +146,7 @@ class Planner:
         fabric, holders = pinned(fabric, alone), state.jobs.holders()
         plan = await self._computed(fabric, request, waiting)
         plan, batches = await self._in_batches(fabric, plan, request)
-        rewiring = self._mover.rewired({move.endpoint: move.target for move in plan.moves})
+        rewiring = await self._mover.foreseen({move.endpoint: move.target for move in plan.moves})
         view = plan_view(
             state.site,
             plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -64,6 +64,15 @@ def _alike(one: _Question, other: _Question) -> bool:
     return one[0] is other[0] and replace(one[1], spared=other[1].spared) == other[1]
 
 
+def _counted(changed: Iterable[tuple[FlowProgram, FlowProgram]]) -> ForwardingChanges:
+    """Count the flows between pairs of programs, before and after."""
+    steps = [diff(before, after) for before, after in changed]
+    return ForwardingChanges(
+        add=sum(len(step.add) for step in steps),
+        delete=sum(len(step.remove) for step in steps),
+    )
+
+
 class FlowKeeper:
     """Implements :class:`controller.devices.aggregators.Aggregators` over flow tables."""
 
@@ -115,15 +124,13 @@ class FlowKeeper:
         """Count the flows to add and to delete; one that would only get a new cookie stays."""
         compiled = await self._compile(self._compiled, now)
         before = self._sparing(compiled.programs, now.spared)
-        steps = [
-            diff(before[name], program)
-            for name, program in (await self._compile(compiled, then)).programs.items()
+        after = (await self._compile(compiled, then)).programs
+        changed = [
+            (before[name], program)
+            for name, program in after.items()
             if program is not compiled.programs[name]
         ]
-        return ForwardingChanges(
-            add=sum(len(step.add) for step in steps),
-            delete=sum(len(step.remove) for step in steps),
-        )
+        return await self._pool.run(_counted, changed)
 
     def foresee(self, wanted: Forwarding) -> None:
         """Begin to compile ``wanted``.

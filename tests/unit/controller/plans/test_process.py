@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
+import termios
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,6 +54,12 @@ def held(rack: Rack) -> int:
     return process
 
 
+def given(process: int) -> bool:
+    """Whether a process that is held has got a task, which it cannot read."""
+    with Path(f"/proc/{process}/fd/0").open("rb", buffering=0) as pipe:
+        return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4)
+
+
 def alive(process: int) -> bool:
     """Whether a process of ours has not been waited for."""
     return Path(f"/proc/{process}").exists()
@@ -64,10 +72,10 @@ async def until_gone(process: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def begun(rack: Rack, request: PlanRequest | None = None) -> asyncio.Task[PlanView]:
-    """Ask for a plan; return once it is being computed."""
-    asked = asyncio.create_task(rack.service.commands.make_plan(request or PlanRequest()))
-    await rack.until(lambda: rack.see.searches)
+async def begun(rack: Rack, process: int) -> asyncio.Task[PlanView]:
+    """Ask for a plan; return once the process has got it."""
+    asked = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
+    await rack.until(lambda: given(process))
     return asked
 
 
@@ -100,7 +108,7 @@ async def test_a_process_that_dies_in_the_middle_is_an_answer(planned: Rack) -> 
     transport = httpx.ASGITransport(app=app_of(planned.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         asked = asyncio.create_task(client.post("/api/v1/plans", json={}))
-        await planned.until(lambda: planned.see.searches)
+        await planned.until(lambda: given(process))
         os.kill(process, signal.SIGKILL)
         reply = await asked
         assert (reply.status_code, reply.json()["code"]) == (503, "unavailable")
@@ -113,7 +121,7 @@ async def test_a_process_that_dies_in_the_middle_is_an_answer(planned: Rack) -> 
 
 async def test_a_caller_that_leaves_ends_the_process(planned: Rack) -> None:
     process = held(planned)
-    asked = await begun(planned)
+    asked = await begun(planned, process)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
@@ -132,7 +140,7 @@ async def test_a_time_out_ends_the_process(planned: Rack, monkeypatch: pytest.Mo
 
 async def test_the_controller_stops_in_the_middle_of_a_plan(planned: Rack) -> None:
     process = held(planned)
-    asked = await begun(planned)
+    asked = await begun(planned, process)
     await planned.down()
     assert not alive(process)
     with pytest.raises(ServiceError, match="ended with the program that needs it"):
@@ -144,7 +152,7 @@ async def test_the_controller_stops_in_the_middle_of_a_plan(planned: Rack) -> No
 
 async def test_two_plans_at_once_are_computed_one_after_the_other(planned: Rack) -> None:
     process = held(planned)
-    first = await begun(planned)
+    first = await begun(planned, process)
     second = asyncio.create_task(planned.service.commands.make_plan(PlanRequest()))
     await asyncio.sleep(0.05)
     assert not first.done()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from console.cli.show import output
 from console.cli.show.plans import print_plan, proof
 from console.cli.verbs.light import plans
 from console.cli.verbs.standalone import plan_file
@@ -452,10 +453,10 @@ class Slow:
     def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports: list[str] = []
         self._enough = threading.Event()
-        self._say, self._make = plans.out.say, service.commands.make_plan
+        self._say, self._make = output.say, service.commands.make_plan
         monkeypatch.setattr(plans, "SLOW_S", 0.0)
         monkeypatch.setattr(plans, "REPORT_EVERY_S", 0.01)
-        monkeypatch.setattr(plans.out, "say", self.say)
+        monkeypatch.setattr(output, "say", self.say)
         monkeypatch.setattr(service.commands, "make_plan", self.make_plan)
 
     def say(self, message: str) -> None:
@@ -496,7 +497,7 @@ def test_a_plan_of_a_file_shows_progress_too(
 ) -> None:
     file, begun = tmp_path / "state.yaml", threading.Event()
     file.write_text(STATE, encoding="utf-8")
-    say, plan_state = plans.out.say, plan_file.plan_state
+    say, plan_state = output.say, plan_file.plan_state
 
     def said(message: str) -> None:
         say(message)
@@ -507,7 +508,7 @@ def test_a_plan_of_a_file_shows_progress_too(
         return plan_state(path, request)
 
     monkeypatch.setattr(plans, "SLOW_S", 0.0)
-    monkeypatch.setattr(plans.out, "say", said)
+    monkeypatch.setattr(output, "say", said)
     monkeypatch.setattr(plan_file, "plan_state", slow)
     ran = offline("plan", "--state", str(file))
     assert ran.code == 0
