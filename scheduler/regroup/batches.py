@@ -103,7 +103,7 @@ def cut_into_batches(
     running = sum(len(group.moves) for group in jobs)
     sizes = [len(group.moves) for group in jobs] if max_pauses == 1 else [1] * running
     least = max(least_batches(sizes, max_dark), -(-(running + packing.idle_at_least) // max_dark))
-    return Batches(tuple(found), packing.homes, least, packing.pauses)
+    return Batches(tuple(found), packing.homes, least, dict(packing.pauses))
 
 
 def least_batches(sizes: Iterable[int], room: int) -> int:

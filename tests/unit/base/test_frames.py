@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import time
 
 import pytest
 
 from base import frames
 from base.frames import FrameError, body_of, packed, unpacked
-from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Policy, Site
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Move, Policy, Site
 from scheduler.regroup.batches import BatchError
-from scheduler.regroup.tasks import Regroup
+from scheduler.regroup.tasks import Cut, Regroup
 from tests.parts.tasks import Loose, Surroundings
 
 FABRIC = Fabric(
@@ -32,6 +33,20 @@ def test_values_of_the_package_come_back_equal() -> None:
     task = Regroup(FABRIC, Limits(max_moves=3))
     assert back(task) == task
     assert back(("value", None)) == ("value", None)
+
+
+def test_results_come_back_as_they_were_made() -> None:
+    """Plain data alone: a ``Counter`` among it is refused on the other side."""
+    ends = tuple(Endpoint(name, ocs="o") for name in "ab")
+    site = Site("two", ends, (Aggregator("as0", {"o": 2}), Aggregator("as1", {"o": 2})))
+    jobs = tuple(Job(f"job-{name}", (name,), policy=Policy.LIVE) for name in "ab")
+    fabric = Fabric(site, dict.fromkeys("ab", "as0"), jobs)
+    moves = tuple(Move(name, "as0", "as1") for name in "ab")
+    cut = Cut(fabric, moves, max_dark=1, max_pauses=1, park=False)(time.monotonic)
+    assert len(cut.batches) == 2
+    assert back(cut) == cut
+    plan = Regroup(fabric, Limits())(time.monotonic)
+    assert back(plan) == plan
 
 
 def test_errors_of_the_package_keep_what_they_say() -> None:
