@@ -16,6 +16,7 @@ from pathlib import Path
 
 _PIECE = re.compile(r"\x1b\[(?P<args>[?0-9;]*)(?P<verb>[A-Za-z])|\x1b[()].|\x1b.|(?P<char>.)", re.S)
 _LEAVE_SCREEN = "\x1b[?1049l"
+_OF_TERMINALS = frozenset({"COLUMNS", "LINES", "NO_COLOR"})
 COMMAND = (
     "import signal, sys; from console.cli.main import main; "
     # Who runs the tests in the background has SIGINT ignored, and programs inherit that.
@@ -31,8 +32,8 @@ class Program:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        # These would be taken for the size of the terminal.
-        inherited = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "LINES"}}
+        # The terminal is this one, whatever that of the tests is.
+        inherited = {k: v for k, v in os.environ.items() if k not in _OF_TERMINALS}
         self._process = subprocess.Popen(
             ["/usr/bin/setsid", "--ctty", "--wait", sys.executable, "-c", COMMAND, *arguments],
             stdin=theirs,

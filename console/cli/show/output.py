@@ -153,7 +153,7 @@ def console(width: int | None = _WIDTH) -> Console:
     return Console(
         file=sys.stdout,
         width=width,
-        force_terminal=False if os.environ.get("NO_COLOR") else None,
+        force_terminal=False if os.environ.get("NO_COLOR") and width is not None else None,
         highlight=False,
         markup=False,
         emoji=False,

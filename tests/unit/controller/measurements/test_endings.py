@@ -150,7 +150,7 @@ async def test_agents_that_do_not_tell_hold_up_nothing(
     rack = MeasuringRack(tmp_path, Facts(record="counts"))
     await rack.up()
 
-    async def silent(timeout_s: float, job: str = "") -> list[Recording]:
+    async def silent(timeout_s: float, job: str, most: int) -> list[Recording]:
         raise TimeoutError
 
     monkeypatch.setattr(rack.engine, "recordings", silent)

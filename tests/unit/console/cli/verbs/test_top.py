@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.parts.terminal import Program, last_screen
+
+
+def test_it_is_drawn_without_colours_as_well(url: str) -> None:
+    environment = {"LIGHTLOOM_URL": url, "NO_COLOR": "1"}
+    program = Program("top", "jobs", "-w", "--count", "2", environment=environment)
+    assert program.end() == 0
+    assert last_screen(program.said)[0].startswith("lightloom top jobs")
+    assert not re.search("\x1b\\[[0-9;]*3[0-9]m", program.said)
 
 
 @pytest.mark.parametrize("what", ["jobs", "containers", "endpoints"])
