@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     turns.insert(0, [unit for unit in ordered if not unit.inside])
     with ThreadPoolExecutor(max_workers=max(1, given.n)) as pool:
         results = [result for some in pool.map(runner.run, turns) for result in some]
-    _keep(results)
+    _keep(results, whole=not rest)
     failed = [result for result in results if result.failed]
     for result in failed:
         print(f"\nthe end of {result.log}:")
@@ -168,10 +168,11 @@ def _times() -> dict[str, float]:
     return {}
 
 
-def _keep(results: Sequence[Result]) -> None:
-    """Write what the next run, and the gate, want to know of this one."""
-    known = _times() | {result.unit.name: result.took_s for result in results}
-    TIMES.write_text(json.dumps(known, indent=1, sort_keys=True), encoding="utf-8")
+def _keep(results: Sequence[Result], *, whole: bool) -> None:
+    """Write what the gate, and after a whole run the next one, want to know of this one."""
+    if whole:
+        known = _times() | {result.unit.name: result.took_s for result in results}
+        TIMES.write_text(json.dumps(known, indent=1, sort_keys=True), encoding="utf-8")
     figures = [
         {
             "unit": one.unit.name,

@@ -64,7 +64,7 @@ async def offering(rack: TalkingRack) -> TalkingRack:
 async def steady(tmp_path: Path) -> AsyncIterator[tuple[str, TalkingRack]]:
     """Job ``red`` runs under both aggregators, and its steps are known."""
     rack = TalkingRack(tmp_path)
-    await rack.up(facts=Recorder(rack))
+    await rack.up(facts=Recorder(rack, steps=10))  # a prediction waits for half as many
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     job = scattered("red", 4).model_copy(update={"endpoints": ends})
     await rack.service.commands.submit(job)

@@ -22,9 +22,11 @@ TOGETHER = {"gpu0": "as0", "gpu1": "as0", "gpu2": "as0", "gpu3": "as0"}
 class Recorder:
     """Tells the facts of a profile where the job is now; every answer is news."""
 
-    def __init__(self, rack: Rack, profile: StepProfile = PROFILE) -> None:
+    def __init__(self, rack: Rack, profile: StepProfile = PROFILE, steps: int = 100) -> None:
+        """``steps`` are recorded already; each answer has one more."""
         self._rack = rack
         self._profile = profile
+        self._steps = steps
         self.told = 0
         self.silent: set[str] = set()
         self.kept: dict[str, StepFacts] = {}
@@ -52,7 +54,7 @@ class Recorder:
             bytes_per_step=self._profile.ring_s * access.access_bps * 1448 / 1514 / 8,
             calls_per_step=1,
             source="torch",
-            steps=100 + self.told,
+            steps=self._steps + self.told,
         )
 
 
