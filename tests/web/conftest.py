@@ -50,10 +50,12 @@ async def rack(tmp_path: Path) -> AsyncIterator[TalkingRack]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def url(rack: TalkingRack) -> AsyncIterator[str]:
+async def url(rack: TalkingRack, context: BrowserContext) -> AsyncIterator[str]:
     """The console of a controller without authentication."""
     async with served(rack) as url:
         yield url
+        for page in context.pages:  # a route that asks the controller would find none any more
+            await page.unroute_all(behavior="ignoreErrors")
 
 
 @pytest_asyncio.fixture(loop_scope="session")
