@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import termios
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -47,10 +48,17 @@ def process_of(rack: Rack) -> int | None:
 
 
 def held(rack: Rack) -> int:
-    """Hold the planner's process, as a search that does not end would; return it."""
+    """Hold the planner's process, as a search that does not end would; return it.
+
+    A stop takes effect when the process runs next: a task that comes earlier would be read.
+    """
     process = process_of(rack)
     assert process is not None
     os.kill(process, signal.SIGSTOP)
+    end = time.monotonic() + LIMIT_S
+    while Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "T":
+        assert time.monotonic() < end, "it does not stop"
+        time.sleep(0.001)
     return process
 
 
