@@ -15,13 +15,16 @@ import itertools
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 from types import TracebackType
 
 LOCK = "lock"
 MOST_ENTRIES = 100_000
 """Entries of a volume that are looked at."""
-TRIES = 5
+TRIES = 20
+PAUSE_S = 0.05
+"""Between two tries to lock: another probe's sweep holds the lock while it removes the files."""
 _OURS = re.compile(r"ll-(fio|input)-[A-Za-z0-9._-]{1,200}")
 
 
@@ -70,6 +73,7 @@ class Scratch:
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 if (lock := _locked(self.path)) is not None:
                     return lock
+            time.sleep(PAUSE_S)
         raise OSError(errno.EBUSY, "a probe of this name runs already")
 
 
