@@ -198,7 +198,8 @@ class JobKeeper:
             return ""  # its end is being saved
         if missing := state.reports.missing:
             return f"waits for the first report of {missing}"
-        if later_run(state.jobs.statuses, job.name, job.epoch)[0] in state.unknown:
+        unknown = state.unknown
+        if unknown and later_run(state.jobs.statuses, job.name, job.epoch)[0] in unknown:
             return "containers of a later run of it live: see its events"
         moving: Running | None = None
         try:

@@ -497,7 +497,7 @@ class Service:
         if self._take:  # higher than the term of any controller, which counts its starts
             term = max(term, int(self._state.clock()))
             self._state.took_command()
-        await self._state.commit(PutFacts({"term": str(term)}), keys.FACTS)
+        await self._state.commit(PutFacts({"term": str(term)}), keys.FACTS, keys.UNKNOWN)
         self._engine.command(term)
 
     def hang_up(self) -> None:

@@ -190,7 +190,7 @@ class State:
             text = f"servers know epoch {seen}, the store {self.epoch}: it is an older copy"
             self.unknown.add(self.epoch + 1, seen)
             self.epoch = seen
-            self.journal.owe(keys.FACTS)
+            self.journal.owe(keys.FACTS, keys.UNKNOWN)
             self.events.add("warning", "controller", "EpochRaised", text)
 
     def took_command(self) -> None:
@@ -200,14 +200,8 @@ class State:
 
     async def accept_store(self) -> None:
         """Treat what the store does not know as of no use; durable. ServiceError."""
-        ranges = self.unknown.ranges
-        self.unknown.clear()
-        try:
-            await self.record(keys.FACTS)
-        except ServiceError:
-            self.unknown.ranges = (*ranges, *self.unknown.ranges)
-            self.journal.owe(keys.FACTS)
-            raise
+        accepted = self.unknown.ranges
+        await self.intend({keys.UNKNOWN: lambda now: tuple(r for r in now if r not in accepted)})
 
     @property
     def store_error(self) -> str:
@@ -259,8 +253,8 @@ class State:
     def _tables(self) -> dict[str, Table]:
         drains, light, kept = self.drains, self.light, self.measurements
 
-        def removed_drains(name: str) -> Write:
-            raise AssertionError("drains are replaced, not removed")
+        def never_removed(name: str) -> Write:
+            raise AssertionError("it is replaced, not removed")
 
         return {
             "job": Table(
@@ -281,9 +275,16 @@ class State:
             "drains": Table(
                 lambda _: drains.now,
                 drains.put,
-                removed_drains,
+                never_removed,
                 lambda record: PutFacts(record.facts()),
-                removed_drains,
+                never_removed,
+            ),
+            "unknown": Table(
+                lambda _: self.unknown.ranges,
+                self.unknown.put,
+                never_removed,
+                lambda ranges: PutFacts({"unknown_epochs": json.dumps(ranges)}),
+                never_removed,
             ),
             **_kept(
                 Quarantine,
@@ -339,7 +340,6 @@ class State:
                 "recoveries_since": json.dumps(self.recoveries.since),
                 "rollouts": str(self.rollouts.number),
                 "left_runs": self.drains.left_runs(),
-                "unknown_epochs": self.unknown.stored(),
             }
         )
 

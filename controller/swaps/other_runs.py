@@ -98,10 +98,11 @@ class OtherRuns:
         state, seen = self._state, dict[tuple[str, int, str], int]()
         left = {(entry.job, e): entry.epoch for entry in state.drains.left for e in entry.endpoints}
         for status in state.jobs.statuses:
-            job = self._settled(status.job) if status.state in LIVE else None
-            present = job is not None and job.holding and status.epoch == job.epoch
-            if job is None or present or status.epoch > job.epoch:
+            job = state.jobs.get(status.job) if status.state in LIVE else None
+            if job is None or status.epoch > job.epoch:
                 continue
+            if (job.holding and status.epoch == job.epoch) or self._settled(job.name) is None:
+                continue  # its present run, or one that another part is stopping
             if status.epoch <= left.get((job.name, status.endpoint), -1):
                 continue
             key = (job.name, status.epoch, status.endpoint)

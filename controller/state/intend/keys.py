@@ -11,6 +11,8 @@ FACTS: Key = ("facts", "")
 ATTACHMENTS: Key = ("attachments", "")
 DRAINS: Key = ("drains", "")
 """The drains, and the endpoints that get light back."""
+UNKNOWN: Key = ("unknown", "")
+"""The epochs that an older copy of the store may lack."""
 
 
 def job(name: str) -> Key:

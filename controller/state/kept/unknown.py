@@ -22,9 +22,9 @@ class UnknownEpochs:
         """Take over the stored fact."""
         self.ranges = tuple((int(first), int(last)) for first, last in json.loads(stored))
 
-    def stored(self) -> str:
-        """Return it for a durable write."""
-        return json.dumps(self.ranges)
+    def put(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Replace the ranges."""
+        self.ranges = ranges
 
     def add(self, first: int, last: int) -> None:
         """Add a range after all others; one that continues the last one extends it."""
@@ -34,10 +34,6 @@ class UnknownEpochs:
             at = len(ranges) - 2 if joined else 0
             ranges[at : at + 2] = [(ranges[at][0], ranges[at + 1][1])]
         self.ranges = tuple(ranges)
-
-    def clear(self) -> None:
-        """Forget all: the store is accepted as it is."""
-        self.ranges = ()
 
     def __bool__(self) -> bool:
         return bool(self.ranges)

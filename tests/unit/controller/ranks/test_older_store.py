@@ -6,6 +6,9 @@ import asyncio
 import shutil
 from dataclasses import replace
 
+import pytest
+
+from controller.base.errors import ServiceError
 from controller.devices.engine import RankState
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
@@ -139,3 +142,36 @@ async def test_taking_command_begins_no_run_that_a_silent_server_may_know(rack: 
     await copied(rack)
     await restored(rack)
     assert rack.see.epoch >= first + 2**20
+
+
+async def test_an_acceptance_counts_when_it_is_durable(rack: Rack) -> None:
+    """Steps would be dropped meanwhile, and it may be refused."""
+    await begun(rack)
+    await copied(rack)
+    await restored(rack)
+    ranges = rack.parts.state.unknown.ranges
+    rack.disk.fault = "slow"
+    accepting = asyncio.create_task(rack.service.commands.accept_store())
+    await rack.until(lambda: rack.disk.hit)
+    assert rack.parts.state.unknown.ranges == ranges
+    rack.disk.release()
+    await accepting
+    assert not rack.parts.state.unknown
+    await rack.down()
+    await rack.up()
+    assert not rack.parts.state.unknown
+
+
+async def test_an_acceptance_that_the_disk_refuses_changes_nothing(rack: Rack) -> None:
+    await begun(rack)
+    await copied(rack)
+    await restored(rack)
+    ranges = rack.parts.state.unknown.ranges
+    rack.disk.fault = "refused"
+    with pytest.raises(ServiceError):
+        await rack.service.commands.accept_store()
+    rack.disk.release()
+    assert rack.parts.state.unknown.ranges == ranges
+    await rack.down()
+    await rack.up()
+    assert rack.parts.state.unknown.ranges == ranges
