@@ -38,6 +38,8 @@ def test_every_package_is_under_the_layering_rules() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     assert config["importlinter"]["root_packages"].split() == PACKAGES
+    layers = config["importlinter:contract:parts"]["layers"].replace("|", " ").split()
+    assert sorted(layers) == sorted(PACKAGES)
 
 
 BY_IDEA = (
