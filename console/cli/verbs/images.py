@@ -11,6 +11,7 @@ from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
+from console.cli.show.progress import TENTHS
 from console.cli.show.text import NONE, size
 
 Document = dict[str, Any]
@@ -89,11 +90,12 @@ def _row(server: Document) -> tuple[object, ...]:
 
 
 def _tell(found: Document, told: dict[str, str]) -> None:
-    """Print the servers whose progress changed since the last call."""
+    """Print the servers whose state, or tenth of the pull, changed since the last call."""
     for server in found["servers"]:
-        text = server["state"]
+        text = stage = server["state"]
         if text == "pulling" and server["bytes_total"]:
+            stage += f" {int(TENTHS * server['bytes_done'] / server['bytes_total'])}"
             text += f" {size(server['bytes_done'])} of {size(server['bytes_total'])}"
-        if told.get(server["server"]) != text:
-            told[server["server"]] = text
+        if told.get(server["server"]) != stage:
+            told[server["server"]] = stage
             out.say(f"{server['server']}: {text}")
