@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from base.figures import figure
 from measure.envelope import Json, Row
 
 
@@ -104,5 +105,5 @@ def _mega(rate: Json) -> str:
 def _size(count: Json) -> str:
     for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
         if count >= factor:
-            return f"{count / factor:.4g} {unit}"
+            return f"{figure(count / factor, 4)} {unit}"
     return f"{count:.0f} B"

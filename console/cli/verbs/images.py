@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
@@ -62,7 +63,7 @@ def prepare(
             if time.monotonic() >= deadline:
                 raise CliError(
                     "timeout",
-                    f"image {name} is not on all servers after {timeout_s:g} s",
+                    f"image {name} is not on all servers after {figure(timeout_s, 6)} s",
                     object=f"image/{name}",
                     hint="the pulls continue; the same command joins them",
                 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from base import clock
+from base.figures import figure
 from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
 from console.cli.ask.files import reading
@@ -454,18 +455,19 @@ def _homes(text: str | None) -> dict[str, str]:
 def followed(client: Client, view: Document, limit_s: float | None) -> Document:
     """Follow a measurement to its end; an interrupt, or the limit, cancels it."""
     path = f"/measurements/{client.part(view['id'])}"
-    until = None if limit_s is None else clock.monotonic() + limit_s
+    began = clock.monotonic()
     try:
         with ProgressLine() as line:
             while view["state"] in ("pending", "running"):
                 progress = view.get("progress")
                 text = progress_text(progress) if progress else str(view["reason"])
                 line.show(text and f"{view['id']}: {text}", _share(progress))
-                if until is not None and clock.monotonic() > until:
+                if limit_s is not None and clock.monotonic() > began + limit_s:
                     client.post(f"{path}/cancel", extra_s=START_S)
                     raise CliError(
                         "timeout",
-                        f"measurement {view['id']} did not end in {limit_s:g} s and is cancelled",
+                        f"measurement {view['id']} did not end in {figure(limit_s, 6)} s"
+                        " and is cancelled",
                         object=f"measurement/{view['id']}",
                         hint="allow more time with --timeout",
                     )

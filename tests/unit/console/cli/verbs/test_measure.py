@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,32 @@ def test_it_is_cancelled_then_removed(run: Run, service: FakeService) -> None:
     assert "measurement m1 is cancelled" in run("measure", "cancel", "measurement/m1").out
     assert "measurement m1 is removed" in run("measure", "remove", "m1").out
     assert run("measure", "remove", "m1").code == 5
+
+
+def test_a_summary_is_for_people(run: Run, service: FakeService) -> None:
+    """What programs read of it stays in the document; every figure has its unit."""
+    internals = {
+        "known": [{"order": ["gpu0"], "facts": {"ranks": 2, "step_s": 0.4, "bytes": 1e8}}],
+        "plan": {"endpoints": ["gpu0"], "homes": {"gpu0": "as0"}, "moves": {}},
+    }
+    best = {"best": {"all_reduce, None": {"bus_bw": 9.94734e6, "size": 1024, "link_share": 0.4}}}
+    for id_, view, summary in (
+        ("m7", studied.comparison(), internals | {"within": 0.05}),
+        ("m8", studied.collectives(), best),
+    ):
+        assert view.result is not None
+        result = view.result.model_copy(update={"summary": view.result.summary | summary})
+        keep(service, view.model_copy(update={"id": id_, "result": result}))
+    shown = run("describe", "measurement", "m7").out
+    assert not re.search("known|plan|facts|homes=", shown.partition("summary:")[2])
+    assert re.search("within +5 %", shown)
+    assert (
+        "bus_bw=9.947 MB/s size=1 KiB link_share=40 %" in run("describe", "measurement", "m8").out
+    )
+    known = run("describe", "measurement", "m7", "-o", "json").document["result"]["summary"][
+        "known"
+    ]
+    assert known == internals["known"]
 
 
 def test_two_results_are_compared(run: Run, service: FakeService) -> None:

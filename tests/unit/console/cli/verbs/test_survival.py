@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.cli.show.recovery import lines, phases, steps
 from controller.base.errors import ServiceError
-from controller.schema.checkpoints import RecoveryView
+from controller.schema.checkpoints import RecoveriesView, RecoveryView
 from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
@@ -91,6 +92,36 @@ def test_drop_asks_and_refuses_the_newest(run: Run, service: FakeService) -> Non
     assert "a restart would load step 400" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"cause": "drain", "objects": ["server/srv1"], "how": "queue", "swaps": {}},
+            "server/srv1 drained: back to the queue",
+        ),
+        (
+            {"cause": "program", "how": "again", "swaps": {}},
+            "a rank on endpoint/gpu3 failed: started again on the same endpoints",
+        ),
+        ({"cause": "server", "objects": ["server/srv1"]}, "server/srv1 lost: spare gpu5 for gpu3"),
+    ],
+)
+def test_only_what_is_lost_is_called_lost(
+    run: Run,
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    async def recoveries(job: str) -> RecoveriesView:
+        found = [RECOVERY.model_copy(update=change)]
+        return RecoveriesView(job=job, ettr=None, gpu_hours_lost={}, recoveries=found)
+
+    monkeypatch.setattr(service.queries, "recoveries", recoveries)
+    (line,) = [line for line in run("recoveries", "red").out.splitlines() if line.startswith("1. ")]
+    assert line.endswith(said)
+
+
 def test_recoveries_of_a_job_are_bars(run: Run) -> None:
     ran = run("recoveries", "red")
     assert ran.code == 0, ran.err
@@ -111,7 +142,7 @@ def test_recoveries_of_the_site_by_cause(run: Run) -> None:
     ran = run("recoveries", "--since", "2d")
     rows = [line.split() for line in ran.out.split("\n\n")[1].splitlines()]
     assert rows == [
-        ["CAUSE", "FAILURES", "GPU-HOURS-LOST"],
+        ["CAUSE", "TIMES", "GPU-HOURS-LOST"],
         ["endpoint", "1", "0.02"],
         ["program", "2", "0.01"],
     ]
