@@ -10,10 +10,13 @@ from __future__ import annotations
 import ast
 import fcntl
 import hashlib
+import os
+import shlex
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -40,6 +43,8 @@ _ENTRIES = (
 )
 _BUILD_TIMEOUT_S = 900
 _DOWNLOAD_TIMEOUT_S = 1800
+_LONGEST_HOLDER = 200
+"""Characters of what a holder of a lock wrote that are shown."""
 _RETRIES = "10"
 """Retries of one request to the package index, with increasing pauses."""
 
@@ -167,8 +172,16 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Allow one builder at a time on this machine."""
+    """Allow one builder at a time on this machine; say for whom it waits, who wrote that here."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with path.open("a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            _log.warning("waiting for another build", by=handle.read(_LONGEST_HOLDER))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.truncate(0)
+        handle.write(f"{shlex.join(sys.argv)}, process {os.getpid()}, since {time.ctime()}")
+        handle.flush()
         yield

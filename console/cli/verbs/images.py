@@ -12,7 +12,7 @@ from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
-from console.cli.show.progress import TENTHS
+from console.cli.show.terminal import TENTHS
 from console.cli.show.text import NONE, size
 
 Document = dict[str, Any]

@@ -20,7 +20,7 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.measure import cell, progress_text, show_measurement
 from console.cli.show.output import Output
-from console.cli.show.progress import ProgressLine
+from console.cli.show.terminal import ProgressLine
 from console.cli.show.text import duration_s
 
 if TYPE_CHECKING:
