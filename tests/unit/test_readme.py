@@ -5,11 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import click
 import pytest
-import typer
 
-from console.cli.main import app
+from console.cli.main import main
 from tests.parts.readme import README, blocks
 
 LINES = [line for block in blocks("By hand") for line in block]
@@ -17,16 +15,15 @@ LINES = [line for block in blocks("By hand") for line in block]
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.startswith("lightloom ")])
 def test_a_command_of_readme_is_one_of_lightloom(line: str) -> None:
-    """It is parsed as the shell would give it, and not carried out."""
-    command: click.Command = typer.main.get_command(app)
-    words, context = shlex.split(line)[1:], None
-    while isinstance(command, click.Group):
-        name = words.pop(0)
-        found = command.commands.get(name)
-        assert found is not None, f"there is no {name}"
-        context = click.Context(command, parent=context, info_name=name)
-        command = found
-    command.make_context(command.name, words, parent=context)
+    """Its help is shown once the whole line is parsed: nothing is carried out."""
+    words = shlex.split(line)[1:]
+    at = words.index("--") if "--" in words else len(words)
+    assert main([*words[:at], "--help", *words[at:]]) == 0
+
+
+@pytest.mark.parametrize("line", ["submit --nosuch 1", "checkpoints safe --nosuch", "nosuch"])
+def test_what_lightloom_has_not_is_found(line: str) -> None:
+    assert main([*line.split(), "--help"]) == 2
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if not line.startswith("lightloom ")])

@@ -9,7 +9,7 @@ import pytest
 
 from console.cli.show.recovery import lines, phases, steps
 from controller.base.errors import ServiceError
-from controller.schema.checkpoints import RecoveriesView, RecoveryView
+from controller.schema.checkpoints import DrainView, RecoveriesView, RecoveryView
 from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
@@ -168,6 +168,26 @@ def test_drain_waits_until_no_job_uses_it(run: Run, service: FakeService) -> Non
     assert "job red waits for a protected checkpoint" in late.err
     ran = run("drain", "aggregator", "as0", "--now", "--wait")
     assert (ran.code, ran.out) == (0, "aggregator/as0 drained\n")
+
+
+def test_a_drain_says_what_it_waits_for_when_that_changes(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not each second, because a second less is left."""
+    waits = [f"its next protected checkpoint, for {left} s at most" for left in (30, 29, 28)]
+    waits.append("its start elsewhere")
+    views = [{"state": "draining", "jobs": {"red": text}} for text in waits]
+    views.append({"state": "drained", "jobs": {}})
+
+    async def drains() -> list[DrainView]:
+        (drain,) = service.drained.values()
+        return [drain.model_copy(update=views.pop(0))]
+
+    monkeypatch.setattr(service.queries, "drains", drains)
+    ran = run("drain", "node", "s0", "--wait")
+    assert ran.code == 0
+    said = [line for line in ran.err.splitlines() if line.startswith("node/s0: job red waits for")]
+    assert [line.partition(" waits for ")[2] for line in said][1:] == [waits[0], waits[-1]]
 
 
 @pytest.mark.parametrize("words", [("endpoint", "gpu0"), ("node",), ("rack/r1",)])
