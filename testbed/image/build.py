@@ -62,9 +62,9 @@ def ensure_image(engine: EngineInfo, cache: Path = CACHE) -> str:
     try:
         with (
             closing(docker.DockerClient(engine.host_url, timeout=_BUILD_TIMEOUT_S)) as client,
-            locked(cache / "image.lock"),
+            lacking(client, tag, cache) as missing,
         ):
-            if not client.images.list(name=tag):
+            if missing:
                 base = ensure_base(client, engine.host_url, cache)
                 _build(client, base, cache, tag, sources)
     except (docker.errors.DockerException, requests.RequestException) as error:
@@ -171,6 +171,16 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 
 @contextmanager
+def lacking(client: docker.DockerClient, tag: str, cache: Path) -> Iterator[bool]:
+    """Say whether the engine lacks an image; then nobody else builds one meanwhile."""
+    if client.images.list(name=tag):
+        yield False
+        return
+    with locked(cache / "image.lock"):
+        yield not client.images.list(name=tag)
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Allow one builder at a time on this machine; say for whom it waits, who wrote that here."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,6 +192,6 @@ def locked(path: Path) -> Iterator[None]:
             _log.warning("waiting for another build", by=handle.read(_LONGEST_HOLDER))
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.truncate(0)
-        handle.write(f"{shlex.join(sys.argv)}, process {os.getpid()}, since {time.ctime()}")
+        handle.write(f"process {os.getpid()}, since {time.ctime()}: {shlex.join(sys.argv)}")
         handle.flush()
         yield
