@@ -24,7 +24,7 @@ from testbed.demo.api import Controller
 from tests.integration import waiting
 from tests.integration.racks import rack_of
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.root, pytest.mark.soak, pytest.mark.timeout(600)]
 
 RUN_DIR = Path("/run/lightloom/test-routed")
 BPS = 40e6
