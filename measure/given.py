@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from base.figures import figure
 from measure.envelope import Json
 from measure.kinds import SettingsError
 
@@ -126,7 +127,9 @@ def _number(name: str, value: Json, low: float, high: float) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not low <= number <= high:
-        raise SettingsError(name, f"{str(value)[:32]} is no number from {low:g} to {high:g}")
+        raise SettingsError(
+            name, f"{str(value)[:32]} is no number from {figure(low, 6)} to {figure(high, 6)}"
+        )
     return number
 
 

@@ -31,6 +31,8 @@ LABEL = "lightloom.job"
 """Marks all containers of the rack; other containers of the host's engine are not touched."""
 HOST_SOCKET = Path("/var/run/docker.sock")
 DATA_ROOT = Path("/var/lib/lightloom/docker")
+BUILD_DIR = Path("/run/lightloom-images")
+"""Of the private engine while it only builds images."""
 
 _START_TIMEOUT_S = 180.0
 """Time limit for the start of dockerd, which is slow on a slow disk with cold caches."""
@@ -60,6 +62,13 @@ class EngineInfo:
     private: bool
 
 
+def host_engine() -> EngineInfo | None:
+    """Return the machine's own engine if it answers."""
+    if HOST_SOCKET.exists() and _answers(_url(HOST_SOCKET)):
+        return EngineInfo(_url(HOST_SOCKET), private=False)
+    return None
+
+
 class Engine:
     """The rack's Docker Engine. Methods block; call them from a thread in async code."""
 
@@ -85,13 +94,23 @@ class Engine:
         """The log file of the private dockerd."""
         return self._dir / "dockerd.log"
 
+    @property
+    def made(self) -> bool:
+        """Whether a private engine was started here and its remains are not removed."""
+        return self._dir.exists()
+
+    def answering(self) -> EngineInfo | None:
+        """Return the private engine if it answers."""
+        url = _url(self._socket)
+        return EngineInfo(url, private=True) if self._socket.exists() and _answers(url) else None
+
     def start(self) -> EngineInfo:
         """Return an engine that responds; start the private one if necessary.
 
         Idempotent. Raises EngineError when dockerd is missing or does not start.
         """
-        if self._prefer_host and HOST_SOCKET.exists() and _answers(_url(HOST_SOCKET)):
-            return EngineInfo(_url(HOST_SOCKET), private=False)
+        if self._prefer_host and (host := host_engine()) is not None:
+            return host
         url = _url(self._socket)
         slow_until = time.monotonic() + _SLOW_S
         while not (answers := _answers(url)) and self._daemon() and time.monotonic() < slow_until:
@@ -219,6 +238,11 @@ class Engine:
             with contextlib.suppress(OSError):
                 address = note.read_text(encoding="utf-8").strip()
                 Path(address.removeprefix("unix://")).unlink(missing_ok=True)
+
+
+def builder_engine() -> Engine:
+    """Return the private engine as a builder of images uses it while no rack has it."""
+    return Engine(BUILD_DIR, prefer_host=False, cgroup="ll-images")
 
 
 def _url(socket: Path) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from base.figures import figure
 from container_mgr.docker.engine import EngineFailure
 from container_mgr.values import AgentError, Container
 from container_mgr.volumes.records import Record
@@ -164,4 +165,4 @@ def size(number: int) -> str:
         if value < 1024 or unit == "TiB":
             break
         value /= 1024
-    return f"{value:.4g} {unit}"
+    return f"{figure(value, 4)} {unit}"

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import replace
 from typing import Any
 
+from base.figures import figure
 from controller.advice.findings import Finding, Judgement, Situation, judge
 from controller.advice.homes import compact_homes
 from controller.advice.whatif import range_view
@@ -206,7 +207,7 @@ def _last(view: CommsView | None, rank: int) -> tuple[str, ...]:
     if row is None or row.last_rank != rank or row.last_share is None or row.skew_s is None:
         return ()
     times = f"{100 * row.last_share:.0f} % of its calls of {row.op}"
-    return (f"it came last to {times}, and another rank waited {row.skew_s:.3g} s in each",)
+    return (f"it came last to {times}, and another rank waited {figure(row.skew_s)} s in each",)
 
 
 def _floor(job: JobRecord, inputs: Mapping[str, Mapping[str, Any]]) -> Floor | None:

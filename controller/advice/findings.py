@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from base.figures import figure
 from controller.schema.insight.advice import Limit
 from measure.loading.floor import Floor
 from scheduler.steptime.calibrate import Interval
@@ -146,7 +147,8 @@ def _straggler(situation: Situation) -> Finding | None:
     share = min(late / facts.step_s, 1.0)
     return Finding(
         limit="straggler",
-        text=f"rank {slowest} computes {by_rank[slowest]:.3g} s a step, the others {usual:.3g} s",
+        text=f"rank {slowest} computes {figure(by_rank[slowest])} s a step,"
+        f" the others {figure(usual)} s",
         evidence=tuple(situation.rank_evidence.get(slowest, ())),
         gain=Interval(share, share),
         remedy="look at its server and its endpoint; start the job again without it",
@@ -170,8 +172,8 @@ def _input(situation: Situation) -> Finding | None:
         exposed = facts.exposed_s if facts is not None else 0.0
         return Finding(
             limit="input",
-            text=f"its loader alone needs {floor.step_s:.3g} s for a batch, a step takes"
-            f" {step:.3g} s",
+            text=f"its loader alone needs {figure(floor.step_s)} s for a batch, a step takes"
+            f" {figure(step)} s",
             evidence=told,
             gain=Interval(0.0, max(1.0 - exposed / step, 0.0)),
             remedy=_FASTER,
@@ -184,7 +186,7 @@ def _input(situation: Situation) -> Finding | None:
     return Finding(
         limit="input",
         text=f"it waits for its next batch for {_percent(share)} of a step",
-        evidence=(f"{waited:.3g} s of {step:.3g} s", *told),
+        evidence=(f"{figure(waited)} s of {figure(step)} s", *told),
         gain=Interval(share, share),
         remedy=ahead
         if floor is not None and not gates
@@ -199,7 +201,7 @@ _FASTER = "load with more workers, or from a nearer volume"
 def _of_floor(floor: Floor, step_s: float) -> str:
     share = floor.step_s / step_s
     return (
-        f"{floor.measurement}: the loader alone takes {floor.step_s:.3g} s for a batch of"
+        f"{floor.measurement}: the loader alone takes {figure(floor.step_s)} s for a batch of"
         f" {floor.batch} from {floor.volume}, {_percent(share)} of a step"
     )
 
@@ -225,8 +227,9 @@ def _network(situation: Situation, facts: StepFacts, late: float) -> Finding | N
         limit="network",
         text=f"{_percent(left)} of a step is communication that nothing covers, {where}",
         evidence=(
-            f"{facts.bytes_per_step:.4g} bytes in {facts.calls_per_step:.3g} calls a step",
-            f"{facts.comm_s:.3g} s of communication, {facts.exposed_s:.3g} s of it exposed",
+            f"{figure(facts.bytes_per_step / 1e6)} MB in {figure(facts.calls_per_step)} calls of a"
+            " step",
+            f"{figure(facts.comm_s)} s of communication, {figure(facts.exposed_s)} s of it exposed",
         ),
         gain=Interval(0.0, left),
         remedy="send less or less often: a larger batch per rank, gradients of 16 bits,"
@@ -247,7 +250,7 @@ def _overlap(facts: StepFacts) -> Finding | None:
         limit="overlap",
         text=f"compute could cover {_percent(share)} of a step more of its communication",
         evidence=(
-            f"{hidden:.3g} s of communication runs behind {compute:.3g} s of compute,"
+            f"{figure(hidden)} s of communication runs behind {figure(compute)} s of compute,"
             " of which the backward pass, about half, can cover some",
         ),
         gain=Interval(0.0, share),
@@ -261,7 +264,7 @@ def _compute(facts: StepFacts) -> Finding:
     return Finding(
         limit="compute",
         text=f"it computes for {_percent(min(compute / facts.step_s, 1.0))} of a step",
-        evidence=(f"{compute:.3g} s of {facts.step_s:.3g} s",),
+        evidence=(f"{figure(compute)} s of {figure(facts.step_s)} s",),
         remedy="the fabric is not the limit: faster or more GPUs, or less work a step",
     )
 

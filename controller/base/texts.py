@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base.figures import figure
+
 SHOWN = 120
 """Characters of a client's text that a message repeats."""
 
@@ -32,8 +34,8 @@ def duration(seconds: float) -> str:
     """Return a duration for a message, in its largest whole unit: ``90 s``, ``2 h``."""
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length and seconds % length == 0:
-            return f"{seconds / length:g} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+            return f"{figure(seconds / length, 6)} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{figure(seconds, 2)} s"
 
 
 def unsound_at(value: object) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
+from base.figures import figure
 from checkpoints.schemes import Scheme
 from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
@@ -121,7 +122,7 @@ class Admission:
         elif request.count + spares > fitting:
             what = f"{clipped(request.model)} endpoints" if request.model else "endpoints"
             if request.min_memory_bytes:
-                what += f" of {request.min_memory_bytes / 2**30:g} GiB or more"
+                what += f" of {figure(request.min_memory_bytes / 2**30, 6)} GiB or more"
             kept_too = f" beside {len(self._kept)} that it keeps as spares" if self._kept else ""
             problem = (
                 f"{request.count} {what}{_beside(spares)} requested,"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
+from base.figures import figure
 from controller.state.records import JobRecord, TransactionRecord
 from measure.envelope import Environment
 from measure.kinds import Fabric, Line
@@ -125,7 +126,7 @@ class Traffic:
         limit = OTHERS_SHARE * (capacity_bps or self.own_bps)
         if self.others_bps is None or self.others_bps <= limit:
             return ""
-        return f"others sent up to {self.others_bps / 1e6:.3g} Mbit/s over the same links"
+        return f"others sent up to {figure(self.others_bps / 1e6)} Mbit/s over the same links"
 
 
 @dataclass(slots=True, frozen=True)

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from base.figures import figure
 from controller.ranks.nccl import NCCL_OWNED, NCCL_RULES, Network, nccl_environment
 from controller.ranks.rules import Rule, number
 from controller.ranks.tolerance import IB_MARGIN, IB_RETRIES, ib_budget_s
@@ -118,8 +119,8 @@ def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
     if "NCCL_IB_TIMEOUT" not in own or budget is None or budget >= IB_MARGIN * dark_s:
         return []
     reason = (
-        f"NCCL would give up after {budget:.3g} s; a dark time of {dark_s:g} s "
-        f"needs {IB_MARGIN * dark_s:.3g} s"
+        f"NCCL would give up after {figure(budget)} s; a dark time of {figure(dark_s, 6)} s "
+        f"needs {figure(IB_MARGIN * dark_s)} s"
     )
     return [Refusal("NCCL_IB_TIMEOUT", reason, "raise it, leave it out, or lower dark_tolerance_s")]
 

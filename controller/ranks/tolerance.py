@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from base.figures import figure
 from controller.state.records import JobRecord
 from scheduler.model import Policy
 
@@ -52,12 +53,13 @@ def check_dark_time(job: JobRecord, policy: Policy, dark_s: float) -> DarkTimeCh
     if policy is Policy.LIVE and dark_s <= awake_s:
         return DarkTimeCheck(job.name, policy, awake_s, dark_s)
     frozen_s = frozen_tolerance_s(job)
+    dark = f"dark for {figure(dark_s)} s, it tolerates"
     if dark_s <= frozen_s:
         if policy is Policy.PAUSE:
             return DarkTimeCheck(job.name, policy, frozen_s, dark_s)
-        reason = f"dark for {dark_s:.3g} s, it tolerates {awake_s:.3g} s ({source}): paused instead"
+        reason = f"{dark} {figure(awake_s)} s ({source}): paused instead"
         return DarkTimeCheck(job.name, Policy.PAUSE, frozen_s, dark_s, "downgraded", reason)
-    reason = f"dark for {dark_s:.3g} s, it tolerates {frozen_s:.3g} s even when frozen"
+    reason = f"{dark} {figure(frozen_s)} s even when frozen"
     return DarkTimeCheck(job.name, policy, frozen_s, dark_s, "refused", reason)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from base.figures import figure
 from measure import placements
 from measure.collectives.definitions import WIDTH, Operation, extent
 from measure.envelope import Json, Row
@@ -104,7 +105,9 @@ def seconds(given: Mapping[str, Json], name: str, default: float, most: float) -
     value = given.get(name, default)
     sound = isinstance(value, int | float) and not isinstance(value, bool)
     if not sound or not math.isfinite(value) or not 0 < value <= most:
-        raise SettingsError(name, f"is not a number of seconds above 0 and at most {most:g}")
+        raise SettingsError(
+            name, f"is not a number of seconds above 0 and at most {figure(most, 6)}"
+        )
     return float(value)
 
 

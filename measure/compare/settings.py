@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from base.figures import figure
 from measure import placements
 from measure.envelope import Json, Row
 from measure.kinds import Fabric, SettingsError
@@ -164,7 +165,7 @@ def _number(
 ) -> float:
     value = given.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise SettingsError(name, f"is not a number from {least:g} to {most:g}")
+        raise SettingsError(name, f"is not a number from {figure(least, 6)} to {figure(most, 6)}")
     return float(value)
 
 

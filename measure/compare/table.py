@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from base import figures
 from measure.kinds import Fabric
 from measure.placements import Placement
 from measure.statistics import Summary
@@ -156,5 +157,5 @@ def recommend(
         elif moves[name] != moves[fastest]:
             why += f" and moves {moves[name]} endpoints instead of {moves[fastest]}"
     elif len(near) > 1:
-        why += f" of {len(near)} within {100 * within:g} %, and leaves the most room"
+        why += f" of {len(near)} within {figures.figure(100 * within)} %, and leaves the most room"
     return Choice(name=name, because=why, open=steps[name].high > least * (1.0 + within))

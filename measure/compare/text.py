@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from base.figures import figure
 from measure.envelope import Row
 
 _HEADS = (
@@ -33,18 +34,18 @@ def _cells(row: Mapping[str, Any], best: str | None, within: float) -> list[str]
     measured = row.get("measured_step_s")
     mark = "← recommended" if row["placement"] == best else ""
     if not mark and row.get("within") is not None:
-        mark = f"within {within:g} %: {'yes' if row['within'] else 'no'}"
+        mark = f"within {figure(within, 6)} %: {'yes' if row['within'] else 'no'}"
     return [
         str(row["placement"]),
         str(row["span"]),
         str(row["crossings"]),
         _plain(row.get("ring_rate"), "{:.2f}"),
         _range(row.get("predicted_step_s")),
-        f"{measured['median']:.3g} s" if measured else "-",
+        f"{figure(measured['median'])} s" if measured else "-",
         _percent(row.get("error"), "{:.1f} %"),
         _percent(row.get("change"), "{:+.0f} %"),
         _percent(row.get("util"), "{:.0f} %"),
-        "-" if row.get("uplink_bytes_s") is None else f"{row['uplink_bytes_s'] / 1e6:.3g} MB/s",
+        "-" if row.get("uplink_bytes_s") is None else f"{figure(row['uplink_bytes_s'] / 1e6)} MB/s",
         str(row["moves"]),
         str(row["leaves"]),
         mark,
@@ -56,8 +57,8 @@ def _range(value: Mapping[str, float] | None) -> str:
         return "-"
     low, high = value["low"], value["high"]
     if high - low <= 0.005 * high:
-        return f"{(low + high) / 2:.3g} s"
-    return f"{low:.3g} … {high:.3g} s"
+        return f"{figure((low + high) / 2)} s"
+    return f"{figure(low)} … {figure(high)} s"
 
 
 def _plain(value: float | None, form: str) -> str:

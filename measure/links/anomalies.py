@@ -44,29 +44,39 @@ class Finding:
     """Number of pairs behind it."""
 
 
+@dataclass(slots=True, frozen=True)
+class Bounds:
+    """What the time of a pair must exceed to be slow; a class of fewer ``pairs`` is left out."""
+
+    spread: float = 0.0
+    """Of repetitions, in the logarithm; counts SPREADS times."""
+    ratio: float = ENDPOINT_RATIO
+    """To the usual time of its class."""
+    seconds: float = 0.0
+    """More than the usual time of its class."""
+    pairs: int = LEAST_PAIRS
+
+
 def slower(
     times: Mapping[Ordered, float],
     classes: Mapping[Ordered, str],
-    *,
-    spread: float,
-    least_s: float = 0.0,
-    least_pairs: int = LEAST_PAIRS,
+    bounds: Bounds,
+    usual: Mapping[Ordered, float] | None = None,
 ) -> dict[Ordered, float]:
     """Return the ratio of every pair's time to the usual one of its class, where it is slow.
 
-    Slow is above ENDPOINT_RATIO, above ``spread`` (of fastest repetitions, in the logarithm) times
-    SPREADS, and by more than ``least_s``. Classes of fewer than ``least_pairs`` are left out.
+    The usual time of a class is the lower quartile of ``usual``; None means of ``times``.
     """
     found = {}
-    limit = max(math.log(ENDPOINT_RATIO), SPREADS * spread)
+    limit = max(math.log(bounds.ratio), SPREADS * bounds.spread)
     for name in sorted({classes[pair] for pair in times}):
         own = {pair: t for pair, t in times.items() if classes[pair] == name}
-        if len(own) < least_pairs:
+        if len(own) < bounds.pairs:
             continue
-        usual = sorted(own.values())[(len(own) - 1) // 4]
+        of_class = sorted((usual or times)[pair] for pair in own)[(len(own) - 1) // 4]
         for pair, value in own.items():
-            if math.log(value / usual) > limit and value - usual > least_s:
-                found[pair] = value / usual
+            if math.log(value / of_class) > limit and value - of_class > bounds.seconds:
+                found[pair] = value / of_class
     return found
 
 
@@ -74,10 +84,9 @@ def attribute(
     times: Mapping[Ordered, float],
     classes: Mapping[Ordered, str],
     links: Mapping[Ordered, str],
+    bounds: Bounds,
     *,
-    spread: float = 0.0,
-    least_s: float = 0.0,
-    least_pairs: int = LEAST_PAIRS,
+    usual: Mapping[Ordered, float] | None = None,
     best: Mapping[Ordered, float] | None = None,
 ) -> list[Finding]:
     """Return what is slow at one size, what explains most pairs first.
@@ -86,9 +95,9 @@ def attribute(
     direction of the link for pairs that cross one. A row or column of slow pairs is an endpoint
     that sends or receives slowly; a direction between two aggregators is a link; what is left are
     paths. No second pair speaks for a path, so its ``best`` time must be slow as well: that of its
-    fastest repetition, where ``times`` are not these.
+    fastest repetition, where ``times`` are not these. ``usual`` is that of ``slower``.
     """
-    slow = slower(times, classes, spread=spread, least_s=least_s, least_pairs=least_pairs)
+    slow = slower(times, classes, bounds, usual)
     found = []
     while slow:
         suspects = list(_suspects(slow, times, classes, links))
@@ -98,7 +107,7 @@ def attribute(
         found.append(first[1])
         for pair in first[2]:
             del slow[pair]
-    limit = max(PATH_RATIO, math.exp(SPREADS * spread))
+    limit = max(PATH_RATIO, math.exp(SPREADS * bounds.spread))
     for pair, ratio in sorted(slow.items()):
         surely = ratio if best is None else ratio * best[pair] / times[pair]
         if surely > limit:

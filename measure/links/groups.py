@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from measure.statistics import median
 
@@ -14,39 +13,37 @@ SPREADS = 3.0
 """A gap between groups exceeds so many spreads of the repetitions."""
 
 
-@dataclass(slots=True, frozen=True)
-class Group:
-    """Values that belong together: positions in the list they were given in."""
+def cut(
+    values: Sequence[float], repetitions: Sequence[Sequence[float]], least: float = 0.0
+) -> list[tuple[int, ...]]:
+    """Return the groups of positive ``values``, one of each pair, ascending, by their positions.
 
-    members: tuple[int, ...]
-    center: float
-
-
-def cut(values: Sequence[float], repetitions: Sequence[Sequence[float]]) -> list[Group]:
-    """Return the groups of positive ``values``, one of each pair, ascending.
-
-    In the logarithm, neighbours are separated where their gap exceeds LEAST_GAP and SPREADS
-    pooled spreads of the repetitions. Slower pairs whose fastest repetitions lie no such gap above
-    the group before them were disturbed, and belong to it.
+    Neighbours are separated where their gap exceeds ``least`` and, in the logarithm, LEAST_GAP and
+    SPREADS pooled spreads of the repetitions. Slower pairs whose fastest repetitions lie no such
+    gap above the group before them were disturbed, and belong to it.
     """
     order = sorted(range(len(values)), key=lambda i: values[i])
     if not order:
         return []
     gap = max(LEAST_GAP, SPREADS * pooled_spread(repetitions))
+
+    def apart(low: float, high: float) -> bool:
+        return math.log(high / low) > gap and high - low > least
+
     runs = [[order[0]]]
     for before, here in itertools.pairwise(order):
-        if math.log(values[here] / values[before]) > gap:
+        if apart(values[before], values[here]):
             runs.append([])
         runs[-1].append(here)
     parts, slowest = runs[:1], values[runs[0][-1]]
     for run in runs[1:]:
         fastest = median([min(repetitions[i], default=values[i]) for i in run])
-        if math.log(fastest / slowest) > gap:
+        if apart(slowest, fastest):
             parts.append(run)
             slowest = values[run[-1]]
         else:
             parts[-1] = parts[-1] + run
-    return [Group(tuple(sorted(p)), median([values[i] for i in p])) for p in parts]
+    return [tuple(sorted(part)) for part in parts]
 
 
 def lead(repetitions: Sequence[Sequence[float]]) -> float:

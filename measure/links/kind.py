@@ -28,7 +28,8 @@ from measure.links.groups import cut
 from measure.links.imports import IMPORTS
 from measure.links.points import Key, Ordered, Point, loopback, number_of, pair_of, points, version
 from measure.links.schedule import choose, class_of
-from measure.links.strange import standing_out
+from measure.links.strange import noticed_s, standing_out
+from measure.statistics import median
 
 MISSING = 0.2
 """A larger share of missing pairs makes a measurement invalid."""
@@ -106,9 +107,11 @@ class Links:
             for a, b in one
             for ordered in ((a, b), (b, a))
         ]
-        _, bandwidth = _sizes(settings)
+        latency, bandwidth = _sizes(settings)
         classes = {(a, b): class_of(places[a], places[b]) for a, b in wanted}
-        groups, numbers = _groups(found, classes, sizes)
+        alone = loopback(lines)
+        least = {size: noticed_s(size, alone, str(settings["wait"])) for size in latency}
+        groups, numbers = _groups(found, classes, sizes, least)
         invalid = [f"{end.job or 'the job'}: {end.reason}" for end in ends if not end.completed]
         why = "; ".join(invalid) or "no figures"
         rows = []
@@ -139,15 +142,17 @@ class Links:
         if any(len(p.repetitions) < repetitions for p in found.values()):
             invalid.append("some points have fewer repetitions than asked")
         fits = _fits(found, classes)
-        alone = loopback(lines)
-        strange = [] if settings["together"] else standing_out(found, places, sizes, alone)
+        strange = (
+            []
+            if settings["together"]
+            else standing_out(found, places, sizes, alone, str(settings["wait"]))
+        )
         return Body(
             rows=rows,
             groups=groups,
             anomalies=strange,
             fits=fits,
             summary={
-                "classes": {f["class"]: {"alpha_s": f["alpha_s"], "beta": f["beta"]} for f in fits},
                 "anomalies": len(strange),
                 "missing_pairs": missing,
                 "loopback_s": alone[min(alone)] if alone else None,
@@ -177,23 +182,28 @@ def _groups(
     found: Mapping[Key, Point],
     classes: Mapping[Ordered, str],
     sizes: Sequence[int],
+    least_s: Mapping[int, float],
 ) -> tuple[list[Row], dict[Key, int]]:
     groups: list[Row] = []
     numbers: dict[Key, int] = {}
     for size in sizes:
         keys = [k for k in sorted(found) if k[2] == size and k[:2] in classes]
         points = [found[key] for key in keys]
-        parts = cut([p.fastest_s for p in points], [p.repetitions for p in points])
+        parts = cut(
+            [p.fastest_s for p in points],
+            [p.repetitions for p in points],
+            least_s.get(size, 0.0),
+        )
         for number, part in enumerate(parts):
-            for member in part.members:
+            for member in part:
                 numbers[keys[member]] = number
             groups.append(
                 {
                     "size": size,
                     "id": number,
-                    "center": part.center,
-                    "pairs": len(part.members),
-                    "classes": sorted({classes[keys[m][:2]] for m in part.members}),
+                    "center": median([points[m].seconds for m in part]),
+                    "pairs": len(part),
+                    "classes": sorted({classes[keys[m][:2]] for m in part}),
                 }
             )
     return groups, numbers

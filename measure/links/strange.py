@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from measure.envelope import Row
 from measure.kinds import Place
-from measure.links.anomalies import LEAST_PAIRS, Finding, attribute
-from measure.links.groups import lead
+from measure.links.anomalies import LEAST_PAIRS, Bounds, Finding, attribute
+from measure.links.groups import lead, pooled_spread
 from measure.links.points import Key, Ordered, Point
 from measure.links.schedule import class_of, link_of
 from measure.links.settings import BANDWIDTH_FROM
@@ -15,6 +15,11 @@ from measure.statistics import median
 
 LOOPBACKS = 3.0
 """A latency stands out by more than so many of what the processor alone takes."""
+LATENCY_RATIO = 1.5
+"""Least ratio of latencies that changes what a program notices."""
+LEAST_LATENCY_S = {"poll": 1e-6, "sleep": 1e-4}
+"""Least difference of latencies, by how sides wait: 200 m of fiber; what waking a sleeper takes on
+one core or another."""
 _What = tuple[str, tuple[int, ...] | str]
 _Found = Mapping[_What, Sequence[tuple[int, Finding]]]
 
@@ -24,12 +29,14 @@ def standing_out(
     places: Sequence[Place],
     sizes: Sequence[int],
     loopback: Mapping[int, float],
+    wait: str,
 ) -> list[Row]:
     """Return the anomalies; what stands out at half of the sizes or fewer is noise.
 
     Bandwidth and latency are looked at apart: a longer fiber delays, a worse one slows.
-    The fastest repetitions that can be believed are compared (``Point``). ``loopback`` is
-    the latency without any link, by size: a few of it are the processor's.
+    Of bandwidth the fastest repetitions that can be believed are compared (``Point``). Of latency
+    every repetition must be later than the class's usual median, by a ratio and a time that a
+    program notices (``noticed_s``).
     """
     large = [size for size in sizes if size >= BANDWIDTH_FROM]
     small = [size for size in sizes if size < BANDWIDTH_FROM]
@@ -37,13 +44,18 @@ def standing_out(
         {size: _bandwidth(found, places, size) for size in large},
     )
     late = _at_most_sizes(
-        {
-            size: _latency(found, places, size, LOOPBACKS * loopback.get(size, 0.0))
-            for size in small
-        },
+        {size: _latency(found, places, size, noticed_s(size, loopback, wait)) for size in small},
     )
     rows = [_row(what, at, places, "time") for what, at in sorted(slow.items(), key=repr)]
     return rows + [_row(what, at, places, "latency") for what, at in sorted(late.items(), key=repr)]
+
+
+def noticed_s(size: int, loopback: Mapping[int, float], wait: str) -> float:
+    """Return the least difference of latencies of ``size`` bytes that is more than the processor's.
+
+    ``loopback`` is the latency without any link, by size; ``wait`` says how sides wait.
+    """
+    return max(LOOPBACKS * loopback.get(size, 0.0), LEAST_LATENCY_S[wait])
 
 
 def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -> list[Finding]:
@@ -51,8 +63,7 @@ def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -
     return _attributed(
         {pair: point.fastest_s for pair, point in own.items()},
         places,
-        lead([point.repetitions for point in own.values()]),
-        0.0,
+        Bounds(spread=lead([point.repetitions for point in own.values()])),
         best={pair: min(point.repetitions) for pair, point in own.items()},
     )
 
@@ -61,10 +72,18 @@ def _latency(
     found: Mapping[Key, Point], places: Sequence[Place], size: int, least_s: float
 ) -> list[Finding]:
     own = {key[:2]: p for key, p in found.items() if key[2] == size and p.latency}
-    times = {pair: point.fastest_s for pair, point in own.items()}
-    times |= {(b, a): t for (a, b), t in times.items()}  # half of a round trip has no direction
-    spread = lead([point.repetitions for point in own.values()])
-    seen = _attributed(times, places, spread, least_s, 2 * LEAST_PAIRS)  # each stands there twice
+    own |= {(b, a): p for (a, b), p in own.items()}  # half of a round trip has no direction
+    seen = _attributed(
+        {pair: point.fastest_s for pair, point in own.items()},
+        places,
+        Bounds(
+            spread=pooled_spread([point.repetitions for point in own.values()]),
+            ratio=LATENCY_RATIO,
+            seconds=least_s,
+            pairs=2 * LEAST_PAIRS,  # each stands there twice
+        ),
+        usual={pair: point.seconds for pair, point in own.items()},
+    )
     return [one for one in seen if one.kind != "receives" and _once(one.object)]
 
 
@@ -75,24 +94,15 @@ def _once(about: tuple[int, ...] | str) -> bool:
 def _attributed(
     times: Mapping[Ordered, float],
     places: Sequence[Place],
-    spread: float,
-    least_s: float,
-    least_pairs: int = LEAST_PAIRS,
+    bounds: Bounds,
     *,
+    usual: Mapping[Ordered, float] | None = None,
     best: Mapping[Ordered, float] | None = None,
 ) -> list[Finding]:
     ends = {pair: (places[pair[0]], places[pair[1]]) for pair in times}
     classes = {pair: class_of(*of) for pair, of in ends.items()}
     links = {pair: name for pair, of in ends.items() if (name := link_of(*of)) is not None}
-    return attribute(
-        times,
-        classes,
-        links,
-        spread=spread,
-        least_s=least_s,
-        least_pairs=least_pairs,
-        best=best,
-    )
+    return attribute(times, classes, links, bounds, usual=usual, best=best)
 
 
 def _at_most_sizes(by_size: Mapping[int, Sequence[Finding]]) -> _Found:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from base.figures import figure
 from measure.envelope import Json, Row
 
 
 def table(result: Row) -> str:
-    """Return the classes with their fits, the groups by size, and what stands out."""
+    """Return the classes with their fits, the groups by size, and what stands out.
+
+    Figures are those of classes; of a group it says by how much it is slower than the fastest.
+    """
     if not result["fits"] and any(row.get("test") for row in result["rows"]):
         return _imported(result["rows"])
     parts = [
@@ -20,15 +24,18 @@ def table(result: Row) -> str:
             ],
         )
     ]
+    fastest: dict[int, float] = {}
+    for g in result["groups"]:
+        fastest[g["size"]] = min(g["center"], fastest.get(g["size"], g["center"]))
     parts.append(
         _columns(
-            ("SIZE", "GROUP", "PAIRS", "ONE WAY", "CLASSES"),
+            ("SIZE", "GROUP", "PAIRS", "TIME", "CLASSES"),
             [
                 (
                     _size(g["size"]),
                     str(g["id"]),
                     str(g["pairs"]),
-                    _micro(g["center"]),
+                    f"{g['center'] / fastest[g['size']]:.2f} x",
                     ", ".join(g["classes"]),
                 )
                 for g in result["groups"]
@@ -98,5 +105,5 @@ def _mega(rate: Json) -> str:
 def _size(count: Json) -> str:
     for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
         if count >= factor:
-            return f"{count / factor:.4g} {unit}"
+            return f"{figure(count / factor, 4)} {unit}"
     return f"{count:.0f} B"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from base.figures import figure
 from measure.envelope import Json, Row
 from measure.storage.tables import size
 
@@ -67,4 +68,4 @@ def _memory(row: Row) -> str:
 
 def _disk(row: Row) -> str:
     value = row.get("io_limit_bps")
-    return f"{value / 1e6:g} MB/s" if value else "no limit"
+    return f"{figure(value / 1e6, 6)} MB/s" if value else "no limit"

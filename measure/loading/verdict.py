@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from base.figures import figure
 from measure.statistics import Summary
 
 Limit = Literal["input", "compute", "network", "overlap"]
@@ -73,7 +74,7 @@ def remedy(found: Limit | None, seen: Evidence) -> str:
             return _overlap_remedy(seen)
         case "compute":
             return (
-                f"none for the input: it gives {seen.ceiling / seen.model:.3g} times what the"
+                f"none for the input: it gives {figure(seen.ceiling / seen.model)} times what the"
                 " model takes"
             )
         case "network":
@@ -93,7 +94,8 @@ def _input_remedy(seen: Evidence) -> str:
         )
     share = "" if seen.reading is None else f" takes {seen.reading:.0%} of the workers' time and"
     return (
-        f"reading{share} gives {given:.3g} MB/s, the model takes {asked:.3g} MB/s: a faster volume,"
+        f"reading{share} gives {figure(given)} MB/s, the model takes {figure(asked)} MB/s:"
+        " a faster volume,"
         " data in memory or smaller samples; `lightloom measure storage` says whether more workers"
         " get more from this volume"
     )
@@ -101,16 +103,18 @@ def _input_remedy(seen: Evidence) -> str:
 
 def _overlap_remedy(seen: Evidence) -> str:
     most = min(seen.ceiling, seen.model)
-    head = f"loader and model wait for each other: {seen.together:.4g} of {most:.4g} samples/s"
+    reached = f"{figure(seen.together, 4)} of {figure(most, 4)} samples/s"
+    head = f"loader and model wait for each other: {reached}"
     if seen.deeper is None:
         return f"{head}; read further ahead than {seen.prefetch} batches"
     gain = seen.deeper / seen.together - 1
     if seen.deeper >= REACHED * most:
         return (
             f"read {seen.deeper_batches} batches ahead instead of {seen.prefetch}: measured"
-            f" {seen.deeper:.4g} samples/s ({gain:+.0%})"
+            f" {figure(seen.deeper, 4)} samples/s ({gain:+.0%})"
         )
     return (
-        f"{head}, and {seen.deeper_batches} batches ahead give {seen.deeper:.4g} ({gain:+.0%}):"
+        f"{head}, and {seen.deeper_batches} batches ahead give"
+        f" {figure(seen.deeper, 4)} ({gain:+.0%}):"
         " they share something else, such as processor cores"
     )

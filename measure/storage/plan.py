@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from base.figures import figure
 from measure.envelope import Json, Row
 from measure.given import Given
 from measure.kinds import PROBE_ENV, PROBE_IMAGE, Fabric, Place, Run, SettingsError
@@ -48,9 +49,9 @@ class Arm:
         """What distinguishes it, for people."""
         parts = []
         if self.io_bps is not None:
-            parts.append(f"{self.io_bps / 1e6:g} MB/s")
+            parts.append(f"{figure(self.io_bps / 1e6, 6)} MB/s")
         if self.memory_bytes is not None:
-            parts.append(f"{self.memory_bytes / 2**20:g} MiB of memory")
+            parts.append(f"{figure(self.memory_bytes / 2**20, 6)} MiB of memory")
         return ", ".join(parts) or "no limit"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from base.figures import figure
 from measure.envelope import Json, Row
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -37,7 +38,7 @@ def _block(key: tuple[Json, ...], rows: Sequence[Row]) -> str:
     server, io_bps, memory, rw, path = key
     head = [str(server or "file"), str(rw), str(path)]
     if io_bps:
-        head.append(f"limit {io_bps / 1e6:g} MB/s")
+        head.append(f"limit {figure(io_bps / 1e6, 6)} MB/s")
     if memory:
         head.append(f"memory {size(memory)}")
     sizes = sorted({row["io_bytes"] or 0 for row in rows})
@@ -64,7 +65,7 @@ def _best(row: Row) -> str:
     parts = [f"{row['workers']} workers of {size(row['io_bytes'])}"]
     latency = row["latency_s"] or {}
     if (p99 := latency.get("p99")) is not None:
-        parts.append(f"p99 {p99 * 1e3:.3g} ms")
+        parts.append(f"p99 {figure(p99 * 1e3)} ms")
     for name, what in (("cpu_cores", "container"), ("server_cpu_cores", "server")):
         if row.get(name) is not None:
             parts.append(f"{row[name]:.2f} cores ({what})")

@@ -6,14 +6,12 @@ adds, without systemd, udev or disk.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import structlog
 
 from testbed.guests import packages
 from testbed.guests.errors import GuestError
+from testbed.image.build import locked
 
 CACHE = Path("/var/lib/lightloom/guests")
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
@@ -63,7 +62,7 @@ def ensure(recipe: Recipe, cache: Path = CACHE) -> Parts:
     wanted = packages.names(recipe.tools)
     target = folder / _digest(recipe, packages.files(wanted))
     parts = Parts(target / "vmlinuz", target / "initramfs", target / "root")
-    with _locked(folder / "lock"):
+    with locked(folder / "lock"):
         if not target.is_dir():
             _log.info("making a guest's kernel and initramfs", into=str(target))
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -171,10 +170,3 @@ def _call(
     except (OSError, subprocess.SubprocessError) as error:
         raise GuestError(f"{command[0]}: {error}", "check the free space of the cache") from error
     return done.stdout
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

@@ -10,10 +10,13 @@ from __future__ import annotations
 import ast
 import fcntl
 import hashlib
+import os
+import shlex
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -40,6 +43,8 @@ _ENTRIES = (
 )
 _BUILD_TIMEOUT_S = 900
 _DOWNLOAD_TIMEOUT_S = 1800
+_LONGEST_HOLDER = 200
+"""Characters of what a holder of a lock wrote that are shown."""
 _RETRIES = "10"
 """Retries of one request to the package index, with increasing pauses."""
 
@@ -57,9 +62,9 @@ def ensure_image(engine: EngineInfo, cache: Path = CACHE) -> str:
     try:
         with (
             closing(docker.DockerClient(engine.host_url, timeout=_BUILD_TIMEOUT_S)) as client,
-            locked(cache / "image.lock"),
+            lacking(client, tag, cache) as missing,
         ):
-            if not client.images.list(name=tag):
+            if missing:
                 base = ensure_base(client, engine.host_url, cache)
                 _build(client, base, cache, tag, sources)
     except (docker.errors.DockerException, requests.RequestException) as error:
@@ -166,9 +171,27 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 
 @contextmanager
+def lacking(client: docker.DockerClient, tag: str, cache: Path) -> Iterator[bool]:
+    """Say whether the engine lacks an image; then nobody else builds one meanwhile."""
+    if client.images.list(name=tag):
+        yield False
+        return
+    with locked(cache / "image.lock"):
+        yield not client.images.list(name=tag)
+
+
+@contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Allow one builder at a time on this machine."""
+    """Allow one builder at a time on this machine; say for whom it waits, who wrote that here."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with path.open("a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            _log.warning("waiting for another build", by=handle.read(_LONGEST_HOLDER))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()}, since {time.ctime()}: {shlex.join(sys.argv)}")
+        handle.flush()
         yield

@@ -10,7 +10,7 @@ import requests
 
 from testbed.engine import EngineInfo
 from testbed.image.base import bootstrap, codename, own_release
-from testbed.image.build import CACHE, build, image_tag, locked
+from testbed.image.build import CACHE, build, image_tag, lacking
 from testbed.image.errors import ImageError
 
 REPOSITORY = "ll-probe"
@@ -30,9 +30,9 @@ def ensure_probe_image(engine: EngineInfo, cache: Path = CACHE) -> str:
     try:
         with (
             closing(docker.DockerClient(engine.host_url, timeout=_TIMEOUT_S)) as client,
-            locked(cache / "image.lock"),
+            lacking(client, tag, cache) as missing,
         ):
-            if not client.images.list(name=tag):
+            if missing:
                 if not client.images.list(name=base):
                     bootstrap(client, cache, base, _PACKAGES, own_release())
                 build(client, cache, tag, base, {"Dockerfile": _DOCKERFILE})

@@ -15,7 +15,7 @@ import requests
 
 from testbed.engine import EngineInfo
 from testbed.image.base import NEWER_DEBIAN, bootstrap, newer_debian
-from testbed.image.build import CACHE, ROOT, build, image_tag, locked
+from testbed.image.build import CACHE, ROOT, build, image_tag, lacking
 from testbed.image.errors import ImageError
 
 REPOSITORY = "ll-torch"
@@ -43,9 +43,9 @@ def ensure_torch_image(engine: EngineInfo, cache: Path = CACHE) -> str:
     try:
         with (
             closing(docker.DockerClient(engine.host_url, timeout=_TIMEOUT_S)) as client,
-            locked(cache / "image.lock"),
+            lacking(client, tag, cache) as missing,
         ):
-            if not client.images.list(name=tag):
+            if missing:
                 if not client.images.list(name=base):
                     bootstrap(client, cache, base, _PACKAGES, newer_debian())
                 build(client, cache, tag, base, files)

@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from base import clock
 from testbed import processes as kernel_view
 from testbed.engine import HOST_SOCKET, LABEL, Engine
-from testbed.rack import preflight, record, remains
+from testbed.rack import locks, preflight, record, remains
 from testbed.rack.errors import RackError
 from testbed.rack.layout import PREFIX
 from testbed.rack.process import end_all
@@ -37,7 +37,7 @@ def down(run_dir: Path, *, progress: Progress) -> None:
     """
     preflight.need_root()
     run_dir = run_dir.absolute()
-    with preflight.only_one():
+    with locks.RACK.held():
         _check_ours(run_dir)
         take_down(run_dir, progress=progress)
 
@@ -49,7 +49,10 @@ def take_down(run_dir: Path, *, progress: Progress) -> None:
     _end_recorded(run_dir)
     progress("containers")
     containers = _remove_host_containers()
-    Engine(run_dir).stop()
+    engine = Engine(run_dir)
+    if engine.made:
+        with locks.STORE.held(wait_s=locks.BUILD_S, progress=progress):
+            engine.stop()
     progress("processes, namespaces and links")
     remains.end_processes(run_dir, grace_s=GRACE_S)
     remains.remove_kernel_objects(run_dir)

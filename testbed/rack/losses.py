@@ -32,11 +32,13 @@ from container_mgr.hardware.nic import Nics
 from container_mgr.values import LABEL, NIC_IN_CONTAINER, AgentError
 from sitefile import CabledSite, load_site
 from testbed import processes as kernel_view
-from testbed.rack import gpus, ovs, preflight, procfs, programs, record, remains
+from testbed.rack import gpus, locks, ovs, preflight, procfs, programs, record, remains
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, lay_out, server_netns
 from testbed.rack.process import Process, Program, end_all, kill_all, marked, spawn, wait_ready
 from testbed.rack.record import Record
+
+Progress = Callable[[str], None]
 
 LOCK_WAIT_S = 60.0
 READY_S = 120.0
@@ -76,14 +78,16 @@ class Change:
         return {**dataclasses.asdict(self), "kind": self.kind.value, "killed": list(self.killed)}
 
 
-def lose(name: str, run_dir: Path) -> Change:
+def lose(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> Change:
     """Make an endpoint, server, aggregator or optical switch fail at once.
 
-    Raises RackError: ``conflict`` without a rack, ``invalid`` for a name that is not in the site.
+    ``progress`` hears for which command it waits. Raises RackError: ``conflict`` without a rack, or
+    where another command keeps it; ``invalid`` for a name that is not in the site.
     """
     preflight.need_root()
     run_dir = run_dir.absolute()
-    with preflight.only_one(wait_s=LOCK_WAIT_S), marked(run_dir):
+    _Rack(run_dir).kind(name)  # what can never be is refused without a wait
+    with locks.RACK.held(wait_s=LOCK_WAIT_S, progress=progress), marked(run_dir):
         rack = _Rack(run_dir)
         kind = rack.kind(name)
         changed = name not in rack.record.lost
@@ -95,14 +99,15 @@ def lose(name: str, run_dir: Path) -> Change:
         return Change(name, kind, "lost", changed, at, took_s, tuple(killed))
 
 
-def repair(name: str, run_dir: Path) -> Change:
+def repair(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> Change:
     """Bring a lost object back, empty as a device is after its power returns.
 
     Returns when its programs serve again. Raises RackError as :func:`lose`.
     """
     preflight.need_root()
     run_dir = run_dir.absolute()
-    with preflight.only_one(wait_s=LOCK_WAIT_S), marked(run_dir):
+    _Rack(run_dir).kind(name)
+    with locks.RACK.held(wait_s=LOCK_WAIT_S, progress=progress), marked(run_dir):
         rack = _Rack(run_dir)
         kind = rack.kind(name)
         changed = name in rack.record.lost

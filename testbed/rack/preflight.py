@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
-from base import clock
 from base.addresses import join_address, split_address
 from sitefile import CabledSite
 from testbed.engine import HOST_SOCKET
@@ -19,56 +18,8 @@ from testbed.rack.layout import Layout
 
 RACKS = Path("/run/lightloom")
 """Default parent folder of racks' folders."""
-LOCK_ADDRESS = "\0lightloom-testbed"
-"""Abstract socket (unix(7)) that serves as a lock while a rack goes up or down; it ends with its
-holder."""
-
 MAX_RUN_DIR = 60
 """Longest run directory: a socket path has at most 107 characters, of which the engine needs 45."""
-
-
-LOCK_POLL_S = 0.5
-SAY_EVERY_S = 30.0
-
-
-@contextmanager
-def only_one(
-    *, wait_s: float = 0.0, progress: Callable[[str], None] = lambda _: None
-) -> Iterator[None]:
-    """Hold the machine's rack lock. Raises RackError(conflict) while another command holds it.
-
-    ``wait_s`` is how long to wait for the other command first; ``progress`` gets a line at the
-    start of the wait and every SAY_EVERY_S.
-    """
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as lock:
-        end = clock.monotonic() + wait_s
-        say_at = clock.monotonic()
-        while not _bound(lock):
-            now = clock.monotonic()
-            if now >= end:
-                waited = f" (waited {wait_s:g} s)" if wait_s else ""
-                raise RackError(
-                    "conflict",
-                    f"another `lightloom testbed` command is running{waited}",
-                    object="rack",
-                    hint="wait until it is done",
-                )
-            if now >= say_at:
-                progress(
-                    "waiting for another `lightloom testbed` command to end"
-                    f" (at most {end - now:.0f} s)"
-                )
-                say_at = now + SAY_EVERY_S
-            clock.sleep(min(LOCK_POLL_S, end - now))
-        yield
-
-
-def _bound(lock: socket.socket) -> bool:
-    try:
-        lock.bind(LOCK_ADDRESS)
-    except OSError:
-        return False
-    return True
 
 
 def need_root() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def start_ticks(pid: int) -> int | None:
     except (OSError, ValueError, IndexError):
         return None
     return None if state in ("Z", "X", "x") else ticks
+
+
+def started_at(pid: int) -> float:
+    """Return when ``pid`` started, in seconds since 1970. Raises OSError when it is gone."""
+    ticks = start_ticks(pid)
+    if ticks is None:
+        raise ProcessLookupError(pid)
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.time() - up_s + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def pids() -> Iterator[int]:

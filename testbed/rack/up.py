@@ -18,12 +18,12 @@ import httpx
 
 from sitefile import CabledSite, Emulation, load_site
 from testbed import processes as kernel_view
-from testbed.engine import Engine, EngineError, EngineInfo
+from testbed.engine import Engine, EngineError, EngineInfo, builder_engine, host_engine
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.probe import ensure_probe_image
 from testbed.image.unpacked import ensure_unpacked
-from testbed.rack import gpus, network, ovs, preflight, procfs, programs, record, shaping
+from testbed.rack import gpus, locks, network, ovs, preflight, procfs, programs, record, shaping
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
 from testbed.rack.layout import Layout, lay_out
@@ -79,7 +79,7 @@ def up(
     shaping.check_rate("emulation.inter_aggregator_bps", emulation.inter_aggregator_bps)
     preflight.need_tools()
     run_dir = run_dir.absolute()
-    with preflight.only_one():
+    with locks.RACK.held():
         preflight.need_absent(run_dir, layout)
         preflight.need_free(preflight.addresses(site).items())
         start = _Start(
@@ -137,7 +137,7 @@ class _Start:
             self._site = engines.under_slurm(self._site, self._dir, self._slurm)
         programs.make_certificates(self._dir, self._site)
         with ThreadPoolExecutor(max_workers=1) as beside:
-            engine = beside.submit(_start_engine, self._dir)
+            engine = beside.submit(_start_engine, self._dir, self._progress)
             self._start_network()
             self._start_switches()
             self._progress("Docker Engine")
@@ -252,9 +252,14 @@ class _Start:
         record.save(self._dir, self._record)
 
 
-def _start_engine(run_dir: Path) -> EngineInfo:
+def _start_engine(run_dir: Path, progress: Progress) -> EngineInfo:
+    if (host := host_engine()) is not None:
+        return host
     try:
-        return Engine(run_dir).start()
+        with locks.STORE.held(wait_s=locks.BUILD_S, progress=progress):
+            if (builder := builder_engine()).made:
+                builder.stop()  # a killed command left it on the data root
+            return Engine(run_dir).start()
     except EngineError as error:
         raise RackError("unavailable", str(error), object="docker", hint=error.hint) from error
 

@@ -3,25 +3,31 @@
 The default is what every rack needs: ``trainer``, and ``probe`` for measurements of links and
 storage. ``torch`` is the PyTorch image of the examples and of measurements of collectives.
 
-It uses the engine of a running rack, else starts one as the rack does and ends it afterwards.
+It uses the engine of a running rack, else starts one on the same data root and ends it afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from testbed.engine import Engine, EngineError, EngineInfo
+from testbed.engine import (
+    BUILD_DIR,
+    Engine,
+    EngineError,
+    EngineInfo,
+    builder_engine,
+    host_engine,
+)
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.probe import ensure_probe_image
 from testbed.image.torch import ensure_torch_image
-from testbed.rack import RUN_DIR, RackError, preflight, record
+from testbed.rack import RUN_DIR, RackError, locks
 from testbed.rack.process import marked
 
 BUILDERS = {
@@ -30,8 +36,6 @@ BUILDERS = {
     "probe": ensure_probe_image,
 }
 DEFAULT = ("trainer", "probe")
-LOCK_WAIT_S = 900.0
-"""Longest wait for a rack that goes up for the first time and builds the image, for minutes."""
 
 
 def main() -> int:
@@ -55,26 +59,27 @@ def ensure(builders: Sequence[Callable[[EngineInfo], str]], *, private: bool = F
     """Return the images' names; build those that are missing.
 
     With ``private`` they are the private engine's, as lanes need them, else those of the engine
-    that a rack would take. While a rack goes up or down it waits, at most LOCK_WAIT_S. Raises
-    EngineError, ImageError; RackError(conflict) when the other command takes longer.
+    that a rack would take. The rack is not locked meanwhile. While another command uses the
+    private engine's images it waits, at most ``locks.BUILD_S``. Raises EngineError, ImageError;
+    RackError(conflict) when the other command takes longer.
     """
-    with preflight.only_one(wait_s=LOCK_WAIT_S, progress=_say), marked(RUN_DIR):
-        written = record.load(RUN_DIR)
-        serving = written is not None and any(process.alive() for process in written.processes)
-        running = written is not None and serving and bool(written.docker_host)
-        if written is not None and running and (written.docker_private or not private):
-            at = EngineInfo(written.docker_host, written.docker_private)
-            return [build(at) for build in builders]
-        engine = Engine(RUN_DIR, prefer_host=not private)
-        try:
-            started = engine.start()
-            return [build(started) for build in builders]
-        finally:
-            engine.stop()
-            if written is None:
-                shutil.rmtree(RUN_DIR, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    RUN_DIR.parent.rmdir()
+    at = None if private else host_engine()
+    if at is None:
+        with locks.STORE.held(wait_s=locks.BUILD_S, progress=_say), marked(BUILD_DIR):
+            at = Engine(RUN_DIR).answering()
+            if at is None:
+                return _on_its_own(builders)
+    return [build(at) for build in builders]
+
+
+def _on_its_own(builders: Sequence[Callable[[EngineInfo], str]]) -> list[str]:
+    engine = builder_engine()
+    try:
+        started = engine.start()
+        return [build(started) for build in builders]
+    finally:
+        engine.stop()
+        shutil.rmtree(BUILD_DIR, ignore_errors=True)
 
 
 def _say(line: str) -> None:

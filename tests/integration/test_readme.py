@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed import rack
+from tests.parts.readme import blocks
 from tests.parts.terminal import Program
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(1200)]
@@ -22,21 +23,6 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 240.0
 """Within this time what a line promises is to be seen, by repeating it where a person would."""
 RUN_DIR = Path("/run/lightloom/rack")
-_BLOCK = re.compile(r"^```\n(.*?)^```$", re.S | re.M)
-
-
-def blocks(section: str) -> list[list[str]]:
-    """Return the command lines of a section of README, by block and without their remarks."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    chapter = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return [
-        [line for part in block.splitlines() if (line := _command(part))]
-        for block in _BLOCK.findall(chapter)
-    ]
-
-
-def _command(line: str) -> str:
-    return shlex.join(shlex.split(line, comments=True))
 
 
 class Shell:
@@ -152,6 +138,55 @@ def test_a_job_is_regrouped_watched_and_survives_a_loss(shell: Shell) -> None:
     followed(shell, block, promised)
     assert (shell.folder / "red.html").stat().st_size > 10_000
     assert rack.status(RUN_DIR).state == "down"
+
+
+@pytest.mark.soak
+def test_a_training_reads_a_volume_and_its_outcome_can_be_looked_up(shell: Shell) -> None:
+    """``make torch-image`` has made the image: lanes are given all of them."""
+    block = blocks("By hand")[1]
+    (trained,) = [line for line in block if "torch_volume.yaml" in line]
+
+    def began_at(step: int) -> None:
+        shell.until(
+            "lightloom logs torch-volume --search start",
+            lambda said: re.search(rf'"step": {step}\b', said),
+        )
+
+    def first(line: str) -> None:
+        shell.run(line)
+        began_at(0)
+
+    def searched(line: str) -> None:
+        _promise(shell, line, '"checkpoint"')
+        shell.run(trained)  # what README says of a second time
+        began_at(200)
+
+    def entered(line: str) -> None:
+        shell.until("lightloom get jobs", lambda said: re.search(r"shell +running", said))
+        inside = Program(*shlex.split(line)[1:], environment=shell.environment)
+        inside.type("echo $((40 + 2))\r")
+        inside.until("42")
+        inside.type("exit\r")
+        assert inside.end() == 0
+
+    broken = "lightloom submit -n 2 --name broken -- python3 -c 'import nothing'"
+    promised: dict[str, Callable[[str], None]] = {
+        "lightloom testbed up": lambda line: _promise(shell, line, "http://"),
+        "python examples/make_images.py /run/lightloom/rack/volumes/images": lambda line: _promise(
+            shell, line, "images"
+        ),
+        trained: first,
+        "lightloom get volumes": lambda line: _promise(shell, line, "images", "results"),
+        "lightloom logs torch-volume --search checkpoint": searched,
+        broken: lambda line: _promise(shell, line),
+        "lightloom describe job broken": lambda line: _promise(
+            shell, line, "failed", "rank", "No module named"
+        ),
+        "lightloom submit -n 1 --name shell -- sleep 600": lambda line: _promise(shell, line),
+        "lightloom exec -it shell -- sh": entered,
+        "lightloom usage --by job": lambda line: _promise(shell, line, "torch-volume", "shell"),
+    }
+    followed(shell, block, promised)
 
 
 def _promise(shell: Shell, line: str, *words: str) -> None:

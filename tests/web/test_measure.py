@@ -150,8 +150,15 @@ async def test_collectives_scaling_storage_input_and_compare(page: Page, url: st
     await expect(page.locator(".page")).to_contain_text("waits 88 % of its time")
     await expect(page.locator(".page")).to_contain_text(f"a faster disk {MARKUP}")
 
-    answers.keep(studied.comparison())
+    compared = studied.comparison()
+    plan = {"endpoints": ["gpu0", "gpu1"], "homes": {"gpu0": "as0"}, "moves": {"gpu0": "as0"}}
+    assert compared.result is not None
+    summary = compared.result.summary | {"plan": plan}
+    result = compared.result.model_copy(update={"summary": summary})
+    answers.keep(compared.model_copy(update={"result": result}))
     await page.reload()
+    await expect(page.locator(".page")).to_contain_text("--endpoints gpu0,gpu1 --rank-order placed")
+    await expect(page.locator(".page")).not_to_contain_text("homes")
     change = page.get_by_role("list", name="Change of training time").get_by_role("listitem")
     await expect(change.nth(0)).to_contain_text("local (recommended)")
     await expect(change.nth(1)).to_contain_text("not measured predicted +43.2 % … +50.6 %")

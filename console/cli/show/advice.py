@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from base.figures import figure
 from console.cli.show.text import NONE, percent
 
 Range = Mapping[str, float]
@@ -17,11 +18,11 @@ def step(value: float | Range | None) -> str:
     if value is None:
         return NONE
     if isinstance(value, float | int):
-        return f"{value:.3g} s"
+        return f"{figure(value)} s"
     low, high = value["low"], value["high"]
     if high - low <= _EXACT * high:
-        return f"{(low + high) / 2:.3g} s"
-    return f"{low:.3g} … {high:.3g} s"
+        return f"{figure((low + high) / 2)} s"
+    return f"{figure(low)} … {figure(high)} s"
 
 
 def step_change(value: Range | None) -> str:

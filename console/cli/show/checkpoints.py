@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from base.figures import figure
 from console.cli.show import output as out
 from console.cli.show.text import NONE, age, names, percent, plural, size
 
@@ -130,11 +131,11 @@ def interval_lines(view: Document) -> Sequence[str]:
 
 def interval_text(view: Document) -> str:
     """Say how often to write in one line."""
-    now = "" if view["now_s"] is None else f", now every {view['now_s']:.3g} s"
+    now = "" if view["now_s"] is None else f", now every {figure(view['now_s'])} s"
     if view["interval_s"] is None:
         return f"the interval of checkpoints is not known: {view['why'] or 'no figures'}{now}"
     steps = "" if view["steps"] is None else f" ({plural(view['steps'], 'step')})"
-    return f"write a checkpoint every {view['interval_s']:.3g} s{steps}{now}"
+    return f"write a checkpoint every {figure(view['interval_s'])} s{steps}{now}"
 
 
 def _why(text: str) -> str:
@@ -151,11 +152,11 @@ def _after(step: Document, key: str) -> str:
         return NONE
     if step["written_at"] is None:
         return "yes"
-    return f"after {max(0.0, step[key] - step['written_at']):.3g} s"
+    return f"after {figure(max(0.0, step[key] - step['written_at']))} s"
 
 
 def _seconds(value: float | None) -> str:
-    return NONE if value is None else f"{value:.3g} s"
+    return NONE if value is None else f"{figure(value)} s"
 
 
 def _share(value: float | None) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from base.figures import figure
 from console.cli.show import advice
 from console.cli.show import output as out
 from console.cli.show.kinds import find
@@ -125,7 +126,7 @@ def _by_type(value: Any) -> str:
         return " ".join(f"{name}={_by_type(entry)}" for name, entry in value.items())
     if isinstance(value, list):
         return names(value)
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return figure(value, 6) if isinstance(value, float) else str(value)
 
 
 def _moment(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from base.figures import figure
 from console.cli.show import output as out
 from console.cli.show.text import NONE, percent, plural, size
 
@@ -12,6 +13,8 @@ Document = dict[str, Any]
 
 MOST_ROWS = 200
 """Rows of one table that people are shown; ``-o json`` has all."""
+_OF_PROGRAMS = frozenset({"known", "plan"})
+"""Of a summary: what another comparison and ``apply`` read. ``-o json`` has it."""
 _TABLES = ("rows", "groups", "fits", "anomalies")
 
 
@@ -38,10 +41,10 @@ def show_measurement(view: Document, tables: Callable[[Document], str | None]) -
             if result[name]:
                 out.line("")
                 _table(name, result[name])
-    if result["summary"]:
+    pairs = [(_label(k), cell(k, v)) for k, v in result["summary"].items() if k not in _OF_PROGRAMS]
+    if pairs:
         out.line("")
         out.line("summary:")
-        pairs = [(_label(k), cell(k, v)) for k, v in result["summary"].items()]
         out.show_table(("", ""), pairs, head=False)
     for reason in result["invalid_because"]:
         out.say(f"not valid: {reason}")
@@ -54,7 +57,9 @@ def _head(view: Document) -> Sequence[tuple[object, object]]:
     where = [
         f"kernel {environment['kernel']}" if environment.get("kernel") else "",
         f"mtu {environment['mtu']}" if environment.get("mtu") else "",
-        f"load {environment['load_1m']:.2g}" if environment.get("load_1m") is not None else "",
+        f"load {figure(environment['load_1m'], 2)}"
+        if environment.get("load_1m") is not None
+        else "",
     ]
     progress = view.get("progress")
     return [
@@ -105,29 +110,31 @@ def cell(key: str, value: Any) -> str:  # noqa: PLR0911 - one form a line
     return _number(key, value)
 
 
-def _number(key: str, value: float) -> str:
-    if key.endswith("_s") and not key.endswith("per_s"):
+def _number(key: str, value: float) -> str:  # noqa: PLR0911 - one form a line
+    if key.endswith("_samples_s"):
+        return f"{figure(value, 4)} samples/s"
+    if key.endswith(("_s", "_ci")) and not key.endswith("per_s"):
         return _seconds(value)
-    if key in _RATES or key.endswith(("bytes_per_s", "_busbw", "_algbw")):
-        return f"{value / 1e6:.4g} MB/s"
+    if key in _RATES or key.endswith(("bytes_per_s", "_bw", "_busbw", "_algbw", "io_limit_bps")):
+        return f"{figure(value / 1e6, 4)} MB/s"
     if key.endswith("_bps"):
-        return f"{value / 1e6:.4g} Mbit/s"
+        return f"{figure(value / 1e6, 4)} Mbit/s"
     if key in _SIZES or key.endswith("_bytes"):
         return size(value)
     if key.endswith(("_share", "efficiency", "change")) or key in _SHARES:
         return percent(value)
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return figure(value, 6) if isinstance(value, float) else str(value)
 
 
 _RATES = frozenset({"bandwidth", "beta", "busbw", "algbw"})
 _SIZES = frozenset({"size", "bytes", "io_bytes", "n_half"})
-_SHARES = frozenset({"au", "residual"})
+_SHARES = frozenset({"au", "residual", "within", "error", "worst_error", "of_limit"})
 
 
 def _seconds(value: float) -> str:
     if abs(value) >= 1.0:
-        return f"{value:.4g} s"
-    return f"{value * 1e3:.4g} ms" if abs(value) >= 1e-3 else f"{value * 1e6:.4g} us"
+        return f"{figure(value, 4)} s"
+    return f"{figure(value * 1e3, 4)} ms" if abs(value) >= 1e-3 else f"{figure(value * 1e6, 4)} us"
 
 
 def _label(key: str) -> str:

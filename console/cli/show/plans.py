@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from base.figures import figure
 from console.cli.show import output as out
 from console.cli.show.text import plural
 
@@ -69,7 +70,7 @@ def _stalls(made: Document) -> str:
     jobs = made["jobs_paused"]
     if not jobs:
         return "none"
-    cost = f"{plural(made['paused_gpus'], 'GPU')}, {made['pause_gpu_seconds']:.3g} GPU seconds"
+    cost = f"{plural(made['paused_gpus'], 'GPU')}, {figure(made['pause_gpu_seconds'])} GPU seconds"
     return f"{', '.join(jobs)} ({cost})"
 
 
@@ -117,8 +118,8 @@ def _gap(what: str, value: float, bound: float) -> str:
     if value <= bound + 1e-6:
         return f"{what} at the least"
     if bound <= 0:
-        return f"{what} {value:g}, at least {bound:g}"
-    return f"{what} within {100 * (value - bound) / bound:.2g} % of the least"
+        return f"{what} {figure(value, 6)}, at least {figure(bound, 6)}"
+    return f"{what} within {figure(100 * (value - bound) / bound, 2)} % of the least"
 
 
 def _changes(made: Document) -> list[tuple[str, str]]:
@@ -152,7 +153,7 @@ def _left_alone(made: Document) -> list[tuple[str, str]]:
 def _budget(budget: Document) -> str:
     """Describe whether a job tolerates its dark time."""
     limit = budget.get("tolerance_s")
-    tolerated = "any time" if limit is None else f"{limit:.3g} s"
+    tolerated = "any time" if limit is None else f"{figure(limit)} s"
     text = f"dark {budget['dark_s']:.3f} s, tolerates {tolerated} ({budget['policy']})"
     why = budget.get("reason")
     return f"{text}; {budget['verdict']}: {why}" if why else text

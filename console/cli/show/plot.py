@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from base.figures import figure
+
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 """Okabe and Ito: distinct for colour-blind readers, too."""
 _W, _H, _LEFT, _BOTTOM, _TOP = 900, 220, 70, 24, 22
@@ -123,9 +125,9 @@ def _short(value: float, unit: str) -> str:
         return f"{value:.0f} %"
     for prefix in ("", "k", "M", "G"):
         if value < 1000:
-            return f"{value:.3g} {prefix}{unit}"
+            return f"{figure(value)} {prefix}{unit}"
         value /= 1000
-    return f"{value:.3g} T{unit}"
+    return f"{figure(value)} T{unit}"
 
 
 def _e(text: str) -> str:

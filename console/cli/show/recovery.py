@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from base.figures import figure
 from console.cli.show.text import NONE
 
 Document = Mapping[str, Any]
@@ -15,6 +16,8 @@ PROGRAM = "program"
 _BEFORE = ("detect", "decide")
 _AFTER = ("start", "import", "first_step")
 WIDTH = 40
+_HAPPENED = {"drain": "{} drained", "program": "a rank on {} failed"}
+"""By the cause of a recovery; all other causes are losses."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,9 +86,9 @@ def lines(recovery: Document, width: int = WIDTH) -> list[str]:
 
 
 def headline(recovery: Document) -> str:
-    """Say in one line what was lost, and how the job went on."""
-    lost = ", ".join(recovery["objects"]) or recovery["cause"]
-    return f"{lost} lost: {outcome(recovery)}"
+    """Say in one line what happened to what, and how the job went on."""
+    what = ", ".join(recovery["objects"]) or recovery["cause"]
+    return f"{_HAPPENED.get(recovery['cause'], '{} lost').format(what)}: {outcome(recovery)}"
 
 
 def outcome(recovery: Document) -> str:
@@ -114,4 +117,4 @@ def steps(recovery: Document) -> str:
 def costs(lost: Mapping[str, float]) -> Sequence[tuple[str, str]]:
     """Return causes and the GPU-hours they cost, the largest first."""
     ordered = sorted(lost.items(), key=lambda item: -item[1])
-    return [(cause, f"{hours:.3g}") for cause, hours in ordered]
+    return [(cause, figure(hours)) for cause, hours in ordered]

@@ -1,4 +1,4 @@
-"""The local terminal: its size, and raw input that is restored in every case."""
+"""The local terminal: its size, a line of progress, and raw input that is always restored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 
+from console.cli.show import output as out
+from console.cli.show import streams
+from console.cli.show.text import plain
+
+TENTHS = 10
+MOST_LINES = 40
+"""Where stderr is no terminal: what is said after these is left out."""
+_CLEAR = "\r\x1b[K"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -46,3 +54,42 @@ def resized(tell: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGWINCH, before)
+
+
+class ProgressLine:
+    """Shows the latest text on stderr; a context manager, which leaves the terminal's line empty.
+
+    Without a terminal, or where it is dumb, it prints a text that differs from the one before
+    once a tenth of the whole, and MOST_LINES at most.
+    """
+
+    def __init__(self) -> None:
+        self._in_place = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._told: tuple[str, int | None] = ("", None)
+        self._lines = 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._in_place and self._told[0]:
+            streams.message(_CLEAR)
+
+    def show(self, text: str, share: float | None = None) -> None:
+        """Show ``text``; ``share`` says how much of the whole is done, None if nobody knows."""
+        tenth = None if share is None else int(TENTHS * share)
+        before, self._told = self._told, (text, tenth)
+        if text == before[0] or not text:
+            return
+        if self._in_place:
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns
+            # A line as wide as the terminal would wrap, and could not be rewritten.
+            streams.message(_CLEAR + plain(text)[: max(columns - 1, 1)])
+        elif (tenth is None or tenth != before[1]) and self._lines < MOST_LINES:
+            self._lines += 1
+            out.say(text)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
+from base.figures import figure
 from console.cli.errors import CliError, usage
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -34,9 +35,9 @@ def size(count: float | None) -> str:
 def _scaled(value: float, base: float, unit: str, prefixes: Sequence[str]) -> str:
     for prefix in prefixes[:-1]:
         if abs(value) < base - 0.5:
-            return f"{value:.3g} {prefix}{unit}"
+            return f"{figure(value)} {prefix}{unit}"
         value /= base
-    return f"{value:.3g} {prefixes[-1]}{unit}"
+    return f"{figure(value)} {prefixes[-1]}{unit}"
 
 
 def celsius(degrees: float | None) -> str:

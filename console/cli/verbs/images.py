@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
+from console.cli.show.terminal import TENTHS
 from console.cli.show.text import NONE, size
 
 Document = dict[str, Any]
@@ -61,7 +63,7 @@ def prepare(
             if time.monotonic() >= deadline:
                 raise CliError(
                     "timeout",
-                    f"image {name} is not on all servers after {timeout_s:g} s",
+                    f"image {name} is not on all servers after {figure(timeout_s, 6)} s",
                     object=f"image/{name}",
                     hint="the pulls continue; the same command joins them",
                 )
@@ -89,11 +91,12 @@ def _row(server: Document) -> tuple[object, ...]:
 
 
 def _tell(found: Document, told: dict[str, str]) -> None:
-    """Print the servers whose progress changed since the last call."""
+    """Print the servers whose state, or tenth of the pull, changed since the last call."""
     for server in found["servers"]:
-        text = server["state"]
+        text = stage = server["state"]
         if text == "pulling" and server["bytes_total"]:
+            stage += f" {int(TENTHS * server['bytes_done'] / server['bytes_total'])}"
             text += f" {size(server['bytes_done'])} of {size(server['bytes_total'])}"
-        if told.get(server["server"]) != text:
-            told[server["server"]] = text
+        if told.get(server["server"]) != stage:
+            told[server["server"]] = stage
             out.say(f"{server['server']}: {text}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.checkpoint import (
     OnLossOption,
     RuleOption,
@@ -338,7 +339,7 @@ def wait(
             if time.monotonic() >= deadline:
                 raise CliError(
                     "timeout",
-                    f"{field} of {target} is {state or 'empty'} after {timeout_s:g} s",
+                    f"{field} of {target} is {state or 'empty'} after {figure(timeout_s, 6)} s",
                     object=target,
                 )
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
@@ -379,16 +380,15 @@ def _print_job(job: Document, output: Output) -> None:
 
 
 def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Document:
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    state = ""
+    began, state = time.monotonic(), ""
     while job["state"] not in ENDED:
         if job["state"] != state:
             state = job["state"]
             out.say(f"job/{job['name']} {state} {job.get('reason') or ''}".rstrip())
-        if deadline is not None and time.monotonic() > deadline:
+        if timeout_s is not None and time.monotonic() > began + timeout_s:
             raise CliError(
                 "timeout",
-                f"job {job['name']} is {state} after {timeout_s:g} s",
+                f"job {job['name']} is {state} after {figure(timeout_s, 6)} s",
                 object=f"job/{job['name']}",
                 hint=f"it continues; lightloom wait job/{job['name']} --for state=completed",
             )

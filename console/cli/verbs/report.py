@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.complete import names
 from console.cli.ask.options import connect
 from console.cli.errors import CliError
@@ -236,7 +237,7 @@ def page(
         measured(studied.measurements),
         f"<h2>Not read</h2>{listed(studied.unread)}" if studied.unread else "",
         f'<p class="small">Written by lightloom at {escaped(clock(time.time()))}. Samples of '
-        f"{series['interval_s']:g} s each.</p>",
+        f"{figure(series['interval_s'], 6)} s each.</p>",
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

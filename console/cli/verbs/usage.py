@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.options import connect
 from console.cli.show import output as out
 from console.cli.show.text import NONE, age, moment_s
@@ -83,4 +84,4 @@ def _cells(sums: Document) -> list[object]:
 
 
 def _time(endpoint_s: float) -> str:
-    return age(endpoint_s) if endpoint_s >= 60 else f"{endpoint_s:.3g}s"
+    return age(endpoint_s) if endpoint_s >= 60 else f"{figure(endpoint_s)}s"

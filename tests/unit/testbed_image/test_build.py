@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import structlog
 
 from testbed.image import base
-from testbed.image.build import image_tag, trainer_sources
+from testbed.image.build import image_tag, lacking, locked, trainer_sources
 from testbed.image.errors import ImageError
 
 ROOT = Path(__file__).parents[3]
@@ -83,3 +90,33 @@ def test_only_the_distributions_own_sources_are_used(
     with pytest.raises(ImageError) as failed:
         base.distribution_sources()
     assert failed.value.hint == "apt-get update"
+
+
+def test_a_build_waits_for_another_one_and_says_for_whom(tmp_path: Path) -> None:
+    images: list[str] = []
+    listed = SimpleNamespace(list=lambda name: [image for image in images if image == name])
+    said = Event()
+
+    def build() -> bool:
+        with lacking(SimpleNamespace(images=listed), "ll-x:1", tmp_path) as missing:  # type: ignore[arg-type]
+            return missing
+
+    def hear(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        heard.append(line)
+        said.set()
+        raise structlog.DropEvent
+
+    heard: list[MutableMapping[str, Any]] = []
+    before = structlog.get_config()
+    structlog.configure(processors=[hear])
+    try:
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            with locked(tmp_path / "image.lock"):
+                waiting = beside.submit(build)
+                assert said.wait(60)
+                images.append("ll-x:1")
+                assert not build(), "who lacks nothing does not wait"
+            assert not waiting.result(60), "the other one has built it"
+    finally:
+        structlog.configure(**before)
+    assert f"process {os.getpid()}, since " in heard[0]["by"]

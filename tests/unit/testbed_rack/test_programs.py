@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,6 @@ from testbed.rack.errors import RackError
 from testbed.rack.process import Process
 from testbed.rack.record import Record
 from testbed.rack.status import emulated_parts
-from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
 
@@ -163,54 +159,6 @@ def test_an_address_reachable_from_other_machines_is_refused() -> None:
     with pytest.raises(RackError) as caught:
         preflight.need_free([("controller", ("0.0.0.0", 0))])
     assert caught.value.code == "invalid"
-
-
-@pytest.fixture
-def own_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a lock that neither a rack on this machine nor another test process holds."""
-    monkeypatch.setattr(preflight, "LOCK_ADDRESS", f"\0lightloom-unit-test-{os.getpid()}")
-
-
-@pytest.mark.usefixtures("own_lock")
-def test_two_commands_never_change_the_rack_concurrently() -> None:
-    with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one():
-        pass
-    assert caught.value.code == "conflict"
-    with preflight.only_one():
-        pass
-
-
-@pytest.mark.usefixtures("own_lock")
-async def test_set_up_waits_for_another_command_and_says_so() -> None:
-    told: list[str] = []
-    let_go = Gate()
-
-    def hold() -> None:
-        with preflight.only_one():
-            let_go.wait()
-
-    def say(line: str) -> None:
-        told.append(line)
-        let_go.set()
-
-    def wait() -> None:
-        with preflight.only_one(wait_s=60, progress=say):
-            assert let_go.is_set(), "it continued only after the other command had finished"
-
-    other = asyncio.create_task(asyncio.to_thread(hold))
-    await settled()
-    await asyncio.to_thread(wait)
-    await other
-    assert len(told) == 1
-    assert "waiting" in told[0]
-
-
-@pytest.mark.usefixtures("own_lock")
-def test_the_wait_for_another_command_is_bounded() -> None:
-    with preflight.only_one(), pytest.raises(RackError) as caught, preflight.only_one(wait_s=0.05):
-        pass
-    assert caught.value.code == "conflict"
-    assert "waited 0.05 s" in caught.value.message
 
 
 def test_all_emulated_parts_are_listed(site: CabledSite) -> None:

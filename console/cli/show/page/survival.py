@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from base.figures import figure
 from console.cli.show.checkpoints import STATES, parts_text, remarks
 from console.cli.show.page.html import clock, escaped, listed, small, table
 from console.cli.show.plot import PALETTE
@@ -59,7 +60,7 @@ def recovered(view: Document) -> str:
         )
         for r in found
     ]
-    heads = ("No.", "Time", "Lost", "Then", "Steps", "To the first step", "Lightloom's", "Why")
+    heads = ("No.", "Time", "What", "Then", "Steps", "To the first step", "Lightloom's", "Why")
     drawn = "".join(
         f"<h3>{escaped(r['number'])}. {escaped(headline(r))}</h3>{timeline(r)}"
         for r in found[-MOST_RECOVERIES:]
@@ -96,7 +97,7 @@ def timeline(recovery: Document) -> str:
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
         parts.append(
             f'<text x="{_x(share):.1f}" y="{height - 6}" font-size="11" text-anchor="{anchor}" '
-            f'fill="currentColor">{share * end:.3g} s</text>'
+            f'fill="currentColor">{figure(share * end)} s</text>'
         )
     return "".join((*parts, "</svg>"))
 

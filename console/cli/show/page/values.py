@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from base.figures import figure
 from console.cli.show import text as texts
 
 NONE = texts.NONE
@@ -66,8 +67,8 @@ def seconds(value: float | None) -> str:
         return NONE
     for unit, scale, below in (("ns", 1e9, 1e-6), ("µs", 1e6, 1e-3), ("ms", 1e3, 0.1)):
         if 0 < abs(value) < below:
-            return f"{value * scale:.3g} {unit}"
-    return f"{value:.3g} s"
+            return f"{figure(value * scale)} {unit}"
+    return f"{figure(value)} s"
 
 
 def per_second(value: float | None) -> str:
@@ -76,21 +77,21 @@ def per_second(value: float | None) -> str:
         return NONE
     for prefix in ("", "k", "M", "G"):
         if abs(value) < 999.5:
-            return f"{value:.3g} {prefix}B/s"
+            return f"{figure(value)} {prefix}B/s"
         value /= 1000
-    return f"{value:.3g} TB/s"
+    return f"{figure(value)} TB/s"
 
 
 def count(value: float | None) -> str:
     """Format a plain figure: ``1,200``."""
     if value is None:
         return NONE
-    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else figure(value)
 
 
 def share(value: float | None) -> str:
     """Format a ratio: ``4.8 %``."""
-    return NONE if value is None else f"{100 * value:.3g} %"
+    return NONE if value is None else f"{figure(100 * value)} %"
 
 
 def change(value: float | None) -> str:

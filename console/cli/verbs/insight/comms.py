@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, WatchOption, connect, one_of
 from console.cli.errors import CliError, usage
@@ -135,7 +136,7 @@ def _row(row: Document, *, wide: bool) -> list[object]:
         _time(row["max_s"]),
         _time(row["total_s"]),
         percent(row["share"]),
-        NONE if row["busbw"] is None else f"{row['busbw'] / 1e9:.3g} GB/s",
+        NONE if row["busbw"] is None else f"{figure(row['busbw'] / 1e9)} GB/s",
         _time(row["skew_s"]),
     ]
     if wide:
@@ -166,7 +167,7 @@ def _overlap(overlap: Document) -> list[tuple[object, object]]:
         ("communication", of_step(overlap["comm_s"])),
         ("exposed", of_step(overlap["exposed_s"])),
         ("overlap", f"{percent(overlap['overlap'])} (definition: {overlap['definition']})"),
-        ("per step", f"{NONE if calls is None else f'{calls:g}'} calls, {size(moved)}"),
+        ("per step", f"{NONE if calls is None else figure(calls)} calls, {size(moved)}"),
     ]
 
 
@@ -175,5 +176,5 @@ def _time(seconds: float | None) -> str:
         return NONE
     for factor, unit in ((1.0, "s"), (1e3, "ms")):
         if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
+            return f"{figure(seconds * factor)} {unit}"
+    return f"{figure(seconds * 1e6)} us"

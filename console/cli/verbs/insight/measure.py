@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from base import clock
+from base.figures import figure
 from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
 from console.cli.ask.files import reading
@@ -19,6 +20,7 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.measure import cell, progress_text, show_measurement
 from console.cli.show.output import Output
+from console.cli.show.terminal import ProgressLine
 from console.cli.show.text import duration_s
 
 if TYPE_CHECKING:
@@ -453,25 +455,24 @@ def _homes(text: str | None) -> dict[str, str]:
 def followed(client: Client, view: Document, limit_s: float | None) -> Document:
     """Follow a measurement to its end; an interrupt, or the limit, cancels it."""
     path = f"/measurements/{client.part(view['id'])}"
-    until = None if limit_s is None else clock.monotonic() + limit_s
-    told = ""
+    began = clock.monotonic()
     try:
-        while view["state"] in ("pending", "running"):
-            progress = view.get("progress")
-            text = progress_text(progress) if progress else str(view["reason"])
-            if text and text != told:
-                told = text
-                out.say(f"{view['id']}: {text}")
-            if until is not None and clock.monotonic() > until:
-                client.post(f"{path}/cancel", extra_s=START_S)
-                raise CliError(
-                    "timeout",
-                    f"measurement {view['id']} did not end in {limit_s:g} s and is cancelled",
-                    object=f"measurement/{view['id']}",
-                    hint="allow more time with --timeout",
-                )
-            clock.sleep(POLL_S)
-            view = client.get(path)
+        with ProgressLine() as line:
+            while view["state"] in ("pending", "running"):
+                progress = view.get("progress")
+                text = progress_text(progress) if progress else str(view["reason"])
+                line.show(text and f"{view['id']}: {text}", _share(progress))
+                if limit_s is not None and clock.monotonic() > began + limit_s:
+                    client.post(f"{path}/cancel", extra_s=START_S)
+                    raise CliError(
+                        "timeout",
+                        f"measurement {view['id']} did not end in {figure(limit_s, 6)} s"
+                        " and is cancelled",
+                        object=f"measurement/{view['id']}",
+                        hint="allow more time with --timeout",
+                    )
+                clock.sleep(POLL_S)
+                view = client.get(path)
     except KeyboardInterrupt:
         out.say(f"cancelling measurement {view['id']}")
         client.post(f"{path}/cancel", extra_s=START_S)
@@ -481,6 +482,10 @@ def followed(client: Client, view: Document, limit_s: float | None) -> Document:
             object=f"measurement/{view['id']}",
         ) from None
     return view
+
+
+def _share(progress: Mapping[str, Any] | None) -> float | None:
+    return progress["done"] / progress["total"] if progress and progress["total"] else None
 
 
 def check_end(view: Document) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from base import clock
+from base.figures import figure
 from console.cli.ask.options import OutputOption, YesOption, connect, one_of
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CHANGES_PENDING, CliError, usage
@@ -245,7 +246,7 @@ def _batches(max_dark: int | None, max_pauses: int | None, park: bool | None) ->
 
 def _make(client: Client, request: Document) -> Document:
     limit_s = request.get("time_limit_s", _SEARCH_S)
-    with _computing(f"the search takes {limit_s:g} s at most (--time-limit)"):
+    with _computing(f"the search takes {figure(limit_s, 6)} s at most (--time-limit)"):
         return client.post("/plans", request, extra_s=limit_s + _LINE_S)
 
 
@@ -303,7 +304,7 @@ def _followed(client: Client, view: Document, timeout_s: float) -> Document:
         if clock.monotonic() > deadline:
             raise CliError(
                 "timeout",
-                f"transaction {view['id']} is in phase {phase} after {timeout_s:g} s",
+                f"transaction {view['id']} is in phase {phase} after {figure(timeout_s, 6)} s",
                 object=f"transaction/{view['id']}",
                 hint=f"it continues; lightloom describe transaction {view['id']}",
             )
@@ -334,7 +335,7 @@ def _followed_rollout(client: Client, view: Document, timeout_s: float) -> Docum
             raise CliError(
                 "timeout",
                 f"rollout {view['id']} has done {view['done']} of {view['batches']} batches"
-                f" after {timeout_s:g} s",
+                f" after {figure(timeout_s, 6)} s",
                 object=f"rollout/{view['id']}",
                 hint=f"it continues; lightloom describe rollout {view['id']}, or stop it:"
                 f" lightloom abort {view['id']}",

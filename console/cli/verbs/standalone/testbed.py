@@ -187,7 +187,7 @@ def lose(
     _in_lane(name, run_dir, "lose", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.lose(lost, run_dir).to_dict(), output)
+    _print_change(rack.lose(lost, run_dir, progress=out.say).to_dict(), output)
 
 
 @app.command()
@@ -203,7 +203,7 @@ def repair(
     _in_lane(name, run_dir, "repair", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.repair(lost, run_dir).to_dict(), output)
+    _print_change(rack.repair(lost, run_dir, progress=out.say).to_dict(), output)
 
 
 def _print_change(change: Document, output: Output) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.complete import of_context
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.ask.waiting import goes_on
@@ -122,7 +123,7 @@ def _drained(client: Client, view: Document, timeout_s: float) -> Document:
         if time.monotonic() >= deadline:
             raise CliError(
                 "timeout",
-                f"{about} is not drained after {timeout_s:g} s: {text}",
+                f"{about} is not drained after {figure(timeout_s, 6)} s: {text}",
                 object=about,
                 hint="it goes on; see `lightloom get drains`, or drain it with --now",
             )

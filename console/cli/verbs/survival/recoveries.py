@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from base.figures import figure
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect, one_of
 from console.cli.show import output as out
@@ -78,17 +79,17 @@ def _site(view: Document) -> None:
         [
             ("since", instant(view["since"])),
             ("ETTR", _ratio(view["ettr"])),
-            ("GPU-hours held", f"{view['gpu_hours']:.3g}"),
+            ("GPU-hours held", figure(view["gpu_hours"])),
         ],
         head=False,
     )
     causes = {**dict.fromkeys(view["failures"], 0.0), **view["gpu_hours_lost"]}
     if not causes:
-        out.say("no failure since then")
+        out.say("no job was interrupted since then")
         return
     out.line("")
     out.show_table(
-        ("CAUSE", "FAILURES", "GPU-HOURS-LOST"),
+        ("CAUSE", "TIMES", "GPU-HOURS-LOST"),
         [(cause, view["failures"].get(cause, 0), hours) for cause, hours in costs(causes)],
     )
 
@@ -106,7 +107,7 @@ def _sums(recovery: Document) -> str:
         "not finished" if recovery["finished_at"] is None else "",
         "" if total is None else f"{total:.2f} s until the first new step",
         "" if own is None else f"{own:.2f} s of it {OWN}",
-        "" if hours is None else f"{hours:.3g} GPU-hours lost",
+        "" if hours is None else f"{figure(hours)} GPU-hours lost",
     ]
     return ", ".join(filter(None, texts))
 

@@ -53,7 +53,7 @@ def test_data_that_cannot_be_measured_is_no_way_around_a_quota() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**60, "1.049e+06 TiB")]
+    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**60, "1048576 TiB")]
 )
 def test_sizes(number: int, text: str) -> None:
     assert size(number) == text

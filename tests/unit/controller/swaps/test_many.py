@@ -223,6 +223,22 @@ async def test_a_drained_server_gets_nothing_new_and_its_job_leaves_after_a_chec
     check(spared)
 
 
+async def test_what_a_drain_waits_for_is_the_end_of_a_sentence(
+    spared: Rack, kept: FakeCheckpoints
+) -> None:
+    """People read ``job red waits for`` and then this."""
+    await running(spared, **KEEPS)
+    told = [(await spared.service.commands.drain("node", "srv1", now=True)).jobs["red"]]
+
+    async def drained() -> bool:
+        (view,) = await spared.service.queries.drains()
+        told.extend(view.jobs.values())
+        return view.state == "drained"
+
+    await spared.until(drained)
+    assert set(told) == {"its start elsewhere", "its start elsewhere, which is under way"}
+
+
 async def test_a_drain_outlives_the_controller(spared: Rack) -> None:
     await spared.service.commands.drain("node", "srv3", now=False)
     await spared.down()

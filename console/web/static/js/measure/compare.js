@@ -13,6 +13,7 @@ export function compare(app, result) {
   const rows = objects(result.rows);
   const { summary } = result;
   const recommended = text(summary.recommended);
+  const ring = texts(summary.plan?.endpoints);
   const measured = (r) => mid(r.measured_step_s) ?? mid(r.step_s) ?? mid(r.measured_s);
   const predicted = (r) => within(r.predicted_step_s ?? r.predicted_s);
   const base = rows.find((r) => text(r.placement) === "local") ?? rows[0];
@@ -35,7 +36,7 @@ export function compare(app, result) {
     section(`Change of training time${base ? ` from ${text(base.placement)}` : ""}`, h("div", { class: "panel" }, bars("Change of training time by placement", drawn), h("p", { class: "muted" }, "bars are measured; frames are what was predicted"))),
     section("Recommendation", h("div", { class: "panel" },
       h("p", {}, h("b", {}, recommended || "open"), summary.because ? `: ${[texts(summary.because).join("; ") || text(summary.because)].join("")}` : ""),
-      summary.plan ? h("p", { class: "muted" }, text(summary.plan)) : "")),
+      ring.length ? h("p", { class: "muted" }, `then submit with: --endpoints ${ring.join(",")} --rank-order placed`) : "")),
     rowsTable("Placements", rows, { first: FIRST }),
   ], [], ["rows", "summary"]);
 }

@@ -10,6 +10,7 @@ import { timeline } from "./phases.js";
 
 const AGAIN_MS = 30000;
 const MOST = 20;
+const happened = (cause, what) => (cause === "drain" ? `${what} drained` : cause === "program" ? `a rank on ${what} failed` : `${what} lost`);
 const HOW = { swap: "a spare took the place", again: "started again where it was", queue: "back to the queue", shrink: "went on with fewer ranks", ended: "the job ended" };
 const TONES = { swap: "good", again: "good", queue: "warn", shrink: "warn", ended: "bad" };
 
@@ -57,7 +58,7 @@ function one(r) {
   const swaps = Object.entries(r.swaps).map(([dead, spare]) => `${spare} for ${dead}`).join(", ");
   const where = r.step_written === null ? "" : `step ${r.step_written} written last, went on from ${r.step_restored ?? "the start"}${r.steps_lost === null ? "" : `: ${plural(r.steps_lost, "step")} lost`}`;
   return h("article", { class: "panel", "aria-label": `Recovery ${r.number}` },
-    h("h3", {}, `${r.number}. ${r.objects.join(", ") || r.cause} lost `, badge(r.finished_at === null ? "under way" : HOW[r.how] ?? r.how, r.finished_at === null ? "busy" : TONES[r.how])),
+    h("h3", {}, `${r.number}. ${happened(r.cause, r.objects.join(", ") || r.cause)} `, badge(r.finished_at === null ? "under way" : HOW[r.how] ?? r.how, r.finished_at === null ? "busy" : TONES[r.how])),
     timeline(r),
     facts([
       ["when", moment(r.failed_at)],

@@ -127,6 +127,7 @@ function known(value) {
 /** Three significant digits. */
 function digits(value) {
   const whole = Math.abs(value);
+  if (whole < 1e-6) return value.toFixed(12).replace(/\.?0+$/, ""); // String() would write an exponent
   return whole >= 100 ? value.toFixed(0) : whole >= 10 ? value.toFixed(1) : whole >= 1 ? value.toFixed(2) : String(Number(value.toPrecision(3)));
 }
 

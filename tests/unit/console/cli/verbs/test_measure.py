@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from console.cli.ask import complete
+from console.cli.verbs.insight import measure
 from controller.base.errors import ServiceError
 from controller.schema.insight.measurements import MeasurementView, ProgressView
 from tests.parts.api import studied
 from tests.parts.api.fake_service import FakeService
+from tests.parts.terminal import Program
 from tests.unit.console.cli.conftest import Run
 
 
@@ -52,6 +55,52 @@ def test_it_is_followed_to_its_end(
     assert ran.code == 0
     assert ran.err.count("m1: 3 of 9, 1 MiB") == 1
     assert "all_reduce" in ran.out
+
+
+def _pairs(service: FakeService, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let m1 tell of one more of ``count`` steps each time that it is asked for."""
+    done = studied.links(("gpu0", "gpu1")).model_copy(update={"id": "m1"})
+    running = {"state": "running", "result": None, "valid": None, "finished_at": None}
+    told = [
+        done.model_copy(
+            update=running
+            | {
+                "progress": ProgressView(
+                    done=i, total=count, text=f"{i // 5} of {count // 5} pairs"
+                )
+            }
+        )
+        for i in range(count)
+    ]
+
+    async def measurement(_: str) -> MeasurementView:
+        return told.pop(0) if told else done
+
+    monkeypatch.setattr(service.queries, "measurement", measurement)
+
+
+def test_progress_that_is_piped_has_a_line_for_each_tenth(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "POLL_S", 0.0)
+    _pairs(service, monkeypatch, 75)
+    ran = run("measure", "links", "gpu5")
+    assert ran.code == 0
+    lines = [line for line in ran.err.splitlines() if line.startswith("m1: ")]
+    assert len(lines) == 10
+    assert lines[0].startswith("m1: 0 of 75") and lines[-1].startswith("m1: 68 of 75")
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_rewritten(
+    url: str, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pairs(service, monkeypatch, 3)
+    program = Program("measure", "links", "gpu5", environment={"LIGHTLOOM_URL": url})
+    assert program.end() == 0
+    progress, _, rest = program.said.partition("m1: 2 of 3, 0 of 0 pairs")
+    assert progress.count("m1: ") == 2
+    assert progress.partition("m1: ")[2].count("\n") == 0
+    assert rest.startswith("\r\x1b[K")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +183,32 @@ def test_it_is_cancelled_then_removed(run: Run, service: FakeService) -> None:
     assert "measurement m1 is cancelled" in run("measure", "cancel", "measurement/m1").out
     assert "measurement m1 is removed" in run("measure", "remove", "m1").out
     assert run("measure", "remove", "m1").code == 5
+
+
+def test_a_summary_is_for_people(run: Run, service: FakeService) -> None:
+    """What programs read of it stays in the document; every figure has its unit."""
+    internals = {
+        "known": [{"order": ["gpu0"], "facts": {"ranks": 2, "step_s": 0.4, "bytes": 1e8}}],
+        "plan": {"endpoints": ["gpu0"], "homes": {"gpu0": "as0"}, "moves": {}},
+    }
+    best = {"best": {"all_reduce, None": {"bus_bw": 9.94734e6, "size": 1024, "link_share": 0.4}}}
+    for id_, view, summary in (
+        ("m7", studied.comparison(), internals | {"within": 0.05}),
+        ("m8", studied.collectives(), best),
+    ):
+        assert view.result is not None
+        result = view.result.model_copy(update={"summary": view.result.summary | summary})
+        keep(service, view.model_copy(update={"id": id_, "result": result}))
+    shown = run("describe", "measurement", "m7").out
+    assert not re.search("known|plan|facts|homes=", shown.partition("summary:")[2])
+    assert re.search("within +5 %", shown)
+    assert (
+        "bus_bw=9.947 MB/s size=1 KiB link_share=40 %" in run("describe", "measurement", "m8").out
+    )
+    known = run("describe", "measurement", "m7", "-o", "json").document["result"]["summary"][
+        "known"
+    ]
+    assert known == internals["known"]
 
 
 def test_two_results_are_compared(run: Run, service: FakeService) -> None:

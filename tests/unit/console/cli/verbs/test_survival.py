@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from console.cli.show.recovery import lines, phases, steps
 from controller.base.errors import ServiceError
-from controller.schema.checkpoints import RecoveryView
+from controller.schema.checkpoints import DrainView, RecoveriesView, RecoveryView
 from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
@@ -91,6 +92,36 @@ def test_drop_asks_and_refuses_the_newest(run: Run, service: FakeService) -> Non
     assert "a restart would load step 400" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"cause": "drain", "objects": ["server/srv1"], "how": "queue", "swaps": {}},
+            "server/srv1 drained: back to the queue",
+        ),
+        (
+            {"cause": "program", "how": "again", "swaps": {}},
+            "a rank on endpoint/gpu3 failed: started again on the same endpoints",
+        ),
+        ({"cause": "server", "objects": ["server/srv1"]}, "server/srv1 lost: spare gpu5 for gpu3"),
+    ],
+)
+def test_only_what_is_lost_is_called_lost(
+    run: Run,
+    service: FakeService,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    async def recoveries(job: str) -> RecoveriesView:
+        found = [RECOVERY.model_copy(update=change)]
+        return RecoveriesView(job=job, ettr=None, gpu_hours_lost={}, recoveries=found)
+
+    monkeypatch.setattr(service.queries, "recoveries", recoveries)
+    (line,) = [line for line in run("recoveries", "red").out.splitlines() if line.startswith("1. ")]
+    assert line.endswith(said)
+
+
 def test_recoveries_of_a_job_are_bars(run: Run) -> None:
     ran = run("recoveries", "red")
     assert ran.code == 0, ran.err
@@ -111,7 +142,7 @@ def test_recoveries_of_the_site_by_cause(run: Run) -> None:
     ran = run("recoveries", "--since", "2d")
     rows = [line.split() for line in ran.out.split("\n\n")[1].splitlines()]
     assert rows == [
-        ["CAUSE", "FAILURES", "GPU-HOURS-LOST"],
+        ["CAUSE", "TIMES", "GPU-HOURS-LOST"],
         ["endpoint", "1", "0.02"],
         ["program", "2", "0.01"],
     ]
@@ -137,6 +168,26 @@ def test_drain_waits_until_no_job_uses_it(run: Run, service: FakeService) -> Non
     assert "job red waits for a protected checkpoint" in late.err
     ran = run("drain", "aggregator", "as0", "--now", "--wait")
     assert (ran.code, ran.out) == (0, "aggregator/as0 drained\n")
+
+
+def test_a_drain_says_what_it_waits_for_when_that_changes(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not each second, because a second less is left."""
+    waits = [f"its next protected checkpoint, for {left} s at most" for left in (30, 29, 28)]
+    waits.append("its start elsewhere")
+    views = [{"state": "draining", "jobs": {"red": text}} for text in waits]
+    views.append({"state": "drained", "jobs": {}})
+
+    async def drains() -> list[DrainView]:
+        (drain,) = service.drained.values()
+        return [drain.model_copy(update=views.pop(0))]
+
+    monkeypatch.setattr(service.queries, "drains", drains)
+    ran = run("drain", "node", "s0", "--wait")
+    assert ran.code == 0
+    said = [line for line in ran.err.splitlines() if line.startswith("node/s0: job red waits for")]
+    assert [line.partition(" waits for ")[2] for line in said][1:] == [waits[0], waits[-1]]
 
 
 @pytest.mark.parametrize("words", [("endpoint", "gpu0"), ("node",), ("rack/r1",)])

@@ -122,7 +122,9 @@ def test_a_bad_site_file_names_every_problem(
 
 def test_lose_and_repair(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def change(state: str, *, changed: bool, killed: tuple[int, ...] = ()) -> Callable[..., Change]:
-        return lambda name, run_dir: Change(name, Kind.ENDPOINT, state, changed, 12.5, 0.1, killed)
+        return lambda name, run_dir, progress: Change(
+            name, Kind.ENDPOINT, state, changed, 12.5, 0.1, killed
+        )
 
     monkeypatch.setattr(rack, "lose", change("lost", changed=True, killed=(7, 8)))
     ran = offline("testbed", "lose", "gpu3", "-o", "json")
