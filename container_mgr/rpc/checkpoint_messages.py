@@ -67,6 +67,7 @@ _KINDS = {
     Kind.AWAITS: pb.HOLDING_AWAITS,
     Kind.MISSING: pb.HOLDING_MISSING,
     Kind.REFUSED: pb.HOLDING_REFUSED,
+    Kind.IGNORED: pb.HOLDING_IGNORED,
 }
 
 
@@ -290,8 +291,10 @@ def holdings_batches(news: News) -> Iterator[pb.HoldingsBatch]:
     """Convert news of what is held, in lists that one message can carry; at least one."""
     for start in range(0, max(1, len(news.holdings)), MAX_BATCH):
         end = start + MAX_BATCH
+        told = news.holdings[start:end]
         yield pb.HoldingsBatch(
-            holdings=[_holding_message(one) for one in news.holdings[start:end]],
+            holdings=[_holding_message(one) for one in told if one.kind is not Kind.IGNORED],
+            ignored=[_holding_message(one) for one in told if one.kind is Kind.IGNORED],
             caught_up=news.caught_up and end >= len(news.holdings),
         )
 

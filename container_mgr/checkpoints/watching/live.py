@@ -13,7 +13,7 @@ import structlog
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum
-from checkpoints.rules import Found, Rule, Wholeness, look, parse_rule
+from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
@@ -137,6 +137,7 @@ class Live:
         self._seen: dict[int, tuple[float, bool]] = {}
         """When a step was first seen, and whether it was whole already."""
         self._said: dict[int, str] = {}
+        self._ignored = ""
         self._again = False
 
     def remember(self, step: int, stamp: str) -> None:
@@ -166,6 +167,9 @@ class Live:
                 self._seen.setdefault(one.step, (now, one.state is Wholeness.WHOLE))
             for one in found.steps:  # the newest first: a restart wants it
                 self._judge(one, listed)
+            if (ignored := names_text(found.ignored)) != self._ignored:
+                self._ignored = ignored
+                self._tell(self._place(0), Kind.IGNORED, ignored, 0)
             if why := self.shelf.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
@@ -369,6 +373,9 @@ class Live:
         if self._said.get(step) == text or self._ledger.holds(place):
             return
         self._said[step] = text
+        self._tell(place, kind, why, size)
+
+    def _tell(self, place: Place, kind: Kind, why: str, size: int) -> None:
         self._ledger.tell(
             Holding(
                 folder=place.folder,

@@ -27,6 +27,7 @@ from tests.unit.container_mgr.checkpoints.agent_parts import (
     SIZE,
     PlainSpace,
     Server,
+    inventory,
     rank,
     server,
     write_step,
@@ -124,6 +125,21 @@ def test_a_file_that_is_given_to_another_project_counts(tmp_path: Path) -> None:
     assert shelf.excess() == ""
     (shelf.path / "held" / "more").write_bytes(bytes(1 << 19))
     assert shelf.excess().endswith("their limit is 1048576")
+
+
+async def test_names_that_are_no_steps_are_told_until_they_are_gone(one: Server) -> None:
+    begun = await one.start(rank())
+    odd = begun.live / "global_step100x"
+    odd.mkdir()
+    told = await one.until(lambda h: h.kind is Kind.IGNORED)
+    assert (told.why, told.key, told.rank) == ("'global_step100x'", Key(0, 1), 0)
+    odd.rename(begun.live / "step-100\n\x1b[2J")
+    told = await one.until(lambda h: h.kind is Kind.IGNORED and "step-100" in h.why)
+    assert told.why == r"'step-100\n\x1b[2J'"
+    (begun.live / "step-100\n\x1b[2J").rmdir()
+    await one.until(lambda h: h.kind is Kind.IGNORED and not h.why)
+    again = await inventory(one.held)
+    assert [h for h in again if h.kind is Kind.IGNORED] == []
 
 
 async def test_a_socket_is_refused(one: Server) -> None:
