@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from base import clock
+from base.addresses import join_address
 from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
@@ -286,7 +287,7 @@ class Recordings:
             return
         name, job = container.key.container, container.key.job
         before = self._disturbed[job]
-        address = f"{container.nic.ip}:{container.profiler_port}"
+        address = join_address(container.nic.ip, container.profiler_port)
         try:
             seconds = profiled.window_s(known, watched.wire.period_s if watched.wire else None)
             profile = await self._ask(place.pidfd, address, seconds)
