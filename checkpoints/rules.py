@@ -46,6 +46,8 @@ class Kind(StrEnum):
     FOLDER = "folder"
     LINK = "link"
     OTHER = "other"
+    FOREIGN = "foreign"
+    """Of another user than the folder: a second name of what the rank did not write."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -226,6 +228,8 @@ def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
             pile.faults.append(f"{entry.path[:64]!a}: {fault}")
         elif entry.kind in {Kind.LINK, Kind.OTHER}:
             pile.faults.append(f"{entry.path[:64]} is neither a file nor a folder")
+        elif entry.kind is Kind.FOREIGN:
+            pile.faults.append(f"{entry.path[:64]} belongs to another user")
         elif entry.path in pile.files or entry.size < 0:
             pile.faults.append(f"{entry.path[:64]} is listed twice or without a size")
         elif entry.kind is Kind.FILE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -201,13 +202,19 @@ class Live:
     def _list(self, events: Events | None) -> Listing:
         try:
             with self.shelf.opened(*self.run.place) as at:
-                listed = files.listing(at, self._rule)
+                owners = self._owners()
+                listed = files.listing(at, self._rule, owners)
                 if events is not None and self._follow(events, at, listed):
-                    listed = files.listing(at, self._rule)  # what came before the watch
+                    listed = files.listing(at, self._rule, owners)  # what came before the watch
                 return listed
         except (FileNotFoundError, NotADirectoryError):
             self.watches.pop("", None)  # the program has removed it, and may make another
             return Listing((), {}, ())
+
+    def _owners(self) -> frozenset[int]:
+        """Return who writes here: the rank, which no program changes, and the agent."""
+        with self.shelf.opened(layout.LIVE) as at:
+            return frozenset({os.fstat(at).st_uid, os.geteuid()})
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
         """Watch the folders of steps as well; say whether there are new ones."""
@@ -305,7 +312,7 @@ class Live:
             else:
                 files.link(live, found.files, target)
             sums = files.sums(target, sizes, stopped, durable=shelf.durable)
-            again = files.listing(live, self._rule)
+            again = files.listing(live, self._rule, self._owners())
             same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
             if same != [found] or files.written(again.stamps, found.files) != stamp:
                 raise ChangedError("it was written meanwhile")
