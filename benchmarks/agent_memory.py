@@ -21,8 +21,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -172,7 +173,7 @@ async def _over() -> bool:
     return False
 
 
-CASES: Mapping[str, Callable[[Path], Awaitable[None]]] = {
+CASES: Mapping[str, Callable[[Path], Coroutine[Any, Any, None]]] = {
     "recorder": recorder,
     "checkpoints": checkpoints,
     "logs": log_readers,
