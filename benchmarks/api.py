@@ -42,6 +42,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from base.addresses import split_address
 from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.people.accounts import Accounts
@@ -168,13 +169,13 @@ def read_along(url: str, tokens: Sequence[str], watchers: int, tell: Connection)
 
 
 async def _read_along(url: str, tokens: Sequence[str], watchers: int, tell: Connection) -> None:
-    host, port = url.removeprefix("http://").split(":")
+    host, port = split_address(url.removeprefix("http://"))
     seen = [0]
     head = f"GET /api/v1/stream HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer "
 
     async def follow(token: str) -> None:
         request = f"{head}{token}\r\n\r\n".encode()
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await asyncio.open_connection(host, port)
         writer.write(request)
         first = await reader.readuntil(b"\r\n\r\n")
         if b" 200 " not in first.partition(b"\r\n")[0]:
@@ -213,8 +214,8 @@ class Line:
     """One kept connection that submits; httpx would take more of the shared cores than we do."""
 
     def __init__(self, url: str, token: str) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._host, self._port = host, int(port)
+        host, port = split_address(url.removeprefix("http://"))
+        self._host, self._port = host, port
         self._head = (
             f"POST /api/v1/jobs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n"
             "Content-Type: application/json\r\nContent-Length: "

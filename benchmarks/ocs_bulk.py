@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import ocs_driver
+from base.addresses import split_address
 from benchmarks.ocs_naive import SCRIPTS
 from ocs_driver import CircuitRequest, Mode, OcsDriver
 from testbed.ocs_emulator.personality import load_personality
@@ -83,8 +84,7 @@ async def switch(scheme: str, name: str, front_end: int, ports: int) -> AsyncIte
             async with ocs_driver.open(url, password="x", state_dir=Path(folder)) as driver:  # noqa: S106
                 listed = [p.port for p in await driver.inventory()]
                 usable = [p for p in listed if p not in known.partner][:ports]
-                host, _, port = address.rpartition(":")
-                yield Bench(scheme, driver, usable, (host, int(port)), emulator.pid)
+                yield Bench(scheme, driver, usable, split_address(address), emulator.pid)
         finally:
             emulator.terminate()
             emulator.wait(10)

@@ -26,6 +26,9 @@ MAX_ENTRIES = 16_384
 MAX_FOUND = 256
 """Steps reported of one folder: the newest."""
 MAX_IGNORED = 16
+MAX_SHOWN = 4
+"""Names that a message shows, with ``MAX_NAME`` characters each."""
+MAX_NAME = 48
 MAX_HEAD = 65_536
 """Bytes of a small file that a rule reads."""
 BATCHES = 10**9
@@ -43,6 +46,8 @@ class Kind(StrEnum):
     FOLDER = "folder"
     LINK = "link"
     OTHER = "other"
+    FOREIGN = "foreign"
+    """Of another user than the folder: a second name of what the rank did not write."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,6 +137,14 @@ class Rule:
         """Whether the program overwrites its files in place, so that only a copy is safe."""
         return self.writer is Writer.KERAS
 
+    @property
+    def naming(self) -> str:
+        """What a step is called, for people whose program calls it otherwise."""
+        return {
+            Writer.RENAME: "step-N or step-N.EXT",
+            Writer.KERAS: f"{WEIGHTS} with {TRAINED}",
+        }.get(self.writer, "a folder whose name ends in the step")
+
 
 def parse_rule(text: str) -> Rule:
     """Read ``rename``, ``dcp``, ``orbax``, ``keras`` or ``marker: FILE``. Raises ValueError."""
@@ -193,13 +206,21 @@ def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
     return Listed(tuple(found[:MAX_FOUND]), tuple(sorted(ignored)[:MAX_IGNORED]), overfull)
 
 
+def names_text(names: Iterable[str]) -> str:
+    """Write the first of a folder's names for a message, escaped and bounded."""
+    some = list(islice(names, MAX_SHOWN + 1))
+    written = [ascii(name[: MAX_NAME + 1]) for name in some[:MAX_SHOWN]]
+    shown = [one if len(one) <= MAX_NAME + 2 else f"{one[:MAX_NAME]}..." for one in written]
+    return ", ".join(shown) + (" and others" if len(some) > MAX_SHOWN else "")
+
+
 def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
     piles: dict[str, _Pile] = {}
     ignored: list[str] = []
     for entry in entries:
         top = entry.path.split("/", 1)[0]
         if path_fault(top):
-            ignored.append(ascii(entry.path[:64]))
+            ignored.append(top)
             continue
         pile = piles.setdefault(top, _Pile())
         fault = path_fault(entry.path) if entry.path != top else ""
@@ -207,6 +228,8 @@ def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
             pile.faults.append(f"{entry.path[:64]!a}: {fault}")
         elif entry.kind in {Kind.LINK, Kind.OTHER}:
             pile.faults.append(f"{entry.path[:64]} is neither a file nor a folder")
+        elif entry.kind is Kind.FOREIGN:
+            pile.faults.append(f"{entry.path[:64]} belongs to another user")
         elif entry.path in pile.files or entry.size < 0:
             pile.faults.append(f"{entry.path[:64]} is listed twice or without a size")
         elif entry.kind is Kind.FILE:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import structlog
 
+from base.addresses import join_address, split_address
 from container_mgr import users
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits, cgroup_parent
@@ -220,7 +221,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         agent_pb2_grpc.add_AgentServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         port = _bind(server, config.listen, credentials)
         await server.start()
-        address = f"{config.listen.rpartition(':')[0]}:{port}"
+        address = join_address(split_address(config.listen)[0], port)
         _log.info("listening", address=address, server=config.server, engine=facts.version)
         config.ready(address)
         await stop.wait()
@@ -328,8 +329,8 @@ def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
 async def _mover(
     config: AgentConfig, checkpoints: Checkpoints, volumes: Volumes, credentials: Credentials
 ) -> Mover:
-    host, _, port = (config.transfer or f"{config.listen.rpartition(':')[0]}:0").rpartition(":")
-    address = (host.strip("[]"), int(port))
+    host, port = split_address(config.transfer or config.listen)
+    address = (host, port if config.transfer else 0)
     mover = Mover(checkpoints, volumes, config.server, credentials, address=address)
     try:
         await mover.start()
@@ -390,12 +391,14 @@ def _bind(server: grpc.aio.Server, address: str, credentials: Credentials) -> in
 
 def check(config: AgentConfig) -> None:
     """Raise AgentStartError for a configuration that cannot work or is not allowed."""
-    for address in (config.listen, *([config.transfer] if config.transfer else [])):
-        _, colon, port = address.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            raise AgentStartError(
-                "invalid", address, "the listen address must be HOST:PORT", "e.g. 127.0.0.1:7701"
-            )
+    given = {"--listen": config.listen, "--transfer": config.transfer}
+    for option, address in given.items():
+        try:
+            if address or option == "--listen":
+                split_address(address)
+        except ValueError as error:
+            hint = f"e.g. {option} 127.0.0.1:7701"
+            raise AgentStartError("invalid", option, str(error), hint) from None
     invalid = next((r for r in config.registries if not images.is_registry(r)), None)
     if invalid is not None:
         raise AgentStartError(

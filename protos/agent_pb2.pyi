@@ -39,6 +39,7 @@ class HoldingKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HOLDING_AWAITS: _ClassVar[HoldingKind]
     HOLDING_MISSING: _ClassVar[HoldingKind]
     HOLDING_REFUSED: _ClassVar[HoldingKind]
+    HOLDING_IGNORED: _ClassVar[HoldingKind]
 SCOPE_SITE: Scope
 SCOPE_PROJECT: Scope
 SCOPE_JOB: Scope
@@ -60,6 +61,7 @@ HOLDING_STORED: HoldingKind
 HOLDING_AWAITS: HoldingKind
 HOLDING_MISSING: HoldingKind
 HOLDING_REFUSED: HoldingKind
+HOLDING_IGNORED: HoldingKind
 
 class CommandRequest(_message.Message):
     __slots__ = ()
@@ -814,16 +816,18 @@ class HoldingsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class HoldingsBatch(_message.Message):
-    __slots__ = ("holdings", "caught_up", "transfer_port", "boot_id")
+    __slots__ = ("holdings", "caught_up", "transfer_port", "boot_id", "ignored")
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_PORT_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
     holdings: _containers.RepeatedCompositeFieldContainer[Holding]
     caught_up: bool
     transfer_port: int
     boot_id: str
-    def __init__(self, holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., transfer_port: _Optional[int] = ..., boot_id: _Optional[str] = ...) -> None: ...
+    ignored: _containers.RepeatedCompositeFieldContainer[Holding]
+    def __init__(self, holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., caught_up: _Optional[bool] = ..., transfer_port: _Optional[int] = ..., boot_id: _Optional[str] = ..., ignored: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("folder", "step", "rank", "endpoint", "kind", "digest", "bytes", "covers", "why", "written_s", "seen_at")

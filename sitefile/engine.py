@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from base.addresses import split_address
 from sitefile import names
 from sitefile.quantities import NUMBER
 
@@ -37,6 +38,8 @@ def _local_or_tls(text: str) -> str:
     if text.startswith("unix:/"):
         return text
     url = urlsplit(text)
+    if ":" in url.netloc and not url.netloc.endswith("]"):
+        split_address(url.netloc, lowest=1)
     if url.scheme == "https" and url.hostname:
         return text.rstrip("/")
     if url.scheme == "http" and url.hostname and _loopback(url.hostname):

@@ -107,7 +107,7 @@ class Feed:
             if holding is None:
                 continue
             batch.append(holding)
-            if holding.kind is Kind.MISSING:
+            if holding.kind is Kind.MISSING or (holding.kind is Kind.IGNORED and not holding.why):
                 del said[slot]  # it is told once
         return batch, taken
 

@@ -21,6 +21,8 @@ class Kind(StrEnum):
     AWAITS = "awaits"
     MISSING = "missing"
     REFUSED = "refused"
+    IGNORED = "ignored"
+    """No part: names in a rank's folder that are no steps, at step 0 of the rank's run."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Watches the GPUs of this server, each in its own thread: one that hangs delays no other.
 
-The threads are daemons. Each writes only its own slot; the event loop only reads.
+The threads are daemons. Each writes only its own slot; the event loop only reads. A call that never
+returns is given up, and another thread asks: NVML may work again without it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ INTERVAL_S = 1.0
 HANG_S = 3.0
 """A reading that takes longer means that the driver hangs. A healthy one takes under 0.2 s."""
 FRESH_S = 3.5
+SLOW_S = 1.0
+"""A GPU whose reading takes longer proves no longer that NVML itself works."""
+RETRY_S = 30.0
+"""A call that hangs is given up after this time, the next one after twice that, and so on."""
+LONGEST_RETRY_S = 3600.0
+MAX_GIVEN_UP = 32
+"""Calls on one GPU that were given up: each may hold a thread for ever."""
 _POLL_S = 0.05
 
 
@@ -45,11 +53,25 @@ class Slot:
     """Why NVML says nothing of any GPU."""
     index: int | None = None
     minor: int | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held to write the result of a reading, and to give one up."""
+    turn: int = 0
+    """The thread that reads it: counts those whose call was given up."""
+    retry_at: float = 0.0
+    """When a call that hangs is given up, while one does."""
 
 
-def unfit(slot: Slot, now: float, hang_s: float = HANG_S) -> Unfit | None:
-    """Say what is wrong with a GPU; None when nothing is. Pure."""
+def unfit(
+    slot: Slot, now: float, hang_s: float = HANG_S, others: Sequence[Slot] = ()
+) -> Unfit | None:
+    """Say what is wrong with a GPU; None when nothing is. Pure.
+
+    ``others`` are the server's other GPUs: when all of them hang as well, it is NVML.
+    """
     if _hangs(slot, now, hang_s):
+        if others and all(_hangs(other, now, SLOW_S) for other in others):
+            text = f"NVML does not work: it hangs on all {len(others) + 1} GPUs"
+            return Unfit(GpuFault.LIBRARY, text)
         return Unfit(GpuFault.HANG, "NVML hangs on this GPU")
     if slot.unknown:
         return Unfit(GpuFault.LIBRARY, f"NVML does not work: {slot.unknown}")
@@ -90,10 +112,12 @@ class Gpus:
     def start(self) -> None:
         """Start the threads."""
         for uuid, slot in self._slots.items():
-            thread = threading.Thread(
-                target=self._watch, args=(uuid, slot), name=f"gpu {uuid}", daemon=True
-            )
-            thread.start()
+            self._begin(uuid, slot)
+        threading.Thread(target=self._give_up, name="gpus", daemon=True).start()
+
+    def _begin(self, uuid: str, slot: Slot) -> None:
+        args = uuid, slot, slot.turn
+        threading.Thread(target=self._watch, args=args, name=f"gpu {uuid}", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the threads without waiting for calls that hang."""
@@ -132,7 +156,8 @@ class Gpus:
         slot = self._slots.get(uuid)
         if slot is None:
             return Unfit(GpuFault.UNREAD, "not watched")
-        return unfit(slot, self._clock(), self._hang_s)
+        others = [one for one in self._slots.values() if one is not slot]
+        return unfit(slot, self._clock(), self._hang_s, others)
 
     def why_unfit(self, uuid: str) -> str:
         """Say what is wrong with a GPU, in words; empty when nothing is."""
@@ -155,22 +180,47 @@ class Gpus:
         slot = self._slots.get(uuid)
         return slot.minor if slot else None
 
-    def _watch(self, uuid: str, slot: Slot) -> None:
+    def _watch(self, uuid: str, slot: Slot, turn: int) -> None:
         device: Device | None = None
         while not self._stop.is_set():
             slot.wanted.clear()
-            slot.started = begun = self._clock()
+            begun = self._clock()
+            with slot.lock:
+                if slot.turn != turn:
+                    return
+                if slot.started is None:  # else the call that was given up still counts
+                    slot.started = begun
+                    slot.retry_at = begun + RETRY_S
+            lost = unknown = ""
+            reading: Reading | None = None
             try:
-                if device is None:
-                    device = Device(self._library, uuid)
-                    slot.index, slot.minor = device.index, device.minor
-                slot.reading = device.read()
-                slot.lost, slot.unknown, slot.read_at = "", "", self._clock()
+                device = device or Device(self._library, uuid)
+                reading = device.read()
             except GpuLostError as error:
-                slot.lost, slot.unknown = str(error), ""
-                device = None  # a GPU that returns is found by its UUID
+                lost = str(error)
             except NvmlError as error:
-                slot.unknown = str(error)
-                device = None
-            slot.started, slot.finished = None, begun
+                unknown = str(error)
+            with slot.lock:
+                if slot.turn != turn:
+                    return
+                if device is not None and reading is not None:
+                    slot.index, slot.minor = device.index, device.minor
+                    slot.reading, slot.read_at = reading, self._clock()
+                else:
+                    device = None  # a GPU that returns is found by its UUID
+                slot.lost, slot.unknown = lost, unknown
+                slot.started, slot.finished = None, begun
             slot.wanted.wait(self._interval_s)
+
+    def _give_up(self) -> None:
+        """Have another thread ask where a call hangs for long."""
+        while not self._stop.wait(self._interval_s):
+            now = self._clock()
+            for uuid, slot in self._slots.items():
+                with slot.lock:
+                    started = slot.started
+                    if started is None or now < slot.retry_at or slot.turn >= MAX_GIVEN_UP:
+                        continue
+                    slot.turn += 1
+                    slot.retry_at = now + min(2 * (now - started), LONGEST_RETRY_S)
+                self._begin(uuid, slot)

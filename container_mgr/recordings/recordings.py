@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from base import clock
+from base.addresses import join_address
 from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
@@ -36,7 +37,8 @@ READ_EVERY_S = 10.0
 KEPT_S = 900.0
 """A controller that was away for less gets the last figures of ranks that ended meanwhile."""
 MOST_ENDED = 512
-MOST_ENDED_ROWS = 20_000
+MOST_ENDED_ROWS = 6_000
+"""Of all ended ranks: up to 4 KiB each. Beyond it the oldest of the job that has most goes."""
 LONGEST_WINDOW_S = 25.0
 """For jobs with long steps. The number of ticks stays the same."""
 MOST_ASKED = 16
@@ -286,7 +288,7 @@ class Recordings:
             return
         name, job = container.key.container, container.key.job
         before = self._disturbed[job]
-        address = f"{container.nic.ip}:{container.profiler_port}"
+        address = join_address(container.nic.ip, container.profiler_port)
         try:
             seconds = profiled.window_s(known, watched.wire.period_s if watched.wire else None)
             profile = await self._ask(place.pidfd, address, seconds)
@@ -354,18 +356,26 @@ class Recordings:
             place.close()
 
     def _prune(self) -> None:
-        """Forget ended ranks: those past their time, then the oldest until the rest fits."""
+        """Forget ended ranks: those past their time, then the oldest of the job with most rows."""
         now = self._monotonic()
         ended = sorted(
-            ((w.ended_at, name, len(self._of(w).read.operations))
-             for name, w in self._watched.items() if w.ended_at is not None),
+            ((w.ended_at, name) for name, w in self._watched.items() if w.ended_at is not None),
             reverse=True,
-        )  # fmt: skip
-        rows = 0
-        for position, (ended_at, name, own) in enumerate(ended):
-            rows += own
-            if position >= MOST_ENDED or rows > MOST_ENDED_ROWS or ended_at + KEPT_S < now:
+        )
+        rows: Counter[str] = Counter()
+        kept: defaultdict[str, list[str]] = defaultdict(list)
+        """By job, the newest first."""
+        for position, (ended_at, name) in enumerate(ended):
+            if position >= MOST_ENDED or ended_at + KEPT_S < now:
                 del self._watched[name]
+                continue
+            job = self._watched[name].container.key.job
+            kept[job].append(name)
+            rows[job] += len(self._of(self._watched[name]).read.operations)
+        while rows.total() > MOST_ENDED_ROWS:
+            (job, _), *_ = rows.most_common(1)
+            gone = self._watched.pop(kept[job].pop())
+            rows[job] -= len(self._of(gone).read.operations)
         jobs = {w.container.key.job for w in self._watched.values()}
         for job in self._disturbed.keys() - jobs:
             del self._disturbed[job]

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import structlog
 
+from base.addresses import split_address
+
 OUR_DIR = "/lightloom"
 PROBE_DIR = f"{OUR_DIR}/probe"
 RECORDER_DIR = f"{OUR_DIR}/recorder"
@@ -83,10 +85,9 @@ def profiler_port(variables: Mapping[str, str]) -> int:
         found = json.loads(variables.get("TF_CONFIG", ""))
         task = found["task"]
         address = found["cluster"][task["type"]][int(task["index"])]
-        port = int(address.rpartition(":")[2])
+        return split_address(address, lowest=1)[1]
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         return 0
-    return port if 0 < port < 1 << 16 else 0
 
 
 def find(root: Path | None = None) -> Packages:

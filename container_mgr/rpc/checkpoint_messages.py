@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from base.addresses import split_address
 from checkpoints.ledger import Key, Member
 from checkpoints.manifest import MAX_LENGTH
 from checkpoints.values import MAX_RANKS, path_fault
@@ -57,8 +58,6 @@ MAX_FAULTS = 1000
 
 _DIGEST = re.compile(r"[0-9a-f]{8}")
 _SERVER = re.compile(r"[a-z0-9-]{1,63}")
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})")
-_PORT = re.compile(r"[1-9][0-9]{0,4}")
 _KINDS = {
     Kind.OWN: pb.HOLDING_OWN,
     Kind.COPY: pb.HOLDING_COPY,
@@ -67,6 +66,7 @@ _KINDS = {
     Kind.AWAITS: pb.HOLDING_AWAITS,
     Kind.MISSING: pb.HOLDING_MISSING,
     Kind.REFUSED: pb.HOLDING_REFUSED,
+    Kind.IGNORED: pb.HOLDING_IGNORED,
 }
 
 
@@ -242,16 +242,10 @@ def _check_ip(address: str, obj: str) -> None:
 
 def _check_address(address: str, obj: str) -> None:
     """Refuse what is not HOST:PORT. An agent of an emulated rack may be on this machine."""
-    host, _, port = address.rpartition(":")
-    good = _PORT.fullmatch(port) is not None and int(port) < 2**16
-    if host.startswith("[") and host.endswith("]"):
-        try:
-            ipaddress.IPv6Address(host[1:-1])
-        except ValueError:
-            good = False
-    else:
-        good = good and _HOST.fullmatch(host) is not None
-    _require(good, obj, f"{address[:80]!r} is not HOST:PORT")
+    try:
+        split_address(address, lowest=1)
+    except ValueError as error:
+        raise AgentError("invalid", obj, str(error)) from None
 
 
 def _rank(number: int, obj: str) -> int:
@@ -290,8 +284,10 @@ def holdings_batches(news: News) -> Iterator[pb.HoldingsBatch]:
     """Convert news of what is held, in lists that one message can carry; at least one."""
     for start in range(0, max(1, len(news.holdings)), MAX_BATCH):
         end = start + MAX_BATCH
+        told = news.holdings[start:end]
         yield pb.HoldingsBatch(
-            holdings=[_holding_message(one) for one in news.holdings[start:end]],
+            holdings=[_holding_message(one) for one in told if one.kind is not Kind.IGNORED],
+            ignored=[_holding_message(one) for one in told if one.kind is Kind.IGNORED],
             caught_up=news.caught_up and end >= len(news.holdings),
         )
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from base.addresses import split_address
 from container_mgr.checkpoints.values import Source
 from container_mgr.transfers import sockets, wire
 from container_mgr.transfers.channel import Channel
@@ -120,12 +121,11 @@ class OverManagement:
 
     def __call__(self, source: Source, stop: Stop) -> tuple[Channel, Session]:
         """See :class:`Dial`."""
-        host, _, port = source.address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise OSError(f"{source.address} is not HOST:PORT")
-        family, _, _, _, address = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM
-        )[0]
+        try:
+            host, port = split_address(source.address, lowest=1)
+        except ValueError as error:
+            raise OSError(str(error)) from None
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         channel = Channel(socket.socket(family, socket.SOCK_STREAM), Gate())
         secure = (self.tls, agent_name(source.server))
         return _greeted(channel, (str(address[0]), int(address[1])), secure, self, stop)

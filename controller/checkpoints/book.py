@@ -107,6 +107,8 @@ class Book:
         """Parts that await their coordinator: by endpoint and rank, the server."""
         self.ignored: dict[str, None] = {}
         """Why servers refuse what the program wrote; the latest last."""
+        self.unnamed: dict[tuple[str, int], Holding] = {}
+        """By endpoint and rank of the newest run: names that are no steps."""
         self.stray: dict[str, set[Key]] = {}
         """By server: steps of runs that are not known."""
         self.allowed: set[str] = set()
@@ -176,6 +178,9 @@ class Book:
     def note(self, holding: Holding) -> None:
         """Take what a ledger does not keep of a holding that is believed and folded."""
         key, at = holding.key, (holding.endpoint, holding.rank)
+        if holding.kind is HoldingKind.IGNORED:
+            self._note_names(holding)
+            return
         if key.epoch not in self.ledger.runs:
             strays = self.stray.setdefault(holding.server, set())
             if holding.kind is HoldingKind.MISSING:
@@ -203,9 +208,32 @@ class Book:
             case _:
                 pass
 
+    def _note_names(self, holding: Holding) -> None:
+        at = (holding.endpoint, holding.rank)
+        self.unnamed.pop(at, None)
+        if holding.why and self._wrote(holding):
+            self.unnamed[at] = holding
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the program wrote and servers do not hold, the latest last; bounded."""
+        ranks: dict[str, list[int]] = {}
+        newest = max(self._ran, default=0)
+        for one in self.unnamed.values():
+            if one.key.epoch == newest:
+                ranks.setdefault(clipped(one.why), []).append(one.rank)
+        texts = [f"{_ranks(sorted(of))}: {names}" for names, of in ranks.items()]
+        return (*texts[:MOST_IGNORED], *self.ignored)
+
+    def unnamed_since(self, epoch: int) -> float | None:
+        """Return since when a run has written names that are no steps, in seconds since 1970."""
+        times = (one.seen_at for one in self.unnamed.values() if one.key.epoch == epoch)
+        return min(times, default=None)
+
     def restart(self, server: str, endpoints: Collection[str]) -> None:
         """Forget what a server said beside its parts: it says everything again."""
         self.stray.pop(server, None)
+        for at in [at for at, one in self.unnamed.items() if one.server == server]:
+            del self.unnamed[at]
         for key in list(self.awaits):
             for at in [at for at in self.awaits[key] if at[0] in endpoints]:
                 self._settle(key, at)
@@ -338,6 +366,11 @@ class Book:
         """Return when the newest step of a run was written, in seconds since 1970."""
         times = [_at(extra) for key, extra in self.extras.items() if key.epoch == epoch]
         return max((at for at in times if at is not None), default=None)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+    return f"rank {ranks[0]}{more}"
 
 
 def safety_of(ledger: Ledger, places: Places) -> dict[Key, Safety]:

@@ -123,7 +123,7 @@ class CheckpointDesk:
                 caught_up=told >= record.servers & self._books.endpoints.keys() & answering,
                 silent=silent,
                 unprotected_why=book.unprotected_why,
-                ignored=tuple(book.ignored),
+                ignored=book.remarks(),
             )
         )
 

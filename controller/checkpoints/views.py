@@ -8,6 +8,7 @@ from statistics import median
 
 from checkpoints.ledger import Key, Ledger, Record, dropped, is_complete, state, ways
 from checkpoints.restore import Restore
+from checkpoints.rules import parse_rule
 from checkpoints.schemes import chunk_bytes
 from checkpoints.values import Places
 from controller.checkpoints.book import Extra
@@ -65,6 +66,7 @@ def checkpoints_view(
         unprotected_why=unprotected_why,
         steps=[_step(key, known) for key in sorted(left, reverse=True)],
         ignored=list(ignored),
+        naming=parse_rule(spec.complete).naming,
     )
 
 

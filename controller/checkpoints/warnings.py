@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
+from checkpoints.rules import parse_rule
 from checkpoints.schemes import Scheme
 from controller.checkpoints.book import Book, newest_of
 from controller.state.kept.checkpoints import RunRecord
@@ -34,8 +35,18 @@ def warnings(
     text = f"it has written no checkpoint for {quiet_s:.0f} s"
     if interval_s is not None:
         text += f"; before, it wrote one every {interval_s:.0f} s"
-    elif book.ignored:
-        text += f"; {next(reversed(book.ignored))}"
+    elif remarks := book.remarks():
+        text += f"; {remarks[-1]}"
+    unnamed_s = now - (now if (since := book.unnamed_since(run.epoch)) is None else since)
+    if _news(book, "NotAStep", wrote_at is None and unnamed_s > LEAST_QUIET_S):
+        naming = parse_rule(spec.complete).naming
+        yield (
+            "NotAStep",
+            (
+                f"what it writes is no step by rule {spec.complete}: {book.remarks()[0]};"
+                f" call a step {naming}, or choose another rule"
+            ),
+        )
     if _news(book, "NoCheckpoint", quiet_s > allowed_s):
         yield "NoCheckpoint", text
     bare_s, step = _unprotected(book, safety, now)

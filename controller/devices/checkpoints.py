@@ -28,6 +28,9 @@ class HoldingKind(StrEnum):
     """No longer whole there: removed, damaged or never arrived."""
     REFUSED = "refused"
     """What the program writes cannot be trusted, or does not fit."""
+    IGNORED = "ignored"
+    """No part: ``why`` lists names that the program wrote and that are no steps by its rule; empty
+    when there are none any more. Its key has the run's epoch and step 0."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -55,6 +55,19 @@ class FetchStoppedError(ServiceError):
         super().__init__("conflict", f"job {job} is being cancelled", object=f"job/{job}")
 
 
+class NotFetchedError(ServiceError):
+    """One server did not fetch a job's image.
+
+    With ``elsewhere`` another server has it: the reason is this server's alone.
+    """
+
+    def __init__(self, server: str, error: ServiceError) -> None:
+        text = f"server {server} did not fetch it: {error.message}"
+        super().__init__(error.code, text, object=error.object, hint=error.hint)
+        self.server = server
+        self.elsewhere = False
+
+
 class ImageKeeper:
     """Finds out what images names mean, and fetches images to servers."""
 
@@ -246,17 +259,32 @@ class ImageKeeper:
                 show_at = now + SHOW_EVERY_S
                 self._state.jobs.annotate(job.name, reason=pulling(job.image, latest))
 
+        async def fetch(server: str) -> None:
+            try:
+                await self.fetch(image, server, login, show)
+            except ServiceError as error:
+                raise NotFetchedError(server, error) from error.__cause__
+
         try:
             async with asyncio.TaskGroup() as group:
                 for server in servers:
-                    group.create_task(self.fetch(image, server, login, show))
+                    group.create_task(fetch(server))
         except ExceptionGroup as errors:
             first = errors.exceptions[0]
+            if isinstance(first, NotFetchedError):
+                first.elsewhere = await self._is_elsewhere(image, first.server)
             raise first from first.__cause__
         if began:
             count = len(servers)
             where = f"{count} server{'' if count == 1 else 's'}"
             self._tell(job.name, "ImagePulled", f"{image} is on {where}")
+
+    async def _is_elsewhere(self, image: str, server: str) -> bool:
+        others = [one.name for one in self._state.site.servers if one.name != server]
+        try:
+            return any(one.present for one in await self._find(image, others, refresh=False))
+        except EngineError:
+            return False
 
     def _tell(self, name: str, reason: str, text: str) -> None:
         self._state.events.add("info", f"job/{name}", reason, text)

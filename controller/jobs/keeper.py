@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -346,8 +346,8 @@ class JobKeeper:
         """Go on with a job whose start failed; return why it is in the queue, if it is.
 
         Lost hardware is recovered. A start that was refused by the server's reason, or that an
-        agent did not answer which answers again, is placed anew once a stop is confirmed: no rank
-        is left. All else is the job's end.
+        agent did not answer, is placed anew once all agents that answer have confirmed that no
+        rank is left. All else is the job's end.
         """
         job = self._state.jobs[name]
         if await self._lost_at_start(name):
@@ -361,11 +361,11 @@ class JobKeeper:
         refusal = judge(job, error, servers)
         if refusal is None and isinstance(error, TimeoutError):
             refusal = Refusal(Whose.SERVER, tuple(servers), "no answer in time", counts=False)
-        if refusal is None or refusal.whose is Whose.JOB or not await self._stopped(job, text):
+        if refusal is None or refusal.whose is Whose.JOB:
             if name not in self._state.jobs.unwanted:
                 await self._ender.end(name, "failed", text)
             return ""
-        if self._starting(job.name, job.epoch) is None:
+        if not await self._stopped(job, text):
             return ""
         if not await self._refusals.refused(job, refusal):
             await self._ender.end(name, "failed", text)
@@ -375,27 +375,40 @@ class JobKeeper:
         return text
 
     async def _stopped(self, job: JobRecord, text: str) -> bool:
-        """Stop what may be left of a start; False when that is not known.
+        """Stop what may be left of a start; False when the job went another way meanwhile.
 
         Agents that answer are asked until they confirm it, or the job is cancelled: another run
-        must not begin beside it.
+        must not begin beside it. A server that stays silent is left behind: its endpoints get
+        nothing until it has answered, and a rank that lives there is stopped then.
         """
         state = self._state
-        servers = calls.placed(state, job).values()
-        tell = True
+        servers = set(calls.placed(state, job).values())
+        asked, tell = set(servers), True
         while job.name not in state.jobs.unwanted:
-            answering = state.connections.servers()
-            if not all(answering.get(server) for server in servers):
-                return False
-            problem = await self._ender.stop(job, tell=tell)
-            if not problem:
-                return True
+            asked -= self._left_behind(job, asked)
+            problem = await self._ender.stop(job, tell=tell, servers=asked) if asked else ""
             if self._starting(job.name, job.epoch) is None:
                 return False
-            tell = False
+            if not problem:
+                self._engine.leave(job.name, servers)
+                return True
             state.jobs.change(job.name, reason=f"{text}; {problem}")
+            if await self._lost_at_start(job.name):  # it waits as long as silence must last
+                return False
+            tell = False
             await asyncio.sleep(STOP_AGAIN_S)
         return False
+
+    def _left_behind(self, job: JobRecord, servers: Collection[str]) -> set[str]:
+        """Leave silent servers behind, and return them; none while this controller is cut off."""
+        state = self._state
+        if state.suspect:
+            return set()
+        answering, placed = state.connections.servers(), calls.placed(state, job)
+        silent = {server for server in servers if not answering.get(server)}
+        there = [job.endpoints[rank] for rank, server in placed.items() if server in silent]
+        state.drains.leave(job.name, job.epoch, there)
+        return silent
 
     async def _again(self, name: str, reason: str) -> None:
         """Put a job back into the queue whose light or flows failed: they are not its own."""

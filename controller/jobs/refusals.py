@@ -17,6 +17,7 @@ from container_mgr.values import RankKey
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.devices.engine import EngineError, EngineFault, Fenced
+from controller.images.keeper import NotFetchedError
 from controller.ranks.calls import UNANSWERED
 from controller.state.intend import keys
 from controller.state.records import JobRecord, Quarantine
@@ -75,7 +76,8 @@ def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal 
 
     ``servers`` has the server of each of the job's endpoints. A fault of one rank is its
     endpoint's, one of a server is that of all endpoints of the job there. An image that cannot be
-    fetched is the server's or the registry's reason, unless there is none or it is not allowed.
+    fetched is the server's reason where another server has it, and may be the server's or the
+    registry's, unless there is none or it is not allowed.
     """
     if isinstance(error, ServiceError) and error.object.startswith("image/"):
         return _of_image(error, servers)
@@ -94,14 +96,18 @@ def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal 
 
 
 def _of_image(error: ServiceError, servers: dict[str, str]) -> Refusal | None:
-    """Return what is known of an image that was not fetched; one server of several is not named."""
+    """Return what is known of an image that was not fetched."""
     if not isinstance(error.__cause__, EngineError):
         return None
-    ends = tuple(servers) if len(set(servers.values())) == 1 else ()
+    text, ends, elsewhere = clipped(error.message), tuple(servers), False
+    if isinstance(error, NotFetchedError):
+        ends = tuple(e for e, server in servers.items() if server == error.server)
+        elsewhere = error.elsewhere
     if error.code in UNANSWERED:
-        return Refusal(Whose.SERVER, tuple(servers), clipped(error.message), counts=False)
-    whose = Whose.UNKNOWN if error.code == "failed" else Whose.JOB
-    return Refusal(whose, ends, clipped(error.message))
+        return Refusal(Whose.SERVER, ends, text, counts=False)
+    if elsewhere and error.code not in _OF_JOB:
+        return Refusal(Whose.SERVER, ends, text)
+    return Refusal(Whose.UNKNOWN if error.code == "failed" else Whose.JOB, ends, text)
 
 
 def _whose(fault: EngineFault, *, known: bool) -> Whose:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -179,14 +179,16 @@ class JobEnder:
         tell: bool = True,
         grace_s: float = STOP_GRACE_S,
         all_runs: bool = False,
+        servers: Collection[str] | None = None,
     ) -> str:
         """Stop a job's containers; return what went wrong. ``tell`` also records an event.
 
         The ranks have ``grace_s`` seconds to end by themselves. With ``all_runs`` those of runs
-        that this store does not know are stopped as well.
+        that this store does not know are stopped as well; with ``servers`` those there only.
         """
         until = None if all_runs else job.epoch
-        problem, _ = await self._stop(job, tell=tell, grace_s=grace_s, until=until)
+        stopping = self._stop(job, tell=tell, grace_s=grace_s, until=until, servers=servers)
+        problem, _ = await stopping
         return problem
 
     async def stop_failed(self, job: JobRecord) -> tuple[str, Failure | None]:
@@ -201,13 +203,20 @@ class JobEnder:
         return problem, await self._diagnosis.failure(job, before, stopped)
 
     async def _stop(
-        self, job: JobRecord, *, tell: bool, until: int | None, grace_s: float = STOP_GRACE_S
+        self,
+        job: JobRecord,
+        *,
+        tell: bool,
+        until: int | None,
+        grace_s: float = STOP_GRACE_S,
+        servers: Collection[str] | None = None,
     ) -> tuple[str, list[RankStatus]]:
         """Stop a job's containers; return what went wrong, and how they ended."""
         limit_s = STOP_TIMEOUT_S + max(0.0, grace_s - STOP_GRACE_S)
         try:
             async with failpoints.around("stop"), asyncio.timeout(limit_s):
-                return "", await self._engine.stop(job.name, grace_s, until=until)
+                where = () if servers is None else (servers,)
+                return "", await self._engine.stop(job.name, grace_s, *where, until=until)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
             if tell:

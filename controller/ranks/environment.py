@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from base.addresses import join_address
 from base.figures import figure
 from controller.ranks.nccl import NCCL_OWNED, NCCL_RULES, Network, nccl_environment
 from controller.ranks.rules import Rule, number
@@ -126,7 +127,7 @@ def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
 
 
 def _tf_config(rank: int, addresses: Sequence[str]) -> str:
-    workers = [f"{address}:{WORKER_PORT}" for address in addresses]
+    workers = [join_address(address, WORKER_PORT) for address in addresses]
     config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
     return json.dumps(
         config, separators=(",", ":")

@@ -75,6 +75,8 @@ class CheckpointsView(View):
     steps: list[CheckpointView]
     ignored: list[str] = Field(default_factory=list)
     """What the program wrote and no rule takes for a step; bounded."""
+    naming: str = ""
+    """What the rule takes for a step: how the program must call it."""
 
 
 class DamageView(View):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from base.addresses import split_address
 from sitefile import load_site
@@ -105,7 +106,7 @@ def _seen(lane: Lane) -> NamedRack:
     try:
         text = (root / str(RUN_DIR).lstrip("/") / "rack.json").read_text(encoding="utf-8")
         record = json.loads(text)
-        port = int(record["url"].rpartition(":")[2])
+        _, port = split_address(urlsplit(record["url"]).netloc)
         state = str(record["phase"])
         if state == "up" and not _whole(root, record):
             state = "degraded"

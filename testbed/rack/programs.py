@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 import testbed
+from base.addresses import join_address
 from ocs_driver import OcsAddress, OcsError
 from pki import Authority
 from sitefile import CabledSite, EmulatedVolume, Emulation, Server, SwitchCable
@@ -134,7 +135,7 @@ def emulator(
     """Return the emulator of ``switch``, with a unique serial number."""
     player, address = _player(switch)
     listen = ",".join(
-        f"{n}={host}:{port}" for n, host, port in _front_ends(switch, player, address)
+        f"{n}={join_address(host, port)}" for n, host, port in _front_ends(switch, player, address)
     )
     grid = address.options.get("ports")
     password = switch.password.env if switch.password else None

@@ -22,6 +22,8 @@ import grpc
 from cryptography import x509
 from grpc import StatusCode
 
+from base.addresses import join_address, split_address
+
 TRIP_S = 0.001
 """From a caller to the server."""
 WINDOW = 64 * 1024
@@ -262,7 +264,7 @@ class _Channel:
         self.address = address
         self.shown = shown
         chosen = dict(options)
-        self.expects = str(chosen.get(_NAME, address.rpartition(":")[0])).encode()
+        self.expects = str(chosen.get(_NAME, split_address(address)[0])).encode()
         self.limit = int(chosen.get(_LIMIT, MAX_MESSAGE))
         self._calls: set[_Call] = set()
 
@@ -393,9 +395,9 @@ class _Server:
 
     def _bind(self, address: str, shown: _Shown | None) -> int:
         net = _net()
-        host, _, port = address.rpartition(":")
-        number = int(port) or next(net.ports)
-        where = f"{host}:{number}"
+        host, port = split_address(address)
+        number = port or next(net.ports)
+        where = join_address(host, number)
         if where in net.servers:
             raise RuntimeError(f"Failed to bind to address {address}")
         net.servers[where] = self

@@ -186,6 +186,14 @@ class CheckpointContract:
             assert refused.why == "a link"
             assert len(told.began) == 1
 
+    async def test_names_that_are_no_steps_are_told(self, rig: Rig) -> None:
+        rig.holder.tell(own(0))
+        rig.holder.tell(own(1, Key(0, 1), kind=Kind.IGNORED, digest="", why="'final'"))
+        async with telling(rig.engine) as told:
+            assert {h.kind for h in await told.all()} == {HoldingKind.OWN, HoldingKind.IGNORED}
+            named = await told.says(HoldingKind.IGNORED, 1)
+            assert (named.why, named.key) == ("'final'", Key(0, 1))
+
     async def test_a_large_inventory_arrives_whole(self, rig: Rig) -> None:
         steps = [Key(number, 1) for number in range(2_345)]
         for key in steps:

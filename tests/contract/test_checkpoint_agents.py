@@ -17,6 +17,9 @@ import pytest_asyncio
 import structlog
 
 from checkpoints.ledger import Key
+from container_mgr.checkpoints.contract import News
+from container_mgr.checkpoints.values import Kind
+from container_mgr.rpc.checkpoint_messages import holdings_batches
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.checkpoints import GetFrom, HoldingsNews
 from controller.devices.engine import EngineError
@@ -34,6 +37,7 @@ from tests.contract.checkpoint_contract import (
     CheckpointContract,
     calls,
     fetched,
+    own,
 )
 from tests.parts.agent.rig import AgentRig, agent_rig
 
@@ -51,6 +55,13 @@ class TestAgents(CheckpointContract):
     async def rig(self, tmp_path: Path) -> AsyncIterator[AgentRig]:
         async with agent_rig(tmp_path) as one:
             yield one
+
+
+def test_an_older_controller_finds_only_kinds_that_it_knows_among_what_is_held() -> None:
+    told = (own(0), own(1, Key(0, 1), kind=Kind.IGNORED, digest="", why="'final'"))
+    (batch,) = holdings_batches(News(told, caught_up=True))
+    assert [one.kind for one in batch.holdings] == [pb.HOLDING_OWN]
+    assert batch.caught_up
 
 
 async def test_a_server_that_does_not_answer_is_unavailable(rig: AgentRig) -> None:

@@ -100,7 +100,9 @@ def remarks(view: Document) -> Sequence[str]:
     if view["silent"]:
         found.append(f"no answer from {names(view['silent'])}")
     if view["ignored"]:
-        found.append(f"not a step by rule {view['rule']}: {names(view['ignored'])}")
+        found.append(f"not a step by rule {view['rule']}: {'; '.join(view['ignored'])}")
+        if view.get("naming"):  # older controllers do not say it
+            found.append(f"rule {view['rule']} takes {view['naming']}")
     return found
 
 

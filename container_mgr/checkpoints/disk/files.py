@@ -12,7 +12,7 @@ import hashlib
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -68,10 +68,15 @@ class Listing:
     """Names of the directories at the top."""
 
 
-def listing(at: int, rule: Rule = Rule()) -> Listing:  # noqa: B008 - frozen
+def listing(
+    at: int,
+    rule: Rule = Rule(),  # noqa: B008 - frozen
+    owners: Collection[int] | None = None,
+) -> Listing:
     """List an open directory. What vanishes meanwhile is left out. Raises OSError.
 
-    Of names that are too long together the list is overfull, as of too many entries.
+    Of names that are too long together the list is overfull, as of too many entries. What belongs
+    to none of the ``owners`` (uids; None for all) is FOREIGN, and is neither read nor entered.
     """
     entries: list[Entry] = []
     letters = heads = 0
@@ -94,6 +99,8 @@ def listing(at: int, rule: Rule = Rule()) -> Listing:  # noqa: B008 - frozen
                 except OSError:  # removed meanwhile
                     continue
                 kind = _kind(found, device)
+                if owners is not None and found.st_uid not in owners:
+                    kind = Kind.FOREIGN
                 head = b""
                 if kind is Kind.FILE:
                     stamps[path] = _stamp(found)
@@ -306,21 +313,26 @@ def sums(
 ) -> dict[str, Sum]:
     """Return the sums of files of known sizes; those that are no files any more are left out.
 
-    A file with another size is not read any further, and has another length in the result.
-    ``durable``: what was read is on disk when this returns.
+    A file of several names is read once. One with another size is not read any further, and has
+    another length in the result. ``durable``: what was read is on disk when this returns.
     """
     found: dict[str, Sum] = {}
+    read: dict[tuple[int, int], Sum] = {}
     with Folders(at) as folders:
         for path, size in sizes.items():
             try:
                 folder, name = folders.of(path)
                 with opened(folder, name) as file:
-                    if (now := os.fstat(file).st_size) != size:
-                        found[path] = Sum(now, 0)
+                    status = os.fstat(file)
+                    inode = status.st_dev, status.st_ino
+                    if status.st_size != size:
+                        found[path] = Sum(status.st_size, 0)
                         continue
-                    if durable:
-                        os.fsync(file)
-                    found[path] = measure(_Reader(file, size, stopped))
+                    if inode not in read:
+                        if durable:
+                            os.fsync(file)
+                        read[inode] = measure(_Reader(file, size, stopped))
+                    found[path] = read[inode]
             except ChangedError:
                 continue
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -13,7 +14,7 @@ import structlog
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum
-from checkpoints.rules import Found, Rule, Wholeness, look, parse_rule
+from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
@@ -137,6 +138,7 @@ class Live:
         self._seen: dict[int, tuple[float, bool]] = {}
         """When a step was first seen, and whether it was whole already."""
         self._said: dict[int, str] = {}
+        self._ignored = ""
         self._again = False
 
     def remember(self, step: int, stamp: str) -> None:
@@ -166,6 +168,9 @@ class Live:
                 self._seen.setdefault(one.step, (now, one.state is Wholeness.WHOLE))
             for one in found.steps:  # the newest first: a restart wants it
                 self._judge(one, listed)
+            if (ignored := names_text(found.ignored)) != self._ignored:
+                self._ignored = ignored
+                self._tell(self._place(0), Kind.IGNORED, ignored, 0)
             if why := self.shelf.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
@@ -197,13 +202,19 @@ class Live:
     def _list(self, events: Events | None) -> Listing:
         try:
             with self.shelf.opened(*self.run.place) as at:
-                listed = files.listing(at, self._rule)
+                owners = self._owners()
+                listed = files.listing(at, self._rule, owners)
                 if events is not None and self._follow(events, at, listed):
-                    listed = files.listing(at, self._rule)  # what came before the watch
+                    listed = files.listing(at, self._rule, owners)  # what came before the watch
                 return listed
         except (FileNotFoundError, NotADirectoryError):
             self.watches.pop("", None)  # the program has removed it, and may make another
             return Listing((), {}, ())
+
+    def _owners(self) -> frozenset[int]:
+        """Return who writes here: the rank, which no program changes, and the agent."""
+        with self.shelf.opened(layout.LIVE) as at:
+            return frozenset({os.fstat(at).st_uid, os.geteuid()})
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
         """Watch the folders of steps as well; say whether there are new ones."""
@@ -301,7 +312,7 @@ class Live:
             else:
                 files.link(live, found.files, target)
             sums = files.sums(target, sizes, stopped, durable=shelf.durable)
-            again = files.listing(live, self._rule)
+            again = files.listing(live, self._rule, self._owners())
             same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
             if same != [found] or files.written(again.stamps, found.files) != stamp:
                 raise ChangedError("it was written meanwhile")
@@ -369,6 +380,9 @@ class Live:
         if self._said.get(step) == text or self._ledger.holds(place):
             return
         self._said[step] = text
+        self._tell(place, kind, why, size)
+
+    def _tell(self, place: Place, kind: Kind, why: str, size: int) -> None:
         self._ledger.tell(
             Holding(
                 folder=place.folder,

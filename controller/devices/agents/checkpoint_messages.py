@@ -59,6 +59,7 @@ _KINDS = {
     pb.HOLDING_AWAITS: HoldingKind.AWAITS,
     pb.HOLDING_MISSING: HoldingKind.MISSING,
     pb.HOLDING_REFUSED: HoldingKind.REFUSED,
+    pb.HOLDING_IGNORED: HoldingKind.IGNORED,
 }
 _WHOLE = frozenset({HoldingKind.OWN, HoldingKind.COPY, HoldingKind.STORED})
 """Kinds that are nothing without a digest."""
@@ -82,7 +83,7 @@ def holdings_of(
     server: str, batch: pb.HoldingsBatch, owns: Owns, now: float
 ) -> tuple[tuple[Holding, ...], int]:
     """Read what a server holds, received at ``now``, and how many entries were left out."""
-    told = batch.holdings
+    told = [*batch.holdings, *batch.ignored]
     found = tuple(
         holding
         for message in told[:MAX_BATCH]

@@ -13,6 +13,7 @@ import yaml
 from pyroute2.netlink.exceptions import NetlinkError
 
 import console.deploy
+from base.addresses import split_address
 from sitefile import CabledSite, load_site
 from testbed.rack import record
 from testbed.rack.errors import RackError
@@ -196,4 +197,4 @@ def _wait(
 
 
 def _port_of(site: CabledSite) -> int:
-    return int(site.api_listen.rpartition(":")[2])
+    return split_address(site.api_listen)[1]

@@ -126,7 +126,8 @@ class SurvivalQueries:
             restore_step=next((step.step for step in steps), None),
             restore_why="",
             steps=steps,
-            ignored=["notes.txt"],
+            ignored=["rank 0: 'notes.txt'"],
+            naming="step-N or step-N.EXT",
         )
 
     async def checkpoint_advice(self, name: str) -> IntervalView:

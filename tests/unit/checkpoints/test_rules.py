@@ -18,6 +18,7 @@ from checkpoints.rules import (
     Wholeness,
     Writer,
     look,
+    names_text,
     parse_rule,
 )
 from tests.unit.checkpoints.listings import (
@@ -81,6 +82,12 @@ def test_a_step_is_read_as_frameworks_write_it(rule: Rule, name: str) -> None:
 def test_what_ends_in_no_step_is_listed_as_ignored(name: str) -> None:
     listed = look(DCP_RULE, entries([(f"{name}/.metadata", 10)]))
     assert (listed.steps, listed.ignored) == ((), (name,))
+
+
+def test_names_that_people_are_shown_are_escaped_and_bounded() -> None:
+    assert names_text(["final", "a\nb"]) == "'final', 'a\\nb'"
+    assert names_text(f"{n}" for n in range(9)) == "'0', '1', '2', '3' and others"
+    assert len(names_text(["\U0001f600" * 255] * 16)) < 300
 
 
 def test_what_keras_does_not_write_is_listed_as_ignored() -> None:

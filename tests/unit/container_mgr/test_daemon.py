@@ -45,11 +45,21 @@ def test_valid_listen_addresses(listen: str) -> None:
     check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
 
 
-@pytest.mark.parametrize("listen", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000"])
+BAD = ("127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "fd00::10:7701", "::1", ":7701", "[::1:7701")
+
+
+@pytest.mark.parametrize("listen", ["", *BAD])
 def test_an_invalid_listen_address(listen: str) -> None:
-    with pytest.raises(AgentStartError) as refused:
+    with pytest.raises(AgentStartError, match=r"host:port|\[IPv6 address\]:port") as refused:
         check(AgentConfig("srv0", TLS, listen=listen, endpoints=ENDPOINTS))
-    assert refused.value.code == "invalid"
+    assert (refused.value.code, refused.value.obj) == ("invalid", "--listen")
+
+
+@pytest.mark.parametrize("transfer", BAD)
+def test_an_invalid_address_of_transfers(transfer: str) -> None:
+    with pytest.raises(AgentStartError, match=r"host:port|\[IPv6 address\]:port") as refused:
+        check(AgentConfig("srv0", TLS, transfer=transfer, endpoints=ENDPOINTS))
+    assert refused.value.obj == "--transfer"
 
 
 def test_a_real_server_must_list_its_endpoints() -> None:

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from base.addresses import join_address
 from pki.names import aggregator_name
 from sitefile.model import AggregatorCable
 
@@ -59,8 +60,7 @@ class Peer:
         return cls(host, port, shown)
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}, {self.certificate or 'without TLS'}"
+        return f"{join_address(self.host, self.port)}, {self.certificate or 'without TLS'}"
 
 
 def pinned(cable: AggregatorCable) -> str:

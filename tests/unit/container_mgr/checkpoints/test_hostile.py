@@ -27,6 +27,7 @@ from tests.unit.container_mgr.checkpoints.agent_parts import (
     SIZE,
     PlainSpace,
     Server,
+    inventory,
     rank,
     server,
     write_step,
@@ -126,6 +127,21 @@ def test_a_file_that_is_given_to_another_project_counts(tmp_path: Path) -> None:
     assert shelf.excess().endswith("their limit is 1048576")
 
 
+async def test_names_that_are_no_steps_are_told_until_they_are_gone(one: Server) -> None:
+    begun = await one.start(rank())
+    odd = begun.live / "global_step100x"
+    odd.mkdir()
+    told = await one.until(lambda h: h.kind is Kind.IGNORED)
+    assert (told.why, told.key, told.rank) == ("'global_step100x'", Key(0, 1), 0)
+    odd.rename(begun.live / "step-100\n\x1b[2J")
+    told = await one.until(lambda h: h.kind is Kind.IGNORED and "step-100" in h.why)
+    assert told.why == r"'step-100\n\x1b[2J'"
+    (begun.live / "step-100\n\x1b[2J").rmdir()
+    await one.until(lambda h: h.kind is Kind.IGNORED and not h.why)
+    again = await inventory(one.held)
+    assert [h for h in again if h.kind is Kind.IGNORED] == []
+
+
 async def test_a_socket_is_refused(one: Server) -> None:
     begun = await one.start(rank())
     evil = begun.live / "step-1.tmp"
@@ -134,6 +150,45 @@ async def test_a_socket_is_refused(one: Server) -> None:
     evil.rename(begun.live / "step-1")
     told = await one.kind(Kind.REFUSED)
     assert "neither a file nor a folder" in told.why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+async def test_a_second_name_of_another_users_file_is_neither_read_nor_held(one: Server) -> None:
+    begun = await one.start(rank())
+    evil = begun.live / "step-1.tmp"
+    (evil / "below").mkdir(parents=True)
+    (evil / "mine").write_bytes(b"weights")
+    other = begun.live / "other"
+    other.write_bytes(b"of somebody else")
+    os.chown(other, 4711, 4711)
+    os.link(other, evil / "below" / "model.bin")
+    evil.rename(begun.live / "step-1")
+    told = await one.kind(Kind.REFUSED)
+    assert told.why == "step-1/below/model.bin belongs to another user"
+    assert one.held.find(own(1)) is None
+
+
+def test_a_file_of_many_names_is_read_and_counted_once(tmp_path: Path) -> None:
+    """A step of 5,000 names of one file of 1 MiB."""
+    names = [f"{number:04}" for number in range(5_000)]
+    (tmp_path / names[0]).write_bytes(bytes(1 << 20))
+    for name in names[1:]:
+        os.link(tmp_path / names[0], tmp_path / name)
+    reads = 0
+
+    def stopped() -> bool:
+        nonlocal reads
+        reads += 1
+        return False
+
+    with tree.opened(tmp_path) as at:
+        found = files.sums(at, dict.fromkeys(names, 1 << 20), stopped)
+        taken = space.used(at)
+    assert len(set(found.values())) == 1
+    assert found.keys() == set(names)
+    assert reads < 100
+    assert taken.bytes <= 1 << 20
+    assert taken.files == 5_000
 
 
 async def test_two_steps_of_one_file(one: Server) -> None:

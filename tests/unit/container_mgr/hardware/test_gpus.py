@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pynvml
 import pytest
 
 from container_mgr.hardware import nvml
-from container_mgr.hardware.gpus import Gpus, Slot, unfit
+from container_mgr.hardware.gpus import MAX_GIVEN_UP, Gpus, Slot, unfit
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nvml import Reading
 from container_mgr.values import GpuFault, ServedEndpoint, ServerFacts, Unfit
@@ -150,6 +151,91 @@ def test_a_driver_that_is_not_the_librarys_is_no_fault_of_a_gpu(
     mock.behave(behaviour, {A: "ok", B: "lost"})
     until(lambda: not gpus.unfit(A) and gpus.unfit(B) != said)
     assert gpus.unfit(B) == Unfit(GpuFault.LOST, "the GPU is lost")
+
+
+def test_nvml_that_hangs_on_all_gpus_is_no_fault_of_one(
+    gpus: Gpus, behaviour: Path, clock: Clock
+) -> None:
+    mock.behave(behaviour, {A: "hang", B: "hang"})
+
+    def found() -> list[Unfit | None]:
+        clock.now += 0.1
+        return [gpus.unfit(A), gpus.unfit(B)]
+
+    said = Unfit(GpuFault.LIBRARY, "NVML does not work: it hangs on all 2 GPUs")
+    until(lambda: found() == [said, said])
+    assert not said.of_device
+    mock.behave(behaviour, {A: "ok", B: "hang"})
+    until(lambda: found() == [None, Unfit(GpuFault.HANG, "NVML hangs on this GPU")])
+    mock.behave(behaviour, {A: "ok", B: "ok"})
+    until(lambda: found() == [None, None])
+    until(lambda: gpus.reading(A) and gpus.reading(B))
+
+
+class Stuck:
+    """Devices whose first calls never return."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+        self.opened = 0
+        self.end = threading.Event()
+
+    def __call__(self, library: str, uuid: str) -> Stuck:
+        self.opened += 1
+        return self
+
+    index = minor = 0
+
+    def read(self) -> Reading:
+        if self.calls > 0:
+            self.calls -= 1
+            self.end.wait()
+        return Reading(temperature_c=40.0)
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+    one = Stuck(calls=2)
+    monkeypatch.setattr("container_mgr.hardware.gpus.Device", one)
+    yield one
+    one.end.set()
+
+
+def test_a_call_that_never_returns_is_given_up(stuck: Stuck, clock: Clock) -> None:
+    one = Gpus([A], interval_s=0.02, clock=clock)
+    one.start()
+    until(lambda: stuck.opened == 1)
+    clock.now += 10
+    assert one.unfit(A) == Unfit(GpuFault.HANG, "NVML hangs on this GPU")
+    clock.now += 21
+    until(lambda: stuck.opened == 2)
+    assert one.unfit(A) == Unfit(GpuFault.HANG, "NVML hangs on this GPU"), "nothing is known yet"
+    clock.now += 30
+    assert one.unfit(A), "the second call hangs as well"
+    clock.now += 40
+    until(lambda: one.unfit(A) is None)
+    assert one.reading(A) == Reading(temperature_c=40.0)
+    stuck.end.set()  # what comes late says nothing
+    assert one.unfit(A) is None
+    one.stop()
+
+
+def test_calls_that_never_return_take_a_bounded_number_of_threads(
+    stuck: Stuck, clock: Clock
+) -> None:
+    stuck.calls = 10**6
+    one = Gpus([A], interval_s=0.001, clock=clock)
+    one.start()
+
+    def later() -> bool:
+        clock.now += 3600
+        return stuck.opened == MAX_GIVEN_UP + 1
+
+    until(later)
+    clock.now += 10**6
+    time.sleep(0.1)
+    assert stuck.opened == MAX_GIVEN_UP + 1
+    one.stop()
 
 
 def test_without_the_library_the_gpus_are_unfit_and_nothing_else(

@@ -57,8 +57,10 @@ class World:
 
         self.on_sleep = on_sleep
 
-    def rank(self, number: int = 0, epoch: int = 1, **options: object) -> FakeRank:
-        one = FakeRank(self.proc, RankKey("red", number, epoch), **options)  # type: ignore[arg-type]
+    def rank(
+        self, number: int = 0, epoch: int = 1, job: str = "red", **options: object
+    ) -> FakeRank:
+        one = FakeRank(self.proc, RankKey(job, number, epoch), **options)  # type: ignore[arg-type]
         self.ranks.append(one)
         self.kept.begin(one.container)
         return one
@@ -121,6 +123,27 @@ async def test_ended_ranks_are_forgotten_in_the_end(
     world.now += KEPT_S + 1
     await world.kept.read()
     assert {r.key for r in world.kept.of()} == {third.key}
+
+
+async def test_full_recorders_of_one_job_displace_no_other_jobs_ended_ranks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recordings, "MOST_ENDED_ROWS", 10)
+    other = world.rank(0, job="blue")
+    other.write()
+    await ended(world, other)
+    for epoch in range(1, 4):
+        world.now += 1
+        full = world.rank(0, epoch)
+        for size in range(4):
+            full.write(f"torch-{17 + size}.rec", size=4096 << size)
+        await ended(world, full)
+    await world.kept.read()
+    assert {(r.key.job, r.key.epoch) for r in world.kept.of()} == {
+        ("blue", 1),
+        ("red", 2),
+        ("red", 3),
+    }
 
 
 async def test_a_restarted_rank_begins_anew(world: World) -> None:

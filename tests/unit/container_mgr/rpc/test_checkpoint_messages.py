@@ -189,6 +189,8 @@ def test_what_cannot_be_kept(path: str, value: Any) -> None:
         ("gets.1.from.address", ""),
         ("gets.1.from.address", "srv1"),
         ("gets.1.from.address", "srv1:0"),
+        ("gets.1.from.address", "fd00::10:7410"),
+        ("gets.1.from.address", "999.0.0.1:7410"),
         ("gets.1.from.address", "srv1:65536"),
         ("gets.1.from.address", "srv1:７"),
         ("gets.1.from.address", "-oProxyCommand:7410"),

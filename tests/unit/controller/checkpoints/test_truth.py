@@ -370,6 +370,51 @@ async def test_what_a_job_should_hear(rig: Rig) -> None:
     assert advice.interval_s is None and "no part of the job was watched" in advice.why
 
 
+async def test_names_that_are_no_steps_are_shown_and_reported(rig: Rig) -> None:
+    rig.submit("red", FOUR)
+    await rig.start("red", FOUR)
+    epoch = rig.state.checkpoints[RED].runs[-1].epoch
+
+    def say(rank: int, why: str, epoch: int = epoch) -> None:
+        rig.kept.say(
+            Holding(
+                server=rig.state.cables[FOUR[rank]].server,
+                folder=RED,
+                key=Key(0, epoch),
+                rank=rank,
+                endpoint=FOUR[rank],
+                kind=HoldingKind.IGNORED,
+                why=why,
+                seen_at=rig.now,
+            )
+        )
+
+    async def look() -> None:
+        await rig.quiet()
+        await rig.keeper.look()
+
+    for rank in range(4):
+        say(rank, "'global_step100x'")
+    await look()
+    shown = await desk(rig).checkpoints("red")
+    assert shown.ignored == ["rank 0 and 3 more: 'global_step100x'"]
+    assert shown.naming == "step-N or step-N.EXT"
+    assert not rig.events("NotAStep"), "a program may name it so for a moment"
+    rig.now += LEAST_QUIET_S + 1
+    await look()
+    (said,) = rig.events("NotAStep")
+    assert "'global_step100x'" in said and "call a step step-N or step-N.EXT" in said
+    for rank in range(4):
+        say(rank, "")
+    await look()
+    assert (await desk(rig).checkpoints("red")).ignored == []
+    say(1, "'x'")
+    say(1, "'y'", epoch=epoch + 7)  # of no run
+    await look()
+    await rig.start("red", FOUR)
+    assert (await desk(rig).checkpoints("red")).ignored == [], "its folder is empty again"
+
+
 async def test_a_run_that_starts_is_given_the_time_that_earlier_ones_took(rig: Rig) -> None:
     """A job that wrote every 7 s imports its framework for 20 s after a recovery."""
     rig.submit("red", FOUR)

@@ -139,6 +139,90 @@ async def test_a_job_avoids_what_refused_it_and_says_so(rack: Rack) -> None:
     await until(rack, "red", state="running")
 
 
+@pytest.mark.parametrize("restart", ["never", "on-failure:1"])
+async def test_a_server_that_falls_silent_during_a_first_start_is_not_the_jobs_end(
+    rack: Rack, restart: str
+) -> None:
+    start, silent = rack.engine.start, True
+
+    async def starting(ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
+        nonlocal silent
+        if not silent:
+            return await start(ranks, deadline_s)
+        silent, rack.engine.lost = False, {"srv0"}
+        rack.engine.hanging += [living(spec) for spec in ranks]  # it has the order
+        raise EngineError([EngineFault("unavailable", "server/srv0", "away")])
+
+    rack.engine.start = starting  # type: ignore[method-assign]
+    red = await submit(rack, "red", 2, restart=restart)
+    first = await until(rack, "red", state="starting")
+    assert set(first.endpoints) == {"gpu0", "gpu1"}
+    red = await until(rack, "red", state="running")
+    assert not {"gpu0", "gpu1"} & set(red.endpoints)
+    assert rack.see.jobs["red"].failures == 0
+    told = [*await events(rack, "NotStarted"), *await events(rack, "HardwareLost")]
+    assert any("srv0" in text for text in told)
+    await submit(rack, "next", 4)
+    await asyncio.sleep(60)
+    assert (await rack.service.queries.job("next")).state == "pending", "a rank may live there"
+    rack.engine.lost = set()
+    await until(rack, "next", state="running")
+    assert not rack.engine.hanging, "it was stopped when its server was back"
+    assert (await rack.service.queries.job("red")).state == "running"
+
+
+def living(spec: RankSpec) -> RankStatus:
+    return RankStatus(
+        spec.job, spec.rank, spec.epoch, spec.endpoint, spec.server, RankState.RUNNING
+    )
+
+
+async def test_an_image_that_others_have_is_not_the_jobs_reason(rack: Rack) -> None:
+    """The job needs a server whose disk is full for an hour."""
+    pull, full = rack.engine.pull_image, True
+
+    async def pulling(
+        server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        if server == "srv0" and full:
+            raise EngineError([EngineFault("failed", image, "no space left on device")])
+        async for step in pull(server, image, login, refresh=refresh):
+            yield step
+
+    rack.engine.pull_image = pulling  # type: ignore[method-assign]
+    await submit(rack, "red", 6, pull="missing")
+
+    async def refused() -> bool:
+        red = await rack.service.queries.job("red")
+        assert red.state != "failed"
+        return len(await events(rack, "NotStarted")) >= 4
+
+    await rack.until(refused, 600)
+    assert all("server srv0 did not fetch it" in text for text in await events(rack, "NotStarted"))
+    full = False
+    red = await until(rack, "red", state="running")
+    assert (rack.see.jobs["red"].failures, red.restarts) == (0, 0)
+
+
+async def test_a_server_of_several_that_cannot_fetch_an_image_is_left_alone(rack: Rack) -> None:
+    pull = rack.engine.pull_image
+
+    async def pulling(
+        server: str, image: str, login: RegistryLogin | None, *, refresh: bool = False
+    ) -> AsyncGenerator[PullProgress]:
+        if server == "srv0":
+            raise EngineError([EngineFault("failed", image, "no space left on device")])
+        async for step in pull(server, image, login, refresh=refresh):
+            yield step
+
+    rack.engine.pull_image = pulling  # type: ignore[method-assign]
+    await submit(rack, "red", 4, pull="missing")
+    red = await until(rack, "red", state="running")
+    assert not {"gpu0", "gpu1"} & set(red.endpoints)
+    (told,) = await events(rack, "NotStarted")
+    assert "server srv0 did not fetch it: no space left on device" in told
+
+
 @pytest.mark.parametrize(
     ("code", "state"), [("failed", "running"), ("unavailable", "running"), ("not_found", "failed")]
 )
@@ -157,6 +241,10 @@ async def test_a_server_that_cannot_fetch_an_image_is_left_alone(
             yield step
 
     rack.engine.pull_image = pulling  # type: ignore[method-assign]
+    if code == "not_found":  # nor has another server it
+        digest = f"sha256:{'b' * 64}"
+        rack.engine.absent |= {"image:1", f"image@{digest}"}
+        rack.engine.registry["image:1"] = digest
     await submit(rack, "red", 1, pull="missing")
     red = await until(rack, "red", state=state)
     if state == "running":

@@ -11,7 +11,7 @@ import pytest
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
 from tests.parts.controller.engine import FakeEngine
-from tests.parts.controller.jobs import submit
+from tests.parts.controller.jobs import events, submit, waiting
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack, crash
 from tests.parts.controller.recoveries import (
@@ -135,7 +135,20 @@ async def test_a_server_that_is_lost_while_its_job_first_starts(
     lose_at_start(rack, "srv1")
     endpoints = ["gpu0", "gpu1", "gpu2", "gpu3"]
     await submit(rack, "red", 4, endpoints=endpoints, **(KEEPS if survives else {}))
-    await rack.state("red", "running" if survives else "failed")
+    if survives:
+        await rack.state("red", "running")
+    else:  # its place is away, it waits for it
+
+        async def told_so() -> bool:
+            return bool(await events(rack, "NotStarted"))
+
+        await rack.until(told_so)
+        (told,) = await events(rack, "NotStarted")
+        assert "srv1" in told
+        assert job_of(rack).failures == 0
+        await asyncio.sleep(60)
+        (red,) = await waiting(rack, "red")
+        assert (red.state, red.reason) == ("pending", "gpu2 is unavailable")
     if survives:
         assert set(job_of(rack).endpoints) == {"gpu0", "gpu1", "gpu4", "gpu5"}
         await rack.until(lambda: not rack.see.recovers("red"))

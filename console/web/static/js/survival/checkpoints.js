@@ -96,7 +96,7 @@ export class Checkpoints {
       view.unprotected_why ? h("p", {}, badge("not protected", "warn"), ` ${view.unprotected_why}`) : "",
       view.silent.length ? h("p", {}, badge("no answer", "warn"), ` from ${view.silent.join(", ")}`) : "",
       view.known ? "" : h("p", { class: "muted" }, "not every server has said what it holds so far"),
-      view.ignored.length ? h("p", { class: "muted" }, `not a step by this rule: ${view.ignored.join(", ")}`) : "");
+      view.ignored.length ? h("p", { class: "muted" }, `not a step by this rule: ${view.ignored.join("; ")}${view.naming ? `. The rule takes ${view.naming}.` : ""}`) : "");
   }
 
   async #verify() {

@@ -31,7 +31,8 @@ def test_checkpoints_mark_the_step_that_would_be_loaded(run: Run) -> None:
     assert "protected: copies or parities are apart" in ran.out
     assert "a restart loads step 400 (*)" in ran.out
     assert "no answer from s1" in ran.out
-    assert "not a step by rule rename: notes.txt" in ran.out
+    assert "not a step by rule rename: rank 0: 'notes.txt'" in ran.out
+    assert "rule rename takes step-N or step-N.EXT" in ran.out
 
 
 def test_show_is_the_same_and_a_job_may_be_called_as_a_verb(run: Run, service: FakeService) -> None:
