@@ -175,11 +175,15 @@ class CommsKeeper:
         }
         for name in gone:
             state.comms.remove(name)
-        for record in made.values():
-            gone.update(state.comms.put(record))
+        for name, record in made.items():
+            if name in state.jobs:  # else it was forgotten meanwhile
+                gone.update(state.comms.put(record, self._project))
         if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
                 await state.record(*(keys.kept(CommsRecord, name) for name in sorted(changed)))
+
+    def _project(self, job: str) -> str:
+        return self._state.jobs[job].request.project
 
     async def _by_job(
         self, found: Sequence[Recording]

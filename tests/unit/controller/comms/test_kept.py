@@ -103,7 +103,7 @@ async def test_another_job_of_the_same_name_does_not_inherit_it(rack: Rack) -> N
     await rack.down()
     await rack.up()
     state = rack.parts.state
-    state.comms.put(earlier)
+    state.comms.put(earlier, lambda job: "default")
     assert rack.parts.comms.brief("red") is None
     assert rack.parts.comms.facts("red") is None
     assert calls(await rack.service.queries.comms("red", rank=None, since_s=None)) == 0
@@ -131,7 +131,7 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     await end(rack)
     state = rack.parts.state
     record = replace(state.comms["red"], body='{"job": "red", "ranks": 7}')
-    state.comms.put(record)
+    state.comms.put(record, lambda job: "default")
     await state.record(keys.of(record))
     rack.engine.recorded = []
     await rack.down()
@@ -154,6 +154,28 @@ async def test_the_oldest_are_forgotten(rack: Rack, monkeypatch: pytest.MonkeyPa
     assert list(rack.see.comms) == ["blue"]
     assert calls(await view(rack, "blue")) == 80
     assert calls(await view(rack, "red")) == 0
+
+
+@pytest.mark.parametrize("bound", ["KEPT_COMMS", "KEPT_COMMS_BYTES"])
+async def test_one_projects_jobs_displace_no_other_ones(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """A project ends one job after the other; the only one of another project stays."""
+    await running(rack, "alpha-red", project="alpha")
+    rack.engine.recorded = trained(rack, "alpha-red")
+    await end(rack, "alpha-red")
+    most = {"KEPT_COMMS": 2, "KEPT_COMMS_BYTES": 5 * len(rack.see.comms["alpha-red"].body) // 2}
+    monkeypatch.setattr(comms, bound, most[bound])
+    for name in ("b1", "b2", "b3"):
+        await running(rack, name)
+        rack.engine.recorded = trained(rack, name)
+        await end(rack, name)
+    rack.engine.recorded = []
+    await rack.down()
+    await rack.up()
+    assert set(rack.see.comms) == {"alpha-red", "b3"}
+    assert calls(await view(rack, "alpha-red")) == 80
+    assert calls(await view(rack, "b2")) == 0
 
 
 async def test_who_comes_last_is_evidence_of_a_straggler(rack: Rack) -> None:
