@@ -30,7 +30,7 @@ from controller.state.transactions import (
     quarantine_of,
     transaction_record,
 )
-from controller.state.writes import PutTransaction
+from controller.state.writes import PutTransaction, Room
 from controller.transaction.circuits import Rewiring, RewiringError, rewire
 from controller.transaction.model import (
     Cause,
@@ -88,12 +88,15 @@ class Mover:
         plan_id: str | None = None,
         rewiring: Rewiring | None = None,
         stopped: str = "",
+        *,
+        room: Room | None = None,
     ) -> Running:
         """Lock the moving endpoints and return the transaction, not yet carried out.
 
         ``rewiring`` is that of the moves, when the caller has just computed it. ``stopped`` names
         the job for which the caller moves light while nothing of it runs: it has stopped it
-        (``Cause.SPARE``), or its engine has not started it yet (``Cause.PLACEMENT``).
+        (``Cause.SPARE``), or its engine has not started it yet (``Cause.PLACEMENT``). ``room`` is
+        reserved until its end, over restarts, too.
         ServiceError ``conflict`` when another transaction or a starting job is in the way, or
         no port is free; ``unavailable`` when a device does not answer.
         """
@@ -121,8 +124,10 @@ class Mover:
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
         )
-        running = Running(tx, plan_id, SteadyClock(state.clock))
+        running = Running(tx, plan_id, SteadyClock(state.clock), room)
         state.transactions.running[tx.id] = running
+        if room is not None:
+            state.jobs.promised[room.job] = room.endpoints
         return running
 
     def call_off(self, running: Running, why: str) -> None:
@@ -136,6 +141,8 @@ class Mover:
 
     def _drop(self, running: Running) -> None:
         self._state.transactions.running.pop(running.tx.id, None)
+        if running.room is not None:
+            self._state.jobs.promised.pop(running.room.job, None)
         running.ended.set()
 
     async def carry_out(self, running: Running) -> Transaction:
@@ -154,9 +161,9 @@ class Mover:
             running.tx = tx
             record = transaction_record(running, state.epoch, running.clock())
             if running.admitted and not running.written:
-                await self._written(running, PutTransaction(record, intent_of(tx)))
+                await self._written(running, PutTransaction(record, intent_of(tx, running.room)))
             elif not running.written:  # it never began: nothing depends on this row
-                state.journal.owe(PutTransaction(record, intent_of(tx)))
+                state.journal.owe(PutTransaction(record, intent_of(tx, running.room)))
             state.transactions.finish(record, tx.changes)
         finally:
             self._executor.forget(tx.id)

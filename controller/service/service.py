@@ -568,6 +568,7 @@ class Service:
         settled: frozenset[str] | None = None
         while True:
             await self._watch.observe()
+            self._interrupted.release()
             self._stalls.check()
             await self._swaps.look()
             spared = self._state.light.spared
