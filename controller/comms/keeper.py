@@ -177,13 +177,11 @@ class CommsKeeper:
             state.comms.remove(name)
         for name, record in made.items():
             if name in state.jobs:  # else it was forgotten meanwhile
-                gone.update(state.comms.put(record, self._project))
+                state.comms.put(record)
+        gone.update(state.comms.trim(lambda job: state.jobs[job].request.project))
         if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
                 await state.record(*(keys.kept(CommsRecord, name) for name in sorted(changed)))
-
-    def _project(self, job: str) -> str:
-        return self._state.jobs[job].request.project
 
     async def _by_job(
         self, found: Sequence[Recording]

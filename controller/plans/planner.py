@@ -397,12 +397,14 @@ class Planner:
         return view
 
     async def _begun(self, running: Running, wait_s: float) -> TransactionView:
-        work = self._mover.carry_out(running)
-        self._tasks.spawn(work, f"transaction {running.tx.id}")
+        self._tasks.spawn(self._carried_out(running), f"transaction {running.tx.id}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await running.ended.wait()
         return self.transaction(running.tx.id)
+
+    async def _carried_out(self, running: Running) -> None:
+        await self._mover.carry_out(running)
 
     def checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
         """Refuse a plan that does not fit the site's present state, or moves nothing."""

@@ -55,13 +55,16 @@ class KeptComms(Mapping[str, CommsRecord]):
         """Take over the stored records."""
         self._records = {one.job: one for one in sorted(records, key=lambda one: one.kept_at)}
 
-    def put(self, record: CommsRecord, project_of: Callable[[str], str]) -> tuple[str, ...]:
-        """Add or replace a record; return the jobs that are forgotten for it.
-
-        The oldest goes of the project that has most, so that no project forgets another one's.
-        """
+    def put(self, record: CommsRecord) -> None:
+        """Add or replace a record."""
         self._records.pop(record.job, None)
         self._records[record.job] = record
+
+    def trim(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
+        """Forget what is beyond the limits; return the jobs.
+
+        The oldest goes of the project that has most, so that no project displaces another one's.
+        """
         kept: dict[str, deque[CommsRecord]] = {}
         for one in self._records.values():
             kept.setdefault(project_of(one.job), deque()).append(one)

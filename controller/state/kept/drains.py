@@ -83,9 +83,10 @@ class Drains:
         places = [tuple(row) for row in json.loads(facts.get("left_places", "[]"))]
         runs = dict.fromkeys(tuple(row[:3]) for row in json.loads(facts.get("left_runs", "[]")))
         self.left = tuple(
-            Left(*run, tuple(at))
-            for run in runs
-            for at in [at for *of, at in places if tuple(of) == run] or [self._all_of(run[2])]
+            Left(job, epoch, server, tuple(at))
+            for job, epoch, server in runs
+            for at in [at for *of, at in places if of == [job, epoch, server]]
+            or [self._all_of(server)]
         )
         self.unlit = frozenset(json.loads(facts.get("unlit", "[]"))) & self._site.homes.keys()
 

@@ -103,7 +103,7 @@ async def test_another_job_of_the_same_name_does_not_inherit_it(rack: Rack) -> N
     await rack.down()
     await rack.up()
     state = rack.parts.state
-    state.comms.put(earlier, lambda job: "default")
+    state.comms.put(earlier)
     assert rack.parts.comms.brief("red") is None
     assert rack.parts.comms.facts("red") is None
     assert calls(await rack.service.queries.comms("red", rank=None, since_s=None)) == 0
@@ -131,7 +131,7 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     await end(rack)
     state = rack.parts.state
     record = replace(state.comms["red"], body='{"job": "red", "ranks": 7}')
-    state.comms.put(record, lambda job: "default")
+    state.comms.put(record)
     await state.record(keys.of(record))
     rack.engine.recorded = []
     await rack.down()
