@@ -47,6 +47,8 @@ log = structlog.get_logger(__name__)
 
 FLUSH_AGAIN_S = 0.5
 """Between two attempts to write the end of a transaction, which is not announced before."""
+FORESIGHTS = 3
+"""Computations beside the loop, before one on it: the fabric may change during each."""
 
 
 class Mover:
@@ -105,11 +107,13 @@ class Mover:
         self._check_free(cause, moves, stopped)
         if rewiring is None:
             rewiring = self.rewired(moves)
+        switches = state.connections.switches()
         for change in rewiring.changes:
-            self._require(change.switch, state.connections.switches(), "switch")
+            self._require(change.switch, switches, "switch")
         needed = {at for at in moves.values() if at} | state.light.aggregators_of(moves)
+        aggregators = state.connections.aggregators()
         for name in sorted(needed - state.light.lost):
-            self._require(name, state.connections.aggregators(), "aggregator")
+            self._require(name, aggregators, "aggregator")
         before, after = state.light.attachments, rewiring.attachments
         touched = [e for e in moves if before.get(e) != after.get(e)]
         checks = self.dark_time_checks(rewiring)
@@ -228,11 +232,18 @@ class Mover:
             state.site, state.light.attachments, moves, state.blocked_points() | besides
         )
 
-    async def foreseen(self, moves: Mapping[str, str | None]) -> Rewiring:
+    async def foreseen(
+        self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
+    ) -> Rewiring:
         """Return the circuits for the moves now, as ``rewired``, computed beside the loop."""
         state = self._state
-        at = dict(state.light.attachments)
-        return await asyncio.to_thread(_rewired, state.site, at, moves, state.blocked_points())
+        for _ in range(FORESIGHTS):
+            at, blocked = dict(state.light.attachments), state.blocked_points()
+            work = asyncio.to_thread(_rewired, state.site, at, moves, blocked | besides)
+            found = await work
+            if at == state.light.attachments and blocked == state.blocked_points():
+                return found
+        return self.rewired(moves, besides)
 
     def busy_jobs(self) -> dict[str, str]:
         """Return the jobs whose light must not move now, each with what is being done with it."""

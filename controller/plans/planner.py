@@ -286,8 +286,9 @@ class Planner:
             )
         moves = {move.endpoint: move.target for move in plan.moves}
         room_for = plan.makes_room_for
+        rewiring = await self._mover.foreseen(moves, self._other_points(plan))
+        plan = self.checked(plan)  # the fabric may have changed meanwhile
         room = None if room_for is None else Room(room_for, self.room(plan, moves, room_for))
-        rewiring = self._mover.rewired(moves, self._other_points(plan))
         check_plan(plan, rewiring)
         running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring, room=room)
         self.applied(moves)
