@@ -48,12 +48,17 @@ class Mortal:
             trust_env=False,
         )
 
-    def spawn(self, *options: str) -> None:
-        """Start a controller, with further ``options``, and return immediately."""
+    def spawn(self, *options: str, tree: Path | None = None) -> None:
+        """Start a controller, with further ``options``, and return immediately.
+
+        ``tree`` has the program of another release.
+        """
+        other = {} if tree is None else {"PYTHONPATH": str(tree)}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._argv, *options],
-                env=self._env,
+                env={**self._env, **other},
+                cwd=tree,
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,

@@ -175,8 +175,10 @@ class CommsKeeper:
         }
         for name in gone:
             state.comms.remove(name)
-        for record in made.values():
-            gone.update(state.comms.put(record))
+        for name, record in made.items():
+            if name in state.jobs:  # else it was forgotten meanwhile
+                state.comms.put(record)
+        gone.update(state.comms.trim(lambda job: state.jobs[job].request.project))
         if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
                 await state.record(*(keys.kept(CommsRecord, name) for name in sorted(changed)))

@@ -55,7 +55,8 @@ class FabricIntent:
         state = self._state
         running = state.transactions.running[tx.id]
         now = running.clock()
-        entry = PutTransaction(transaction_record(running, state.epoch, now), intent_of(tx))
+        record = transaction_record(running, state.epoch, now)
+        entry = PutTransaction(record, intent_of(tx, running.room))
         if tx.phase is not Phase.COMMIT:
             async with failpoints.around("log-admit" if tx.phase is Phase.ADMIT else "log-proven"):
                 try:

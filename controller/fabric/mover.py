@@ -30,7 +30,7 @@ from controller.state.transactions import (
     quarantine_of,
     transaction_record,
 )
-from controller.state.writes import PutTransaction
+from controller.state.writes import PutTransaction, Room
 from controller.transaction.circuits import Rewiring, RewiringError, rewire
 from controller.transaction.model import (
     Cause,
@@ -47,6 +47,8 @@ log = structlog.get_logger(__name__)
 
 FLUSH_AGAIN_S = 0.5
 """Between two attempts to write the end of a transaction, which is not announced before."""
+FORESIGHTS = 3
+"""Computations beside the loop, before one on it: the fabric may change during each."""
 
 
 class Mover:
@@ -88,12 +90,15 @@ class Mover:
         plan_id: str | None = None,
         rewiring: Rewiring | None = None,
         stopped: str = "",
+        *,
+        room: Room | None = None,
     ) -> Running:
         """Lock the moving endpoints and return the transaction, not yet carried out.
 
         ``rewiring`` is that of the moves, when the caller has just computed it. ``stopped`` names
         the job for which the caller moves light while nothing of it runs: it has stopped it
-        (``Cause.SPARE``), or its engine has not started it yet (``Cause.PLACEMENT``).
+        (``Cause.SPARE``), or its engine has not started it yet (``Cause.PLACEMENT``). ``room`` is
+        reserved until its end, over restarts, too.
         ServiceError ``conflict`` when another transaction or a starting job is in the way, or
         no port is free; ``unavailable`` when a device does not answer.
         """
@@ -102,11 +107,13 @@ class Mover:
         self._check_free(cause, moves, stopped)
         if rewiring is None:
             rewiring = self.rewired(moves)
+        switches = state.connections.switches()
         for change in rewiring.changes:
-            self._require(change.switch, state.connections.switches(), "switch")
+            self._require(change.switch, switches, "switch")
         needed = {at for at in moves.values() if at} | state.light.aggregators_of(moves)
+        aggregators = state.connections.aggregators()
         for name in sorted(needed - state.light.lost):
-            self._require(name, state.connections.aggregators(), "aggregator")
+            self._require(name, aggregators, "aggregator")
         before, after = state.light.attachments, rewiring.attachments
         touched = [e for e in moves if before.get(e) != after.get(e)]
         checks = self.dark_time_checks(rewiring)
@@ -121,8 +128,10 @@ class Mover:
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
         )
-        running = Running(tx, plan_id, SteadyClock(state.clock))
+        running = Running(tx, plan_id, SteadyClock(state.clock), room)
         state.transactions.running[tx.id] = running
+        if room is not None:
+            state.jobs.promised[room.job] = room.endpoints
         return running
 
     def call_off(self, running: Running, why: str) -> None:
@@ -136,6 +145,8 @@ class Mover:
 
     def _drop(self, running: Running) -> None:
         self._state.transactions.running.pop(running.tx.id, None)
+        if running.room is not None:
+            self._state.jobs.promised.pop(running.room.job, None)
         running.ended.set()
 
     async def carry_out(self, running: Running) -> Transaction:
@@ -154,9 +165,9 @@ class Mover:
             running.tx = tx
             record = transaction_record(running, state.epoch, running.clock())
             if running.admitted and not running.written:
-                await self._written(running, PutTransaction(record, intent_of(tx)))
+                await self._written(running, PutTransaction(record, intent_of(tx, running.room)))
             elif not running.written:  # it never began: nothing depends on this row
-                state.journal.owe(PutTransaction(record, intent_of(tx)))
+                state.journal.owe(PutTransaction(record, intent_of(tx, running.room)))
             state.transactions.finish(record, tx.changes)
         finally:
             self._executor.forget(tx.id)
@@ -221,11 +232,18 @@ class Mover:
             state.site, state.light.attachments, moves, state.blocked_points() | besides
         )
 
-    async def foreseen(self, moves: Mapping[str, str | None]) -> Rewiring:
+    async def foreseen(
+        self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
+    ) -> Rewiring:
         """Return the circuits for the moves now, as ``rewired``, computed beside the loop."""
         state = self._state
-        at = dict(state.light.attachments)
-        return await asyncio.to_thread(_rewired, state.site, at, moves, state.blocked_points())
+        for _ in range(FORESIGHTS):
+            at, blocked = dict(state.light.attachments), state.blocked_points()
+            work = asyncio.to_thread(_rewired, state.site, at, moves, blocked | besides)
+            found = await work
+            if at == state.light.attachments and blocked == state.blocked_points():
+                return found
+        return self.rewired(moves, besides)
 
     def busy_jobs(self) -> dict[str, str]:
         """Return the jobs whose light must not move now, each with what is being done with it."""

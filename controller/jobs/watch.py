@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.base.errors import ServiceError
+from controller.base.slices import Turns
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.jobs.late_lines import LateLines
 from controller.jobs.restarts import JobRestarter
@@ -73,13 +74,18 @@ class JobWatch:
         by_job: dict[str, list[RankStatus]] = {}
         for status in self._state.jobs.statuses:
             by_job.setdefault(status.job, []).append(status)
-        self._others.look()
+        await self._others.look()
         missed: dict[tuple[str, int, int], int] = {}
-        for job in list(self._state.jobs.values()):
-            watched = job.ours and job.state in ("running", "paused")
-            watched = watched and job.name not in self._others.later
-            if watched and not self._ender.is_ending(job.name):
-                missed.update(self._check(job, by_job.get(job.name, [])))
+        with Turns() as turns:
+            for seen in list(self._state.jobs.values()):
+                job = self._state.jobs.get(seen.name)
+                if job is None or job.epoch != seen.epoch:
+                    continue  # another run began meanwhile, which nobody has observed yet
+                watched = job.ours and job.state in ("running", "paused")
+                watched = watched and job.name not in self._others.later
+                if watched and not self._ender.is_ending(job.name):
+                    missed.update(self._check(job, by_job.get(job.name, [])))
+                await turns.breathe()
         self._missing_for = missed
         self._late.look()
         epochs = {(job.name, job.epoch) for job in self._state.jobs.values() if job.holding}

@@ -48,6 +48,7 @@ from controller.state.scheduling import (
 )
 from controller.state.state import State
 from controller.state.transactions import Running
+from controller.state.writes import Room
 from controller.telemetry.steps import StepMeter
 from controller.transaction.circuits import Rewiring
 from controller.transaction.machine import abortable
@@ -285,14 +286,13 @@ class Planner:
             )
         moves = {move.endpoint: move.target for move in plan.moves}
         room_for = plan.makes_room_for
-        promised = frozenset[str]() if room_for is None else self.room(plan, moves, room_for)
-        rewiring = self._mover.rewired(moves, self._other_points(plan))
+        rewiring = await self._mover.foreseen(moves, self._other_points(plan))
+        plan = self.checked(plan)  # the fabric may have changed meanwhile
+        room = None if room_for is None else Room(room_for, self.room(plan, moves, room_for))
         check_plan(plan, rewiring)
-        running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring)
+        running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring, room=room)
         self.applied(moves)
-        if room_for is not None:
-            self._state.jobs.promised[room_for] = promised
-        return await self._begun(running, wait_s, room_for)
+        return await self._begun(running, wait_s)
 
     def room(self, plan: PlanView, moves: Mapping[str, str | None], name: str) -> frozenset[str]:
         """Return the endpoints that will suit a waiting job, to be reserved for it.
@@ -397,23 +397,15 @@ class Planner:
         running.commands.put_nowait(AbortAsked())
         return view
 
-    async def _begun(
-        self, running: Running, wait_s: float, room_for: str | None = None
-    ) -> TransactionView:
-        work = self._carried_out(running, room_for)
-        self._tasks.spawn(work, f"transaction {running.tx.id}")
+    async def _begun(self, running: Running, wait_s: float) -> TransactionView:
+        self._tasks.spawn(self._carried_out(running), f"transaction {running.tx.id}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await running.ended.wait()
         return self.transaction(running.tx.id)
 
-    async def _carried_out(self, running: Running, room_for: str | None) -> None:
-        try:
-            await self._mover.carry_out(running)
-        finally:
-            if room_for is not None:
-                self._state.jobs.promised.pop(room_for, None)
-                self._state.jobs.wake.set()
+    async def _carried_out(self, running: Running) -> None:
+        await self._mover.carry_out(running)
 
     def checked(self, plan: PlanView | dict[str, Any]) -> PlanView:
         """Refuse a plan that does not fit the site's present state, or moves nothing."""

@@ -83,12 +83,13 @@ class RolloutDesk:
         if not found.pauses:
             hint = "it moves idle endpoints only: apply it without --max-dark"
             raise ServiceError("invalid", "the plan moves no job", object=what, hint=hint)
+        moves = {move.endpoint: move.target for move in plan.moves}
+        rewiring = await self._mover.foreseen(moves)
         plan = planner.checked(plan)  # the fabric may have changed while the order was sought
         self._require_alone()
         if request.max_pauses is None:  # else the operator allows them now
             self._require_stated(plan, found)
-        moves = {move.endpoint: move.target for move in plan.moves}
-        self._mover.require_tolerated(self._mover.dark_time_checks(self._mover.rewired(moves)))
+        self._mover.require_tolerated(self._mover.dark_time_checks(rewiring))
         promised = frozenset[str]()
         if plan.makes_room_for is not None:
             promised = planner.room(plan, moves, plan.makes_room_for)

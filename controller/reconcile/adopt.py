@@ -275,7 +275,7 @@ class Adopter:
             return
         rewiring: Rewiring | None = None
         try:
-            rewiring = self._mover.rewired(moves)
+            rewiring = await self._mover.foreseen(moves)
         except ServiceError:
             if not (moves := self._with_ports(moves)):
                 return

@@ -11,9 +11,12 @@ from controller.devices.aggregators import AttachPoint
 from controller.state.records import TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import recovered_record
-from controller.state.writes import Intent, Loaded, PutTransaction
+from controller.state.writes import Intent, Loaded, PutTransaction, Room
 from controller.transaction.circuits import changes_between
 from controller.transaction.model import Cause
+
+ROOM_S = 60.0
+"""For how long after a recovery what was made free for a job is kept for it."""
 
 
 class Interrupted:
@@ -22,6 +25,8 @@ class Interrupted:
     def __init__(self, state: State) -> None:
         self._state = state
         self._entries: list[tuple[TransactionRecord, Intent]] = []
+        self._rooms: list[Room] = []
+        self._closed_at = 0.0
         self.owed: dict[str, AttachPoint | None] = {}
         """Where the endpoints of unfinished transactions belong: all old places or all new ones."""
         self.dark: set[str] = set()
@@ -46,6 +51,7 @@ class Interrupted:
                 self._void(record, intent)
                 continue
             self._entries.append((record, intent))
+            self._reserve(intent)
             places = intent.after if intent.proven else intent.before
             mine = {e: at for e, at in places.items() if e not in moved}
             self.owed.update(mine)
@@ -54,6 +60,33 @@ class Interrupted:
             self._state.jobs.owed.update(set(intent.quiesced_jobs) - touched)
         self._state.light.held.update(dict.fromkeys(self.owed))
         self._state.transactions.interrupted = bool(self._entries)
+
+    def _reserve(self, intent: Intent) -> None:
+        """Keep what becomes free for the waiting job for which the light was moved."""
+        room = intent.room
+        if room is not None and self._waits(room.job):
+            self._state.jobs.promised[room.job] = room.endpoints
+            self._rooms.append(room)
+
+    def _waits(self, name: str) -> bool:
+        job = self._state.jobs.get(name)
+        return job is not None and job.state in ("pending", "waiting")
+
+    def release(self) -> None:
+        """Let the queue have what was made free for a job, once all of it can be used.
+
+        Until then another job would take the rest.
+        """
+        if self._entries or not self._rooms:
+            return
+        state = self._state
+        out = state.unavailable()
+        over = state.clock() - self._closed_at > ROOM_S
+        for room in list(self._rooms):
+            if over or not self._waits(room.job) or out.keys().isdisjoint(room.endpoints):
+                self._rooms.remove(room)
+                state.jobs.promised.pop(room.job, None)
+                state.jobs.wake.set()
 
     def _void(self, record: TransactionRecord, intent: Intent) -> None:
         """End a transaction whose end was never written, and which later ones have overtaken."""
@@ -91,6 +124,7 @@ class Interrupted:
             del self._entries[0]
             self._state.transactions.finish(ended, changes)
             self._state.events.add("warning", f"transaction/{record.id}", "Recovered", ended.result)
+        self._closed_at = now
         self.owed.clear()
         self.dark.clear()
         self._state.transactions.interrupted = False

@@ -83,6 +83,7 @@ class DriftWatch:
             return
         for switch in sorted(self._switches.connected()):
             await self._light(switch)
+            await asyncio.sleep(0)  # a map that was read lately takes no turn of the loop
         await self._flows()
         await self._containers()
 

@@ -525,7 +525,7 @@ class Service:
     async def _recover(self) -> None:
         """Start the job loops once the containers and the circuits are known."""
         await asyncio.gather(self._switches_read(), observe_containers(self._state, self._engine))
-        self._others.look()  # before a job is placed on endpoints that they hold
+        await self._others.look()  # before a job is placed on endpoints that they hold
         self._recovery.begin()
         self._swaps.resume()
         self._rollouts.resume(self.recovered)
@@ -568,6 +568,7 @@ class Service:
         settled: frozenset[str] | None = None
         while True:
             await self._watch.observe()
+            self._interrupted.release()
             self._stalls.check()
             await self._swaps.look()
             spared = self._state.light.spared

@@ -14,7 +14,7 @@ from controller.state.records import JobRecord, JobSpec
 KEPT_JOBS = 2000
 """Ended jobs that can still be read; a controller runs for years. Beyond it those of the project
 that has most go first."""
-KEPT_JOB_BYTES = 64 * 2**20
+KEPT_JOB_BYTES = 16 * 2**20
 """Of the texts of all ended jobs together."""
 
 

@@ -151,9 +151,7 @@ class State:
             _time(facts.get("recoveries_since")) or self.clock(),
         )
         self.rollouts.restore(loaded.rollouts, int(facts.get("rollouts", "0")))
-        self.drains.restore(
-            facts.get("drains", "[]"), facts.get("left_runs", "[]"), facts.get("unlit", "[]")
-        )
+        self.drains.restore(facts)
         self.unknown.restore(facts.get("unknown_epochs", "[]"))
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
 
@@ -339,7 +337,7 @@ class State:
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
                 "rollouts": str(self.rollouts.number),
-                "left_runs": self.drains.left_runs(),
+                **self.drains.left_facts(),
             }
         )
 

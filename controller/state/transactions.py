@@ -18,6 +18,7 @@ from controller.state.records import (
 )
 from controller.state.writes import (
     Intent,
+    Room,
 )
 from controller.transaction.circuits import SwitchChange
 from controller.transaction.model import (
@@ -50,6 +51,7 @@ class Running:
     plan_id: str | None
     clock: SteadyClock
     """The source of all times of this transaction."""
+    room: Room | None = None
     started_at: float = field(init=False)
     commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
     """Carries an operator's AbortAsked."""
@@ -125,7 +127,7 @@ class Transactions:
             self.moved.pop(oldest, None)
 
 
-def intent_of(tx: Transaction) -> Intent:
+def intent_of(tx: Transaction, room: Room | None) -> Intent:
     """Return what recovery needs; at commit every path is where ``target`` says."""
     proven = tx.phase is Phase.QUALIFY and not tx.back
     return Intent(
@@ -133,6 +135,7 @@ def intent_of(tx: Transaction) -> Intent:
         after={p.endpoint: p.after for p in tx.paths},
         proven=proven or (tx.phase is Phase.COMMIT and not tx.back),
         quiesced_jobs=tuple(j.name for j in tx.jobs),
+        room=room,
     )
 
 

@@ -46,6 +46,14 @@ class PutAttachments:
 
 
 @dataclass(slots=True, frozen=True)
+class Room:
+    """Endpoints that a transaction frees for a waiting job, which no other one gets meanwhile."""
+
+    job: str
+    endpoints: frozenset[str]
+
+
+@dataclass(slots=True, frozen=True)
 class Intent:
     """What recovery needs of an unfinished transaction: both ends and the point of no return."""
 
@@ -54,6 +62,7 @@ class Intent:
     proven: bool
     """All new paths were proven: a crash converges to ``after``, else to ``before``."""
     quiesced_jobs: tuple[str, ...]
+    room: Room | None = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -50,6 +50,7 @@ from controller.state.writes import (
     PutRecords,
     PutTransaction,
     PutUsage,
+    Room,
     TrimUsage,
     Write,
 )
@@ -368,6 +369,7 @@ def _write_intent(intent: Intent) -> str:
             "after": points(intent.after),
             "proven": intent.proven,
             "quiesced_jobs": intent.quiesced_jobs,
+            "room": intent.room and [intent.room.job, sorted(intent.room.endpoints)],
         }
     )
 
@@ -379,6 +381,11 @@ def read_intent(text: str) -> Intent:
     def points(side: Mapping[str, list[Any] | None]) -> dict[str, AttachPoint | None]:
         return {e: AttachPoint(at[0], int(at[1])) if at else None for e, at in side.items()}
 
+    room = body.get("room")  # absent in those of older versions
     return Intent(
-        points(body["before"]), points(body["after"]), body["proven"], tuple(body["quiesced_jobs"])
+        points(body["before"]),
+        points(body["after"]),
+        body["proven"],
+        tuple(body["quiesced_jobs"]),
+        room and Room(room[0], frozenset(room[1])),
     )

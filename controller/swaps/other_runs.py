@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import structlog
 
+from controller.base.slices import Turns
 from controller.base.tasks import Tasks
 from controller.devices.engine import EngineError, ExecutionEngine, RankState, RankStatus
 from controller.ranks.ends import JobEnder
@@ -50,24 +51,30 @@ class OtherRuns:
         self.later: Mapping[str, int] = MappingProxyType({})
         """The jobs of which a later run lives, and its epoch."""
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Look once, after an observation of the containers."""
-        self._note_strangers()
-        self._note_earlier()
-        self._note_later()
+        fresh = self._note_strangers()
+        with Turns() as turns:
+            for endpoint, job in sorted(fresh.items()):
+                text = f"a container of {job}, which is not a running job, occupies it"
+                self._state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
+                await turns.breathe()
+            self._note_earlier()
+            await turns.breathe()
+            self._note_later()
 
-    def _note_strangers(self) -> None:
+    def _note_strangers(self) -> Mapping[str, str]:
+        """Hold the endpoints of strangers; return the new ones, and whose containers live there."""
         state = self._state
         strange = strangers(state.jobs.statuses, self._known)
-        for endpoint in sorted(strange.keys() - state.light.squatted):
-            text = f"a container of {strange[endpoint]}, which is not a running job, occupies it"
-            state.events.add("warning", f"endpoint/{endpoint}", "UnknownContainer", text)
+        fresh = {e: job for e, job in strange.items() if e not in state.light.squatted}
         answering = self._engine.reachable()
         state.light.spared = still_spared(state.light.spared, strange, state.cables, answering)
         state.light.strangers = strange
         if strange.keys() != state.light.squatted:
             state.light.squatted = frozenset(strange)
             state.jobs.wake.set()
+        return fresh
 
     def _known(self, status: RankStatus) -> bool:
         name = status.job
@@ -124,26 +131,31 @@ class OtherRuns:
             if job is not None and not job.ended and job.ours:
                 found[job.name].append(status)
         later, whole = dict[str, int](), dict[Run, int]()
+        holders = state.jobs.holders()
         for name, statuses in found.items():
             job = state.jobs[name]
             epoch, ranks = later_run(statuses, name, job.epoch)
             if epoch not in state.unknown:
                 continue
             later[name] = epoch
-            if self._may_go_on(job, statuses, ranks):
+            if self._may_go_on(job, statuses, ranks, holders):
                 whole[name, epoch] = self._later_for.get((name, epoch), 0) + 1
                 if whole[name, epoch] >= SURE_ROUNDS:
-                    self._adopt(job, epoch, ranks)
+                    adopted = self._adopt(job, epoch, ranks)
+                    holders.update(dict.fromkeys(adopted.endpoints, adopted))
                     del later[name]
         self._tell(later)
         self.later, self._later_for = MappingProxyType(later), whole
 
     def _may_go_on(
-        self, job: JobRecord, statuses: Sequence[RankStatus], ranks: Sequence[RankStatus]
+        self,
+        job: JobRecord,
+        statuses: Sequence[RankStatus],
+        ranks: Sequence[RankStatus],
+        holders: Mapping[str, JobRecord],
     ) -> bool:
         """Whether a later run can become the job's: it is whole, and the known run is gone."""
         state = self._state
-        holders = state.jobs.holders()
         known = job.holding and any(s.epoch == job.epoch and s.state in LIVE for s in statuses)
         least = job.request.at_least if job.request.on_loss is OnLoss.SHRINK else job.request.count
 
@@ -156,12 +168,12 @@ class OtherRuns:
         enough = least <= len(ranks) <= job.request.count
         return heard and settled and enough and not known and is_whole(ranks, free)
 
-    def _adopt(self, job: JobRecord, epoch: int, ranks: Sequence[RankStatus]) -> None:
-        """Go on with a later run of a job where it lives."""
+    def _adopt(self, job: JobRecord, epoch: int, ranks: Sequence[RankStatus]) -> JobRecord:
+        """Go on with a later run of a job where it lives; return its new record."""
         state = self._state
         endpoints = tuple(s.endpoint for s in ranks)
         paused = all(s.state is RankState.PAUSED for s in ranks)
-        state.jobs.change(
+        adopted = state.jobs.change(
             job.name,
             state="paused" if paused else "running",
             reason="",
@@ -181,6 +193,7 @@ class OtherRuns:
         )
         state.events.add("warning", f"job/{job.name}", "LaterRunAdopted", text)
         state.jobs.wake.set()
+        return adopted
 
     def _tell(self, later: Mapping[str, int]) -> None:
         """Report every later run once that the job does not go on with at once."""
@@ -220,10 +233,15 @@ class LeftRuns:
         answering = state.connections.servers()
         done: list[Left] = []
         found: list[Left] = []
+        seen: dict[tuple[str, str], int] = {}
+        for one in state.jobs.statuses:
+            run = one.job, one.server
+            seen[run] = min(one.epoch, seen.get(run, one.epoch))
         for entry in state.drains.left:
             if not answering.get(entry.server, False):
                 self._clean.pop(entry, None)
-            elif self._there(entry):
+            elif seen.get((entry.job, entry.server), entry.epoch + 1) <= entry.epoch:
+                # It is there; a container that has ended has its log to keep.
                 self._clean[entry] = 0
                 found.append(entry)
             else:
@@ -238,13 +256,6 @@ class LeftRuns:
             self._relighter.want(name for entry in done for name in entry.endpoints)
             state.journal.owe(keys.FACTS)
             state.jobs.wake.set()
-
-    def _there(self, entry: Left) -> bool:
-        """Whether a container of the lost run is there; one that has ended has its log to keep."""
-        return any(
-            s.job == entry.job and s.server == entry.server and s.epoch <= entry.epoch
-            for s in self._state.jobs.statuses
-        )
 
     async def _stop(self, entry: Left) -> None:
         try:

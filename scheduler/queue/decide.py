@@ -12,7 +12,16 @@ from dataclasses import replace
 
 from scheduler.model import Fabric, Job, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
-from scheduler.queue.lanes import Account, Key, Lane, Precedence, Shape, as_running, shape_of
+from scheduler.queue.lanes import (
+    Account,
+    Key,
+    Lane,
+    Precedence,
+    Shape,
+    as_running,
+    shape_of,
+    spares_beside,
+)
 from scheduler.queue.model import (
     Began,
     Decisions,
@@ -80,6 +89,7 @@ class Queue:
         lane = self._lanes.get(shape)
         if lane is None:
             lane = Lane(shape, job.project, job.request, self.index.pool(job.request))
+            lane.beside = spares_beside(self.index, job.request)
             self._lanes[shape] = lane
         self._submitted += 1
         precedence = Precedence.FAIR_SHARE if job.promise is None else Precedence.PROMISED
@@ -166,7 +176,7 @@ class Queue:
         """
         for lane in self._lanes.values():
             if lane.shape.endpoints or lane.shape.avoid:  # the index does not update such a pool
-                lane.pool = self.index.pool(lane.shape)
+                lane.update(self.index)
         for account in self._accounts.values():
             account.kept = 0
         if not self._where or (not explain and self._nothing_fits()):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from scheduler.model import Job, Placement, Request
+from scheduler.placement.index import FabricIndex
 from scheduler.placement.pool import Pool
 from scheduler.queue.model import Pending, Project
 
@@ -54,6 +55,13 @@ def shape_of(job: Pending) -> Shape:
     )
 
 
+def spares_beside(index: FabricIndex, request: Request) -> int:
+    """Return the endpoints that may become spares beside named ones, as a bit set."""
+    if not (request.endpoints and request.spares):
+        return 0
+    return index.pool(replace(request, endpoints=())).members & ~index.pool(request).members
+
+
 def as_running(job: Pending, placement: Placement) -> Job:
     """Return a job as the fabric sees it once it runs."""
     return Job(
@@ -76,9 +84,21 @@ class Lane:
     shape: Request
     """The request of one of them."""
     pool: Pool
+    beside: int = 0
+    """The endpoints that may become spares of jobs with named ones, as a bit set."""
     keys: list[Key] = field(default_factory=list)
     jobs: list[Pending] = field(default_factory=list)
     """Parallel lists, in the order of the queue."""
+
+    @property
+    def reach(self) -> int:
+        """The endpoints that one of its jobs may take, as a bit set."""
+        return self.pool.members | self.beside
+
+    def update(self, index: FabricIndex) -> None:
+        """Count the endpoints again that its jobs can use."""
+        self.pool = index.pool(self.shape)
+        self.beside = spares_beside(index, self.shape)
 
     def insert(self, key: Key, job: Pending) -> None:
         """Insert a job at the place of its key."""

@@ -196,7 +196,7 @@ class Round:
             self._closed[lane] = "quota"
             self._lead_quota(lane, account)
             return
-        ahead = tuple(head for head in self._heads if head.shares(lane.pool))
+        ahead = tuple(head for head in self._heads if head.reach & lane.reach)
         if any(lane.pool.members == head.pool.members for head in ahead):
             self._backfill(lane, ahead)
         else:
@@ -213,7 +213,7 @@ class Round:
             self._closed[lane] = placed
             self._lead(lane, job, placed, ahead, wait_s)
             return
-        by = self._refused_by(job, placed, ahead)
+        admitted, by = self._admitted(job, placed, ahead)
         if by is not None and self._queue.policy.backfill:
             # It needs none of the endpoints that those ahead can use, if there are others.
             trial = self._without(lane, ahead)
@@ -221,12 +221,14 @@ class Round:
                 None if trial is None else self._fit(trial, job, account, may_scatter=may_scatter)
             )
             if trial is not None and isinstance(other, Placement):
-                self._start(job, other, ahead)
-                trial.start(as_running(job, other), other.moves)
-                self._beside = _union(ahead), trial
-                return
+                other, refused_by = self._admitted(job, other, ahead)
+                if refused_by is None:
+                    self._start(job, other, ahead)
+                    trial.start(as_running(job, other), other.moves)
+                    self._beside = _union(ahead), trial
+                    return
         if by is None:
-            self._start(job, placed, ahead)
+            self._start(job, admitted, ahead)
             return
         self._passed_by[lane] = by
         self._at[lane] += 1
@@ -270,11 +272,26 @@ class Round:
         placed = self._fit(queue.index, job, account, may_scatter=may_scatter)
         if isinstance(placed, Wait):
             self._closed[lane] = placed
-        elif (by := self._refused_by(job, placed, ahead)) is not None:
+            return
+        admitted, by = self._admitted(job, placed, ahead)
+        if by is not None:
             self._passed_by[lane] = by
             self._at[lane] += 1
         else:
-            self._start(job, placed, ahead)
+            self._start(job, admitted, ahead)
+
+    def _admitted(
+        self, job: Pending, placed: Placement, ahead: tuple[Head, ...]
+    ) -> tuple[Placement, Head | None]:
+        """Return a placement that delays no first waiting job, or the one that it would delay.
+
+        A job goes without spares that it does not need rather than wait for them.
+        """
+        by = self._refused_by(job, placed, ahead)
+        if by is None or not placed.spares or job.request.spares_needed:
+            return placed, by
+        alone = replace(placed, spares=())
+        return alone, self._refused_by(job, alone, ahead)
 
     def _refused_by(self, job: Pending, placed: Placement, ahead: tuple[Head, ...]) -> Head | None:
         """Return the first waiting job that a start would delay, None if it delays none."""
@@ -357,9 +374,12 @@ class Round:
         queue, policy, pool = self._queue, self._queue.policy, lane.pool
         shut = [head for head in ahead if head.closed]
         if shut:
-            index = queue.index
-            lost = bit_set(index.unavailable, index.size)
-            if (pool.members & ~_union(shut) & ~lost).bit_count() < job.request.pooled:
+            index, request = queue.index, job.request
+            gone = _union(shut) | bit_set(index.unavailable, index.size)
+            kept = sum(min(h.spares, (h.beside & lane.reach & ~gone).bit_count()) for h in shut)
+            if (pool.members & ~gone).bit_count() < request.pooled or (
+                (lane.reach & ~gone).bit_count() - kept < request.needed
+            ):
                 self._passed_by[lane] = shut[0]
                 return
         if not self._may_lead(lane, job, wait):
@@ -380,6 +400,7 @@ class Round:
             makes_room=wait.code == "locality" and may_move and not ahead,
             switch_wait_s=switch_wait_s,
             could_start_at=queue.could_start_at.get(job.name),
+            beside=lane.beside if job.request.spares_needed else 0,
         )
         self._heads.append(head)
         if head.closed:
@@ -477,16 +498,7 @@ class Round:
                 start = head.latest_start(self._now)
             ends = queue.ends() if start is None and head.wait.code != "reserved" else ()
             known = self._reservations[head.job.name] = reserve(
-                queue.index,
-                head.job.request,
-                ends,
-                self._now,
-                closed=head.closed,
-                kept=sum(
-                    min(h.job.request.pooled, (h.pool.members & head.pool.members).bit_count())
-                    for h in head.ahead
-                ),
-                start=start,
+                queue.index, head, ends, self._now, start=start
             )
         return known
 

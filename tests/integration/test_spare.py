@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +19,7 @@ import pytest
 
 import testbed
 from testbed import rack
-from testbed.kept_ring import said
+from testbed.kept_ring import complete_steps, said
 from testbed.mortal import Mortal
 from testbed.rack import record
 from tests.integration.spare_parts import (
@@ -37,6 +39,8 @@ from tests.integration.spare_parts import (
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
+LAST_RELEASE = "9056eea"
+"""The commit of the release before this one."""
 RUN_DIR = Path(f"/run/lightloom/test-spare-{os.getpid()}")
 MIDDLE_RING = replace(RING, steps=320)
 """For a loss that comes after a restart of the controller."""
@@ -274,6 +278,55 @@ def test_an_empty_store_stops_no_run_and_loses_no_checkpoint(mortal: Mortal, run
     assert protected(mortal, job, least=newest) >= newest
     mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
     assert said(mortal, job).as_undisturbed(MIDDLE_RING)
+
+
+def released(folder: Path) -> Path | None:
+    """Return the tree of the last release; None in a clone without its history."""
+    root = Path(testbed.__file__).parent.parent
+    archive = ["git", "-c", f"safe.directory={root}", "-C", str(root), "archive", LAST_RELEASE]
+    made = subprocess.run(archive, capture_output=True, check=False, timeout=60)
+    if made.returncode:
+        return None
+    folder.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as tree:
+        tree.extractall(folder, filter="data")
+    return folder
+
+
+def test_an_older_release_stops_no_run_and_loses_no_checkpoint(
+    mortal: Mortal, run_dir: Path, tmp_path: Path
+) -> None:
+    """The older program goes on with the store, and moves a job; then an upgrade follows.
+
+    Both starts of the present program find what the older one did: on the store that it wrote,
+    and on the copy from before, which knows nothing of it. Without the release's history the
+    present program does what the older one does here.
+    """
+    job = submit(mortal, "back", LONG_RING)
+    reached(mortal, job, 12)
+    first = protected(mortal, job)
+    ranks = containers(mortal)
+    mortal.kill()
+    shutil.copytree(run_dir / "controller", tmp_path / "copy")
+    mortal.spawn(tree=released(tmp_path / "release"))
+    newest = protected(mortal, job, least=first + 10)
+    assert containers(mortal) == ranks, "the older release takes the run as it is"
+    rack.lose(mortal.get(f"/jobs/{job}")["endpoints"][-1], run_dir)
+    mortal.until(lambda: mortal.get(f"/jobs/{job}/recoveries").get("recoveries"), WHOLE_S)
+    mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] == "running", WHOLE_S)
+    mortal.until(lambda: complete_steps(mortal, job)[:1] >= [newest + 10], WHOLE_S)
+    newest = protected(mortal, job, least=newest + 10)
+    before, ranks = mortal.get(f"/jobs/{job}"), containers(mortal)
+    with store_of(mortal, run_dir, tmp_path / "copy"):
+        mortal.until(lambda: events(mortal, "LaterRunAdopted"), WHOLE_S)
+        after = mortal.get(f"/jobs/{job}")
+        assert (after["state"], after["endpoints"]) == ("running", before["endpoints"])
+        assert containers(mortal) == ranks, "no rank was stopped or started"
+    assert containers(mortal) == ranks
+    assert protected(mortal, job, least=newest) >= newest, "no checkpoint is lost"
+    mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
+    assert mortal.get(f"/jobs/{job}")["state"] == "completed"
+    assert said(mortal, job).as_undisturbed(LONG_RING)
 
 
 def test_the_command_line_shows_checkpoints_and_recovery(mortal: Mortal, run_dir: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.steptime.facts import StepFacts
 
 KEPT_COMMS = 200
-"""Ended jobs whose figures stay."""
+"""Ended jobs whose figures stay; the projects share them."""
 KEPT_COMMS_BYTES = 16 * 2**20
 """Of their documents together."""
 
@@ -54,17 +55,29 @@ class KeptComms(Mapping[str, CommsRecord]):
         """Take over the stored records."""
         self._records = {one.job: one for one in sorted(records, key=lambda one: one.kept_at)}
 
-    def put(self, record: CommsRecord) -> tuple[str, ...]:
-        """Add or replace a record; return the jobs of the oldest, forgotten for it."""
+    def put(self, record: CommsRecord) -> None:
+        """Add or replace a record."""
         self._records.pop(record.job, None)
         self._records[record.job] = record
-        gone, size = [], 0
-        for number, one in enumerate(reversed(list(self._records.values()))):
-            size += len(one.body)
-            if number >= KEPT_COMMS or size > KEPT_COMMS_BYTES:
-                gone.append(one.job)
-        for job in gone:
-            self.remove(job)
+
+    def trim(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
+        """Forget what is beyond the limits; return the jobs.
+
+        The oldest goes of the project that has most, so that no project displaces another one's.
+        """
+        kept: dict[str, deque[CommsRecord]] = {}
+        for one in self._records.values():
+            kept.setdefault(project_of(one.job), deque()).append(one)
+        sizes = {project: sum(len(one.body) for one in ones) for project, ones in kept.items()}
+        left, total, gone = len(self._records), sum(sizes.values()), []
+        while left > KEPT_COMMS or total > KEPT_COMMS_BYTES:
+            by_number = left > KEPT_COMMS
+            most = max(kept, key=lambda p: len(kept[p]) if by_number else sizes[p])
+            oldest = kept[most].popleft()
+            size = len(oldest.body)
+            left, total, sizes[most] = left - 1, total - size, sizes[most] - size
+            self.remove(oldest.job)
+            gone.append(oldest.job)
         return tuple(gone)
 
     def remove(self, job: str) -> None:

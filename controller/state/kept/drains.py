@@ -71,17 +71,24 @@ class Drains:
         self.unlit: frozenset[str] = frozenset()
         """Endpoints that may have gone dark with a drain or a lost run, and get light again."""
 
-    def restore(self, drains: str, left: str, unlit: str) -> None:
+    def restore(self, facts: Mapping[str, str]) -> None:
         """Take over the stored facts, as far as the site file still has the objects."""
-        found = [Drain(*row) for row in json.loads(drains)]
+        found = [Drain(*row) for row in json.loads(facts.get("drains", "[]"))]
         known = {
             *(f"node/{server.name}" for server in self._site.servers),
             *(f"aggregator/{aggregator.name}" for aggregator in self._site.aggregators),
             *(f"switch/{switch.name}" for switch in self._site.switches),
         }
         self.of = {drain.object: drain for drain in found if drain.object in known}
-        self.left = tuple(self._left(*row) for row in json.loads(left))
-        self.unlit = frozenset(json.loads(unlit)) & self._site.homes.keys()
+        places = [tuple(row) for row in json.loads(facts.get("left_places", "[]"))]
+        runs = dict.fromkeys(tuple(row[:3]) for row in json.loads(facts.get("left_runs", "[]")))
+        self.left = tuple(
+            Left(job, epoch, server, tuple(at))
+            for job, epoch, server in runs
+            for at in [at for *of, at in places if of == [job, epoch, server]]
+            or [self._all_of(server)]
+        )
+        self.unlit = frozenset(json.loads(facts.get("unlit", "[]"))) & self._site.homes.keys()
 
     @property
     def now(self) -> Drained:
@@ -92,17 +99,18 @@ class Drains:
         """Replace what operators have decided."""
         self.of, self.unlit = dict(record.of), record.unlit
 
-    def _left(
-        self, job: str, epoch: int, server: str, endpoints: Iterable[str] | None = None
-    ) -> Left:
-        """Return a stored entry; releases before this one stored no endpoints and meant all."""
-        if endpoints is None:
-            endpoints = (e.name for e in self._site.endpoints if e.server == server)
-        return Left(job, epoch, server, tuple(endpoints))
+    def _all_of(self, server: str) -> tuple[str, ...]:
+        """Return the endpoints of a server: what an older release meant, which stored no places."""
+        return tuple(e.name for e in self._site.endpoints if e.server == server)
 
-    def left_runs(self) -> str:
-        """Return what lost runs left, for a durable write."""
-        return json.dumps([[e.job, e.epoch, e.server, e.endpoints] for e in self.left])
+    def left_facts(self) -> dict[str, str]:
+        """Return what lost runs left, for a durable write.
+
+        The places are apart, so that an older release reads the rest.
+        """
+        runs = dict.fromkeys((e.job, e.epoch, e.server) for e in self.left)
+        places = [[e.job, e.epoch, e.server, e.endpoints] for e in self.left]
+        return {"left_runs": json.dumps(list(runs)), "left_places": json.dumps(places)}
 
     def leave(self, job: str, epoch: int, endpoints: Iterable[str]) -> None:
         """Remember endpoints where containers of a run may live: they get nothing new."""

@@ -26,6 +26,8 @@ def _row(record: RolloutRecord) -> dict[str, object]:
     body["batches"] = [
         [[move.endpoint, move.source, move.target] for move in batch] for batch in record.batches
     ]
+    if not record.room:  # an older release does not know it
+        del body["room"]
     return {"id": record.id, "started_at": record.started_at, "body": json.dumps(body)}
 
 

@@ -251,16 +251,16 @@ def _make(client: Client, request: Document) -> Document:
 
 
 @contextmanager
-def _computing(limit: str) -> Iterator[None]:
-    """Report on a plan while it is being computed: after ``SLOW_S``, then from time to time."""
+def _computing(limit: str, what: str = "a plan") -> Iterator[None]:
+    """Report on what the controller computes: after ``SLOW_S``, then from time to time."""
     began, over = clock.monotonic(), Event()
 
     def report() -> None:
         if over.wait(SLOW_S):
             return
-        out.say(f"computing a plan: {limit}")
+        out.say(f"computing {what}: {limit}")
         while not over.wait(REPORT_EVERY_S):
-            out.say(f"computing a plan: {clock.monotonic() - began:.0f} s so far")
+            out.say(f"computing {what}: {clock.monotonic() - began:.0f} s so far")
 
     reporter = Thread(target=report, name="progress", daemon=True)
     reporter.start()
@@ -315,7 +315,8 @@ def _followed(client: Client, view: Document, timeout_s: float) -> Document:
 
 def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Document:
     """Begin a rollout; with a time-out, report its batches until it has ended."""
-    view = client.post("/rollouts", request, extra_s=60.0)
+    with _computing("the search for their order is bounded as a plan's is", "the batches"):
+        view = client.post("/rollouts", request, extra_s=60.0)
     if timeout_s is None:
         return view
     with _goes_on("rollout", view):

@@ -156,6 +156,28 @@ async def test_the_oldest_are_forgotten(rack: Rack, monkeypatch: pytest.MonkeyPa
     assert calls(await view(rack, "red")) == 0
 
 
+@pytest.mark.parametrize("bound", ["KEPT_COMMS", "KEPT_COMMS_BYTES"])
+async def test_one_projects_jobs_displace_no_other_ones(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """A project ends one job after the other; the only one of another project stays."""
+    await running(rack, "alpha-red", project="alpha")
+    rack.engine.recorded = trained(rack, "alpha-red")
+    await end(rack, "alpha-red")
+    most = {"KEPT_COMMS": 2, "KEPT_COMMS_BYTES": 5 * len(rack.see.comms["alpha-red"].body) // 2}
+    monkeypatch.setattr(comms, bound, most[bound])
+    for name in ("b1", "b2", "b3"):
+        await running(rack, name)
+        rack.engine.recorded = trained(rack, name)
+        await end(rack, name)
+    rack.engine.recorded = []
+    await rack.down()
+    await rack.up()
+    assert set(rack.see.comms) == {"alpha-red", "b3"}
+    assert calls(await view(rack, "alpha-red")) == 80
+    assert calls(await view(rack, "b2")) == 0
+
+
 async def test_who_comes_last_is_evidence_of_a_straggler(rack: Rack) -> None:
     await running(rack)
     rack.engine.recorded = trained(rack, late=0.5)

@@ -20,7 +20,7 @@ from controller.state.records import JobRecord
 from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
 from tests.parts.controller.jobs import waiting
-from tests.parts.controller.rack import Rack
+from tests.parts.controller.rack import Rack, crash
 from tests.parts.sites import PAPER
 
 PROJECTS = Scheduling(
@@ -182,6 +182,33 @@ async def test_endpoints_reserved_by_a_plan_for_room_are_not_given_away(rack: Ra
     await submit(rack, "thief", 1, time_limit_s=1)
     await rack.state("blue", "running")
     assert (await rack.service.queries.job("thief")).state == "pending"
+
+
+async def test_they_are_not_given_away_after_a_restart_either(rack: Rack) -> None:
+    """The controller dies once the new paths are proven, and finds one of their servers away."""
+    await blocked(rack)
+    proven = asyncio.Event()
+
+    async def never(job: str) -> None:
+        proven.set()
+        await asyncio.Event().wait()
+
+    rack.engine.thaw = never  # type: ignore[method-assign]
+    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
+    await rack.service.commands.apply(plan, wait_s=0)
+    await asyncio.wait_for(proven.wait(), 60)
+    await submit(rack, "thief", 1)
+    await crash(rack)
+    del rack.engine.thaw
+    rack.engine.lost = {"srv0"}
+    up = asyncio.create_task(rack.up())
+    await asyncio.sleep(30)
+    assert (await rack.service.queries.job("thief")).state == "pending"
+    rack.engine.lost = set()
+    await up
+    await rack.state("blue", "running")
+    assert (await rack.service.queries.job("blue")).span == 1
+    assert not rack.see.jobs.promised
 
 
 async def test_pinned_jobs_make_no_room(rack: Rack) -> None:

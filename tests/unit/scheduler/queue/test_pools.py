@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model import Aggregator, Endpoint, Fabric, Job, Request, Site
+from scheduler.model import Aggregator, Endpoint, Fabric, Job, Placement, Request, Site
 from scheduler.queue.decide import decide
 from scheduler.queue.model import (
     Began,
@@ -34,9 +34,9 @@ SITE = Site(
 HOMES = {name: f"as{n // 4}" for n, name in enumerate(NAMES)}
 
 
-def usable(request: Request) -> frozenset[str]:
-    """Return the endpoints that a request can use."""
-    if request.endpoints:
+def usable(request: Request, *, needed: bool) -> frozenset[str]:
+    """Return the endpoints that a request can take, or only those that it may wait for."""
+    if request.endpoints and not (request.spares and (request.spares_needed or not needed)):
         return frozenset(request.endpoints)
     return frozenset(e.name for e in SITE.endpoints if request.model in (None, e.model))
 
@@ -49,24 +49,34 @@ class World:
         self.policy = policy or QueuePolicy()
         self.homes: dict[str, str | None] = dict(HOMES)
         self.waiting: dict[str, Pending] = {}
-        self.running: dict[str, tuple[Running, tuple[str, ...], float]] = {}
-        """By job: as the queue sees it, its endpoints and when it really ends."""
+        self.running: dict[str, tuple[Running, Placement, float]] = {}
+        """By job: as the queue sees it, what it holds and when it really ends."""
         self.began: list[Began] = []
         self.lost: frozenset[str] = frozenset()
 
     def submit(self, job: Pending) -> None:
         self.waiting[job.name] = job
 
-    def run(self, job: Pending, endpoints: tuple[str, ...], now: float, lasts: float) -> None:
+    def run(
+        self,
+        job: Pending,
+        endpoints: tuple[str, ...],
+        now: float,
+        lasts: float,
+        spares: tuple[str, ...] = (),
+    ) -> None:
         end = None if job.run_time_s is None else now + job.run_time_s
         seen = Running(job.name, job.project, job.priority, now, end)
-        self.running[job.name] = seen, endpoints, now + lasts
+        self.running[job.name] = seen, Placement(job.name, endpoints, spares=spares), now + lasts
         self.began.append(Began(job.name, job.submitted_at, now, job.project, 0, job.request))
 
     def look(self, now: float, lasts: Callable[[str], float]) -> Decisions:
         """End the jobs that are over and decide once."""
         self.running = {name: one for name, one in self.running.items() if one[2] > now}
-        held = tuple(Job(name, endpoints) for name, (_, endpoints, _) in self.running.items())
+        held = tuple(
+            Job(name, placed.endpoints, spares=placed.spares)
+            for name, (_, placed, _) in self.running.items()
+        )
         made = decide(
             Fabric(SITE, dict(self.homes), held, self.lost),
             list(self.waiting.values()),
@@ -79,14 +89,23 @@ class World:
         for start in made.starts:
             self.homes |= {move.endpoint: move.target for move in start.placement.moves}
             job = self.waiting.pop(start.job)
-            self.run(job, start.placement.endpoints, now, lasts(job.name))
+            placed = start.placement
+            self.run(job, placed.endpoints, now, lasts(job.name), placed.spares)
         for hold in made.holds:
             since = {"reserved_at": hold.reserved_at, "could_start_at": hold.could_start_at}
             self.waiting[hold.job] = replace(self.waiting[hold.job], **since)
         return made
 
     def held(self, project: str) -> int:
-        return sum(len(e) for seen, e, _ in self.running.values() if seen.project == project)
+        return sum(len(taken(p)) for seen, p, _ in self.running.values() if seen.project == project)
+
+    def idle(self) -> frozenset[str]:
+        return frozenset(NAMES).difference(*(taken(p) for _, p, _ in self.running.values()))
+
+
+def taken(placed: Placement) -> frozenset[str]:
+    """Return the endpoints that a job holds, spares included."""
+    return frozenset((*placed.endpoints, *placed.spares))
 
 
 def job(
@@ -105,8 +124,9 @@ A100 = {"model": "A100"}
     [
         (job("first", 4, 0.0, **A100), ("gpu4",)),
         (job("first", 1, 0.0, endpoints=("gpu0",)), ("gpu0",)),
+        (job("first", 1, 0.0, endpoints=("gpu0",), spares=1), ("gpu0",)),
     ],
-    ids=["another model", "a named endpoint"],
+    ids=["another model", "a named endpoint", "a named endpoint and a spare"],
 )
 def test_a_gang_does_not_wait_for_the_first_of_other_endpoints(
     first: Pending, busy: tuple[str, ...], projects: tuple[str, str, str]
@@ -125,6 +145,24 @@ def test_a_gang_does_not_wait_for_the_first_of_other_endpoints(
             assert now <= 6 * HOUR + 2 * HOUR + HOUR / 4
             return
     pytest.fail("the gang did not start in a day")
+
+
+def test_a_job_with_a_named_endpoint_gets_its_spares() -> None:
+    """Endpoints become idle one by one, and small jobs take each, until it has waited for long."""
+    world = World([Project("flood"), Project("named")])
+    world.submit(job("named", 1, 1.0, "named", endpoints=("gpu0",), spares=2))
+    for number in range(7):
+        world.run(job(f"long{number}", 1), (NAMES[number + 1],), 0.0, (1 + number) * HOUR)
+    for step in range(4 * 24):
+        now = step * HOUR / 4
+        world.submit(job(f"a{step}", 1, now + 2.0, "flood"))
+        started = {s.job: s.placement for s in world.look(now + 3.0, lambda name: 7 * HOUR).starts}
+        if "named" in started:
+            assert started["named"].endpoints == ("gpu0",)
+            assert len(started["named"].spares) == 2
+            assert now <= 6 * HOUR + 3 * HOUR
+            return
+    pytest.fail("the job did not start in a day")
 
 
 def test_a_job_as_large_as_its_quota_starts() -> None:
@@ -170,8 +208,8 @@ def test_preemption_serves_the_first_of_every_pool() -> None:
     world.run(job("kept", 4), NAMES[4:], 0.0, HOUR)
     low = job("low", 4)
     world.run(low, NAMES[:4], 0.0, HOUR)
-    seen, endpoints, end = world.running["low"]
-    world.running["low"] = replace(seen, preemptible=True), endpoints, end
+    seen, placed, end = world.running["low"]
+    world.running["low"] = replace(seen, preemptible=True), placed, end
     world.submit(job("first", 1, 1.0, **A100))
     world.submit(replace(job("urgent", 1, 2.0, **V100), priority=2))
     made = world.look(3.0, lambda name: HOUR)
@@ -189,6 +227,9 @@ class Kind:
     every: int
     lasts: int
     told: float | None
+    spares: int
+    needed: bool
+    """It waits for its spares."""
 
 
 @st.composite
@@ -199,11 +240,12 @@ def kinds(draw: st.DrawFn) -> Kind:
         model = None
         named = tuple(sorted(draw(st.sets(st.sampled_from(NAMES), min_size=1, max_size=3))))
         count = len(named)
+    spares, needed = draw(st.sampled_from([0, 0, 1, 2])), draw(st.booleans())
+    spares = min(spares, (4 if model else 8) - count)
     lasts = draw(st.integers(1, 9))
     told = draw(st.sampled_from([None, float(lasts), 0.5]))
-    return Kind(
-        count, draw(st.sampled_from("pqr")), model, named, draw(st.integers(1, 30)), lasts, told
-    )
+    every, project = draw(st.integers(1, 30)), draw(st.sampled_from("pqr"))
+    return Kind(count, project, model, named, every, lasts, told, spares, needed)
 
 
 @settings(max_examples=120)
@@ -216,11 +258,12 @@ def kinds(draw: st.DrawFn) -> Kind:
 def test_the_first_of_its_pool_starts_when_what_runs_there_has_ended(
     flood: list[Kind], quota: int, fair: bool, depth: int
 ) -> None:
-    """Random queues of several models, named endpoints and a quota.
+    """Random queues of several models, named endpoints, spares and a quota.
 
     Once a job that nothing older competes with has led for the patience, it starts at the latest
     when the last job ends that then runs on endpoints which it can use, and nothing that came
-    later takes them. It leads within the patience.
+    later takes them; of those that may become its spares, nothing takes the last ones. It leads
+    within the patience.
     """
     patience, longest = 15.0, 9.0
     policy = QueuePolicy(fair_share=fair, patience_s=patience, aging_s=20.0, backfill_depth=depth)
@@ -232,35 +275,53 @@ def test_the_first_of_its_pool_starts_when_what_runs_there_has_ended(
     due: dict[str, float] = {}
     oldest_since: dict[str, float] = {}
 
-    def compete(a: Pending, b: Pending) -> bool:
-        quota = a.project == b.project and a.project in limits
-        return quota or bool(wants[a.name] & wants[b.name])
+    def competes(older: Pending, one: Pending) -> bool:
+        quota = older.project == one.project and one.project in limits
+        return quota or bool(usable(older.request, needed=False) & wants[one.name])
+
+    def passed(first: Pending, used: frozenset[str]) -> bool:
+        """Whether a job that came later used what a job needs that waits."""
+        named = frozenset(first.request.endpoints)
+        if not named:
+            return bool(used & wants[first.name])
+        beside = wants[first.name] - named
+        left = len(world.idle() & beside)
+        return bool(used & named or (used & beside and left < first.request.spares))
 
     for step in range(150):
         now = float(step)
         for number, kind in enumerate(flood):
             if step < 100 and step % kind.every == 0 and len(world.waiting) < 25:
                 name = f"k{number}-{step}"
-                request = Request(name, kind.count, model=kind.model, endpoints=kind.named)
-                wants[name], came[name], lasts[name] = usable(request), len(came), kind.lasts
+                request = Request(
+                    name,
+                    kind.count,
+                    model=kind.model,
+                    endpoints=kind.named,
+                    spares=kind.spares,
+                    spares_needed=kind.needed,
+                )
+                wants[name] = usable(request, needed=True)
+                came[name], lasts[name] = len(came), kind.lasts
                 world.submit(Pending(request, now, kind.project, run_time_s=kind.told))
-        made = world.look(now, lasts.__getitem__)
-        taken = {s.job: frozenset(s.placement.endpoints) for s in made.starts}
+        starts = world.look(now, lasts.__getitem__).starts
         for name, latest in due.items():
-            if name in world.waiting:
-                assert now < latest, f"{name} had to start"
-            for other, endpoints in taken.items():
-                later = came[other] > came[name] and name in world.waiting
-                assert not (later and endpoints & wants[name]), f"{other} passed {name}"
+            if name not in world.waiting:
+                continue
+            assert now < latest, f"{name} had to start"
+            for start in starts:
+                later = came[start.job] > came[name]
+                used = taken(start.placement)
+                assert not (later and passed(world.waiting[name], used)), f"{start} passed {name}"
         for one in world.waiting.values():
             older = [w for w in world.waiting.values() if came[w.name] < came[one.name]]
             limit = limits.get(one.project)
-            if any(compete(one, w) for w in older) or (limit or 99) < one.request.count:
+            if any(competes(w, one) for w in older) or (limit or 99) < one.request.needed:
                 continue
             since = oldest_since.setdefault(one.name, now)
             assert now - since <= 2 * patience + 2 * longest, f"{one.name} starves"
             led = one.reserved_at is not None and now - one.reserved_at >= patience
-            admitted = limit is None or world.held(one.project) + one.request.count <= limit
+            admitted = limit is None or world.held(one.project) + one.request.needed <= limit
             if led and admitted and one.name not in due:
-                ends = [e for _, held, e in world.running.values() if wants[one.name] & set(held)]
-                due[one.name] = max(ends)
+                held = [(end, taken(placed)) for _, placed, end in world.running.values()]
+                due[one.name] = max(end for end, used in held if wants[one.name] & used)

@@ -62,7 +62,6 @@ export function plan(app, params) {
     event?.preventDefault();
     if (busy) return;
     busy = go.disabled = true;
-    show(trouble, h("p", { class: "muted", role: "status" }, "Planning …"));
     const number = (input) => (input.value === "" ? null : Number(input.value));
     const asked = {
       job: jobField.value || null,
@@ -75,6 +74,10 @@ export function plan(app, params) {
       time_limit_s: Number(limit.value),
       force: force.checked,
     };
+    const began = Date.now();
+    const tell = () => show(trouble, h("p", { class: "muted", role: "status" }, `Planning … ${Math.round((Date.now() - began) / 1000)} s so far; the search takes ${asked.time_limit_s} s at most`));
+    tell();
+    const telling = setInterval(tell, 1000);
     const turn = app.asking();
     try {
       const made = await post("/plans", asked, asked.time_limit_s);
@@ -82,6 +85,8 @@ export function plan(app, params) {
       show(trouble);
     } catch (problem) {
       show(trouble, problemBox(problem));
+    } finally {
+      clearInterval(telling);
     }
     busy = go.disabled = false;
   }

@@ -14,7 +14,7 @@ from console.cli.show import output
 from console.cli.show.plans import print_plan, proof
 from console.cli.verbs.light import plans
 from console.cli.verbs.standalone import plan_file
-from controller.schema.plans import PlanRequest, PlanView
+from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
 from tests.parts.api.fake_service import FakeService
 from tests.unit.console.cli.conftest import Run
 
@@ -453,11 +453,13 @@ class Slow:
     def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports: list[str] = []
         self._enough = threading.Event()
-        self._say, self._make = output.say, service.commands.make_plan
+        self._say = output.say
+        self._make, self._roll_out = service.commands.make_plan, service.commands.roll_out
         monkeypatch.setattr(plans, "SLOW_S", 0.0)
         monkeypatch.setattr(plans, "REPORT_EVERY_S", 0.01)
         monkeypatch.setattr(output, "say", self.say)
         monkeypatch.setattr(service.commands, "make_plan", self.make_plan)
+        monkeypatch.setattr(service.commands, "roll_out", self.roll_out)
 
     def say(self, message: str) -> None:
         self._say(message)
@@ -466,9 +468,16 @@ class Slow:
             self._enough.set()
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
+        await self._reported()
+        return await self._make(request)
+
+    async def roll_out(self, request: RolloutRequest) -> RolloutView:
+        await self._reported()
+        return await self._roll_out(request)
+
+    async def _reported(self) -> None:
         if not await asyncio.to_thread(self._enough.wait, 60):
             raise AssertionError(f"no progress was reported: {self.reports}")
-        return await self._make(request)
 
 
 @pytest.mark.parametrize("command", [("plan",), ("defrag", "--yes")])
@@ -485,6 +494,17 @@ def test_a_plan_that_takes_long_shows_progress(
         "computing a plan: 0 s so far",
     ]
     assert slow.reports[0] in ran.err
+
+
+def test_batches_that_take_long_show_progress(
+    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    saved = tmp_path / "plan.json"
+    assert run("plan", "--out", str(saved)).code == 0
+    slow = Slow(service, monkeypatch)
+    assert run("apply", str(saved), "--max-dark", "2").code == 0
+    assert slow.reports[0].startswith("computing the batches: ")
+    assert slow.reports[1:3] == ["computing the batches: 0 s so far"] * 2
 
 
 def test_a_plan_that_takes_no_time_shows_none(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
