@@ -10,10 +10,10 @@ from controller.advice.compared import predictions_of, spec_of
 from controller.advice.outcome import met
 from controller.base.errors import ServiceError
 from controller.schema.insight.advice import PredictionView, RangeView
-from controller.state.intend import keys
 from controller.state.intend.intentions import constant
+from controller.state.kept.kinds import row_of
 from controller.state.kept.measurements import MeasurementRecord
-from controller.state.kept.predictions import Cause, PredictionRecord
+from controller.state.kept.predictions import PREDICTIONS, Cause, PredictionRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.telemetry.steps import FactsOf, Outlook, StepMeter
@@ -50,7 +50,7 @@ class PredictionKeeper:
         It replaces an open one of the same job, cause and homes, and keeps its id.
         """
         made = self._drawn(job, cause, after, outlook)
-        await self._state.intend({keys.of(made): constant(made)})
+        await self._state.intend({row_of(made): constant(made)})
         self._trim()
         return made
 
@@ -88,18 +88,18 @@ class PredictionKeeper:
             ]
             for ident in older:
                 state.predictions.remove(ident)
-                state.journal.owe(keys.kept(PredictionRecord, ident))
-            self._note(replace(made, id=state.predictions.next_id()))
+                state.journal.owe(PREDICTIONS.row(ident))
+            self._note(replace(made, id=state.predictions.next_key()))
 
     def _note(self, made: PredictionRecord) -> None:
         """Keep a prediction; it is durable with the next commit."""
         self._state.predictions.put(made)
-        self._state.journal.owe(keys.of(made))
+        self._state.journal.owe(row_of(made))
         self._trim()
 
     def _trim(self) -> None:
         gone = self._state.predictions.trim()
-        self._state.journal.owe(*(keys.kept(PredictionRecord, ident) for ident in gone))
+        self._state.journal.owe(*(PREDICTIONS.row(ident) for ident in gone))
 
     async def check(self) -> None:
         """Judge predictions once: those whose homes came true, and those that expire.
@@ -130,7 +130,7 @@ class PredictionKeeper:
                     self._stays[judged_.id] = self._meter.stay(judged_.job)
         if changed:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(*map(keys.of, changed))
+                await state.record(*map(row_of, changed))
 
     def _corrected(self, prediction: PredictionRecord, homes: Homes) -> PredictionRecord:
         """Return a met prediction with what is known by now; the same object if it is no news."""
@@ -189,7 +189,7 @@ class PredictionKeeper:
             None,
         )
         return PredictionRecord(
-            id=replaced.id if replaced else self._state.predictions.next_id(),
+            id=replaced.id if replaced else self._state.predictions.next_key(),
             job=job.name,
             submitted_at=job.submitted_at,
             project=job.request.project,

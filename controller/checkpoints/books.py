@@ -11,8 +11,8 @@ from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
 from controller.checkpoints import runs
 from controller.checkpoints.book import Book
-from controller.state.intend import keys
-from controller.state.kept.checkpoints import CheckpointRecord, RunEnd
+from controller.state.kept.checkpoints import CheckpointRecord, RunEnd, SpoiledStep
+from controller.state.kept.kinds import row_of
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 
@@ -100,7 +100,7 @@ class Books:
     def change(self, folder: str, **fields: object) -> CheckpointRecord:
         """Change a record; it is durable with the next commit, which is within a second."""
         record = self._state.checkpoints.change(folder, **fields)
-        self._state.journal.owe(keys.of(record))
+        self._state.journal.owe(row_of(record))
         return record
 
     def lay_out(self, record: CheckpointRecord, epoch: int, layout: Layout) -> None:
@@ -129,7 +129,7 @@ class Books:
         key = None if record is None else runs.killer(record)
         if record is None or key is None:
             return
-        self.change(record.folder, spoiled=(*record.spoiled, (key, runs.SPOILED)))
+        self.change(record.folder, spoiled=(*record.spoiled, SpoiledStep(*key, runs.SPOILED)))
         text = f"step {key.step} of run {key.epoch} is not restored again: {runs.SPOILED}"
         self._state.events.add("warning", f"job/{job}", "CheckpointSpoiled", text)
 
@@ -146,5 +146,6 @@ class Books:
         record, book = self._state.checkpoints.get(folder), self.get(folder)
         if record is not None and book is not None:
             known = book.ledger.spoiled
-            await book.fold([Spoiled(k, why) for k, why in record.spoiled if k not in known])
+            new = (one for one in record.spoiled if one.key not in known)
+            await book.fold([Spoiled(one.key, one.why) for one in new])
         return book

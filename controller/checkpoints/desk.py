@@ -29,8 +29,7 @@ from controller.schema.checkpoints import (
     IntervalView,
     VerificationView,
 )
-from controller.state.intend.keys import kept
-from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord, SpoiledStep
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 
@@ -194,10 +193,10 @@ class CheckpointDesk:
         def spoiled(now: CheckpointRecord | None) -> CheckpointRecord:
             if now is None:
                 raise self._removed(job)
-            all_of_them = dict(now.spoiled) | dict.fromkeys(keys, DROPPED)
-            return replace(now, spoiled=tuple(all_of_them.items()))
+            others = (one for one in now.spoiled if one.key not in keys)
+            return replace(now, spoiled=(*others, *(SpoiledStep(*key, DROPPED) for key in keys)))
 
-        await self._state.intend({kept(CheckpointRecord, record.folder): spoiled})
+        await self._state.intend({CHECKPOINTS.row(record.folder): spoiled})
         await book.fold([Spoiled(key, DROPPED) for key in keys])
         servers = {
             places[name].server

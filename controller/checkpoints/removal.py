@@ -16,6 +16,7 @@ from controller.devices.engine import EngineError
 from controller.state.intend import keys
 from controller.state.intend.intentions import constant
 from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.kept.kinds import row_of
 from controller.state.state import State
 
 log = structlog.get_logger(__name__)
@@ -90,7 +91,7 @@ class Removal:
                 self._books.change(record.folder, servers=left)
             return
         try:
-            await self._state.intend({keys.of(record): constant(None)})
+            await self._state.intend({row_of(record): constant(None)})
         except ServiceError as error:
             log.error("checkpoints_not_forgotten", folder=record.folder, error=error.message)
             return

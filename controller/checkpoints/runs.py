@@ -19,7 +19,7 @@ SPOILED = "two runs that loaded it died before their first step"
 def reports(record: CheckpointRecord) -> list[Report]:
     """Return what begins a ledger: the runs, oldest first, then the spoiled steps."""
     began: list[Report] = [Began(one.epoch, one.run) for one in record.runs]
-    return began + [Spoiled(key, why) for key, why in record.spoiled]
+    return began + [Spoiled(one.key, one.why) for one in record.spoiled]
 
 
 def added(record: CheckpointRecord, run: RunRecord, ledger: Ledger) -> CheckpointRecord:
@@ -27,7 +27,7 @@ def added(record: CheckpointRecord, run: RunRecord, ledger: Ledger) -> Checkpoin
     needed = {key.epoch for key in ledger.steps}
     runs = trimmed((*record.runs, run), needed)
     epochs = {one.epoch for one in runs}
-    kept = tuple((key, why) for key, why in record.spoiled if key.epoch in epochs)
+    kept = tuple(one for one in record.spoiled if one.epoch in epochs)
     return replace(record, runs=runs, spoiled=kept[-MOST_SPOILED:])
 
 
@@ -83,4 +83,4 @@ def killer(record: CheckpointRecord) -> Key | None:
         Attempt(run.run.resumed, run.stepped, unfit=run.end != "own") for run in record.runs
     ]
     key = spoiled(attempts)
-    return None if key is None or key in dict(record.spoiled) else key
+    return None if key in {one.key for one in record.spoiled} else key

@@ -23,8 +23,8 @@ from controller.checkpoints.hearing import Hearing
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine, FetchFault, Folder, GetPart
 from controller.devices.engine import EngineError, RankCheckpoint, Scope, VolumeMount
-from controller.state.intend import keys
 from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
+from controller.state.kept.kinds import row_of
 from controller.state.offers import owner_of
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
@@ -258,7 +258,7 @@ class Starts:
         if gets.keys() <= record.servers:
             return
         await self._state.intend(
-            {keys.of(record): lambda now: replace(now, servers=now.servers | gets.keys())}
+            {row_of(record): lambda now: replace(now, servers=now.servers | gets.keys())}
         )
 
     async def _fetch(
@@ -312,7 +312,7 @@ class Starts:
             now = runs.added(now, made, ledger)
             return replace(now, servers=now.servers | servers, remove_after=None)
 
-        await state.intend({keys.of(self._record(job)): begun}, point="save-run")
+        await state.intend({row_of(self._record(job)): begun}, point="save-run")
         await book.fold([Began(job.epoch, run)])
         book.laid_at, book.unprotected_why = at, why
         book.told.clear()

@@ -27,8 +27,7 @@ from controller.devices.engine import (
     RecordingLimits,
 )
 from controller.schema.insight.comms import CommsView
-from controller.state.intend import keys
-from controller.state.kept.comms import CommsRecord
+from controller.state.kept.comms import COMMS, CommsRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
 from measure.comms import facts as step_facts
@@ -181,7 +180,7 @@ class CommsKeeper:
         gone.update(state.comms.trim(lambda job: state.jobs[job].request.project))
         if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
-                await state.record(*(keys.kept(CommsRecord, name) for name in sorted(changed)))
+                await state.record(*(COMMS.row(name) for name in sorted(changed)))
 
     async def _by_job(
         self, found: Sequence[Recording]

@@ -14,6 +14,7 @@ from controller.devices.aggregators import AggregatorError, Aggregators, AttachP
 from controller.devices.engine import ExecutionEngine, RankState, RankStatus
 from controller.ranks.calls import observe_containers
 from controller.state.intend import keys
+from controller.state.kept.kinds import row_of
 from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
@@ -67,15 +68,15 @@ class FabricIntent:
             running.admitted = True
             return
         quarantined = quarantine_of(tx, now)
-        if quarantined:
-            state.light.quarantine.update({entry.object: entry for entry in quarantined})
+        for port in quarantined:
+            state.light.quarantine.put(port)
         async with failpoints.around("log-commit"):
             self._charge_dark_time(tx)
             await state.record(
                 entry,
                 keys.FACTS,
                 keys.ATTACHMENTS,
-                *map(keys.of, quarantined),
+                *map(row_of, quarantined),
                 *(keys.job(job.name) for job in tx.jobs),
             )
         running.written = True

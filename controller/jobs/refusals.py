@@ -19,7 +19,7 @@ from controller.base.texts import clipped
 from controller.devices.engine import EngineError, EngineFault, Fenced
 from controller.images.keeper import NotFetchedError
 from controller.ranks.calls import UNANSWERED
-from controller.state.intend import keys
+from controller.state.kept.kinds import row_of
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 
@@ -209,12 +209,12 @@ class Refusals:
             if endpoint not in state.light.quarantine
         ]
         for entry in entries:
-            self._out[entry.object] = state.light.quarantine[entry.object] = entry
+            self._out[entry.object] = state.light.quarantine.put(entry)
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
         if entries:
             state.jobs.wake.set()
             with contextlib.suppress(ServiceError):  # the journal retries
-                await state.record(*map(keys.of, entries))
+                await state.record(*map(row_of, entries))
 
     async def _clear(self, job: str) -> None:
         """Take back what a job's refusals said about endpoints: other servers refuse it as well."""
@@ -231,7 +231,7 @@ class Refusals:
                 return None if now == entry else now
 
             with contextlib.suppress(ServiceError):  # an operator may release it
-                await state.intend({keys.of(entry): free})
+                await state.intend({row_of(entry): free})
                 del self._out[endpoint]
                 text = f"back in use: job {job} was refused elsewhere as well"
                 state.events.add("info", f"endpoint/{endpoint}", "Released", text)

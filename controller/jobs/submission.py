@@ -22,6 +22,7 @@ from controller.schema.jobs import JobRequest
 from controller.state.intend import keys
 from controller.state.intend.intentions import Intention, constant
 from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.kept.kinds import row_of
 from controller.state.offers import directories
 from controller.state.records import JobRecord
 from controller.state.scheduling import scheduler_request
@@ -120,7 +121,7 @@ class Submissions:
         )
         self._admission.check_place(scheduler_request(job))
         _check_removals(state, job)
-        made = {keys.job(name): job, **{keys.of(record): record for record in checkpoints}}
+        made = {keys.job(name): job, **{row_of(record): record for record in checkpoints}}
         await intention.take(*made)  # at once: what has ended, or is not there, is not changed
         for key, record in made.items():
             intention.now(key, constant(record))

@@ -14,7 +14,7 @@ from controller.ranks.calls import observe_containers
 from controller.ranks.ends import JobEnder
 from controller.ranks.first_cause import blamed, first_cause
 from controller.ranks.strangers import LIVE
-from controller.state.intend import keys
+from controller.state.kept.kinds import row_of
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps.losses import surely_lost
@@ -133,10 +133,10 @@ class JobWatch:
         if not fresh:
             return
         for entry in fresh:
-            state.light.quarantine[entry.object] = entry
+            state.light.quarantine.put(entry)
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
         with contextlib.suppress(ServiceError):  # the journal retries
-            await state.record(*map(keys.of, fresh))
+            await state.record(*map(row_of, fresh))
 
     def _check(
         self, job: JobRecord, statuses: Sequence[RankStatus]

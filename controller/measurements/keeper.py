@@ -30,7 +30,7 @@ from controller.schema.insight.measurements import (
 )
 from controller.state.intend import keys
 from controller.state.intend.intentions import constant
-from controller.state.kept.measurements import MeasurementRecord, RunRecord
+from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, RunRecord
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Fabric, Importing, Kind, Progress, Run, SettingsError
 
@@ -64,7 +64,7 @@ class MeasurementKeeper:
                 self._state.measurements.change(
                     record.id, state="failed", reason=reason, finished_at=self._state.clock()
                 )
-                self._state.journal.owe(keys.measurement(record.id))
+                self._state.journal.owe(MEASUREMENTS.row(record.id))
                 continue
             self._spawn(record.id, kind)
 
@@ -160,7 +160,7 @@ class MeasurementKeeper:
         settings, runs = await self._planned(kind, request, fabric)
         used = {name for run in runs for name in run.endpoints}
         record = MeasurementRecord(
-            id="m0" if request.dry_run else state.measurements.next_id(),
+            id="m0" if request.dry_run else state.measurements.next_key(),
             type=request.type,
             user=user,
             project=request.project,
@@ -200,7 +200,7 @@ class MeasurementKeeper:
             )
         now = self._state.clock()
         record = MeasurementRecord(
-            id=self._state.measurements.next_id(),
+            id=self._state.measurements.next_key(),
             type=request.type,
             state="completed",
             reason=f"imported from {request.tool}",
@@ -250,7 +250,7 @@ class MeasurementKeeper:
                 object="controller",
                 hint="try again in a moment",
             )
-        await self._state.intend({keys.measurement(ident): cancelled})
+        await self._state.intend({MEASUREMENTS.row(ident): cancelled})
         runner.stop()
         try:
             async with asyncio.timeout(CANCEL_S):
@@ -270,7 +270,7 @@ class MeasurementKeeper:
                 hint=f"cancel it first: lightloom measure cancel {ident}",
             )
         view = self._view(record)
-        await self._state.intend({keys.measurement(ident): constant(None)})
+        await self._state.intend({MEASUREMENTS.row(ident): constant(None)})
         return view
 
     # --- helpers --------------------------------------------------------------------------
@@ -339,14 +339,14 @@ class MeasurementKeeper:
         if result is not None:
             kept.results[record.id] = result
         try:
-            made = {keys.measurement(record.id): constant(record)}
+            made = {MEASUREMENTS.row(record.id): constant(record)}
             await self._state.intend(made, keys.FACTS, visible=True)
         finally:
             kept.results.pop(record.id, None)
         gone = kept.surplus()
         for ident in gone:
             kept.remove(ident)
-        self._state.journal.owe(*map(keys.measurement, gone))
+        self._state.journal.owe(*map(MEASUREMENTS.row, gone))
 
 
 def _imported(record: MeasurementRecord, body: Body) -> Measurement:

@@ -31,8 +31,12 @@ from controller.measurements.validity import Crossing, Traffic, moved_light, sur
 from controller.measurements.views import job_name
 from controller.plans.planner import Planner
 from controller.ranks.calls import placed
-from controller.state.intend import keys
-from controller.state.kept.measurements import MeasurementRecord, MeasurementState, RunRecord
+from controller.state.kept.measurements import (
+    MEASUREMENTS,
+    MeasurementRecord,
+    MeasurementState,
+    RunRecord,
+)
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.state.transactions import transaction_record
@@ -407,7 +411,7 @@ class MeasurementRunner:
         kept = {**before, **self._record.homes_before}
         if kept != self._record.homes_before:
             await self._state.intend(
-                {keys.measurement(self._ident): lambda now: replace(now, homes_before=kept)}
+                {MEASUREMENTS.row(self._ident): lambda now: replace(now, homes_before=kept)}
             )
         await self._move(moves)
 
@@ -613,7 +617,7 @@ class MeasurementRunner:
     async def _keep(self) -> None:
         """Make the record durable; what the store refuses now goes with a later commit."""
         with contextlib.suppress(ServiceError):
-            await self._state.record(keys.measurement(self._ident))
+            await self._state.record(MEASUREMENTS.row(self._ident))
             self._state.measurements.results.pop(self._ident, None)
 
 

@@ -19,7 +19,7 @@ from base import clock
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.state.intend import keys
+from controller.state.kept.kinds import row_of
 from controller.state.notices import identity
 from controller.state.records import Notice
 from controller.state.state import State
@@ -150,6 +150,6 @@ class Courier:
         self._state.outbox.remove(notice.id)
         try:
             async with failpoints.around("save-notice"):
-                await self._state.record(keys.of(notice))
+                await self._state.record(row_of(notice))
         except ServiceError as error:  # the journal retries
             log.error("delivery_not_durable_yet", job=notice.job, error=error.message)

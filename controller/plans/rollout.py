@@ -23,8 +23,9 @@ from controller.plans.planner import Planner
 from controller.schema.plans import PlanView, RolloutRequest, RolloutView
 from controller.state.intend import keys
 from controller.state.intend.intentions import Make, constant
-from controller.state.intend.keys import Key
-from controller.state.kept.rollouts import RolloutRecord, RolloutState
+from controller.state.kept.kinds import row_of
+from controller.state.kept.rollouts import ROLLOUTS, RolloutRecord, RolloutState
+from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
 from controller.state.transactions import Running
@@ -101,7 +102,7 @@ class RolloutDesk:
             if (job := holders.get(move.endpoint)) is not None
         }
         record = RolloutRecord(
-            id=state.rollouts.next_id(),
+            id=state.rollouts.next_key(),
             plan_id=plan.id,
             batches=tuple(
                 tuple(MoveRecord(m.endpoint, m.source, m.target) for m in batch)
@@ -121,7 +122,7 @@ class RolloutDesk:
         )
         self._reserve(record)
         try:
-            await state.intend({keys.of(record): constant(record)}, keys.FACTS, visible=True)
+            await state.intend({row_of(record): constant(record)}, keys.FACTS, visible=True)
         except BaseException:
             self._free(record)
             raise
@@ -152,7 +153,7 @@ class RolloutDesk:
                 )
             return replace(record, abort=True)
 
-        await self._state.intend({keys.kept(RolloutRecord, ident): aborted})
+        await self._state.intend({ROLLOUTS.row(ident): aborted})
         if ident in self._asked:
             self._asked[ident].set()
         return self.rollout(ident)
@@ -296,7 +297,7 @@ class RolloutDesk:
             running: Running | None = None
             try:
                 running = self._mover.begin(Cause.REGROUP, moves, record.plan_id)
-                await state.intend({keys.kept(RolloutRecord, ident): _tried(running.tx.id)})
+                await state.intend({ROLLOUTS.row(ident): _tried(running.tx.id)})
             except ServiceError as error:
                 why = error.message
                 if running is not None:
@@ -313,7 +314,7 @@ class RolloutDesk:
         state = self._state
         record = state.rollouts.change(record.id, done=record.done + 1, attempts=0)
         self._reserve(record)
-        await self._recorded(keys.of(record))
+        await self._recorded(row_of(record))
 
     async def _over(self, record: RolloutRecord, ended: RolloutState, why: str) -> None:
         """End a rollout; its batches are forgotten."""
@@ -337,8 +338,8 @@ class RolloutDesk:
         gone = state.rollouts.surplus()
         for ident in gone:
             state.rollouts.remove(ident)
-        forgotten = (keys.kept(RolloutRecord, ident) for ident in gone)
-        await self._recorded(keys.of(record), *forgotten)
+        forgotten = (ROLLOUTS.row(ident) for ident in gone)
+        await self._recorded(row_of(record), *forgotten)
 
     async def _recorded(self, *rows: Key) -> None:
         """Write what has happened; without a store it stays owed, and homes tell the rest."""

@@ -18,6 +18,7 @@ from controller.ranks.diagnosis import Diagnosis
 from controller.schema.base import JobState, Severity
 from controller.state.intend import keys
 from controller.state.intend.intentions import Make, constant
+from controller.state.kept.kinds import row_of
 from controller.state.records import Failure, JobRecord, Notice
 from controller.state.state import State
 from controller.state.writes import PutUsage
@@ -154,7 +155,7 @@ class JobEnder:
         for notice in surplus:
             text = "the notice of its end is given up: too many others wait"
             self._state.events.add("error", f"job/{notice.job}", "NoticeLost", text)
-            self._state.journal.owe(keys.of(notice))
+            self._state.journal.owe(row_of(notice))
 
     async def _refusal(self, name: str, ended: Make) -> ServiceError | None:
         """Make an end durable with its notices; return why that did not succeed."""
@@ -162,7 +163,7 @@ class JobEnder:
         try:
             notices = state.outbox.of(ended(state.jobs.get(name)))
             await state.intend(
-                {keys.job(name): ended, **{keys.of(one): constant(one) for one in notices}},
+                {keys.job(name): ended, **{row_of(one): constant(one) for one in notices}},
                 keys.FACTS,
                 PutUsage(state.usage.closing(name)),
                 point="save-job",

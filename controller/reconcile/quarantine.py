@@ -8,7 +8,7 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.reconcile.adopt import Adopter
 from controller.schema.plans import QuarantineView
-from controller.state.intend import keys
+from controller.state.kept.kinds import row_of
 from controller.state.records import Quarantine
 from controller.state.state import State
 
@@ -50,7 +50,7 @@ class QuarantineKeeper:
             return None if now == entry else now  # a new one stays
 
         async with failpoints.around("save-quarantine"):
-            await state.intend({keys.of(entry): released})
+            await state.intend({row_of(entry): released})
         kind = "aggregator" if "/" in name else "endpoint"
         state.events.add("info", f"{kind}/{name}", "Released", "back in use, by the operator")
         cable = state.cables.get(name)

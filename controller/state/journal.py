@@ -37,7 +37,8 @@ from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.tasks import seen
 from controller.state.events import EventLog
 from controller.state.intend.holds import Holds
-from controller.state.intend.keys import FACTS, Key
+from controller.state.intend.keys import FACTS
+from controller.state.kinds.kind import Key
 from controller.state.writes import (
     Body,
     DropAnswer,

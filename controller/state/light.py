@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
 from controller.schema.fabric import EndpointState
-from controller.state.records import Quarantine
+from controller.state.kinds.kind import Records
+from controller.state.records import QUARANTINE
 from controller.transaction.circuits import fixed_attachments, homes
 from sitefile import CabledSite
 
@@ -33,7 +34,7 @@ class Light:
         """Where every lit endpoint is attached."""
         self.held: dict[str, AttachPoint | None] = {}
         """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
-        self.quarantine: dict[str, Quarantine] = {}
+        self.quarantine = Records(QUARANTINE)
         self.detached: set[str] = set()
         """Endpoints that an operator darkened; they are not lit again automatically."""
         self.flapping: frozenset[str] = frozenset()
@@ -61,7 +62,6 @@ class Light:
     def restore(
         self,
         attachments: Mapping[str, AttachPoint],
-        quarantine: Iterable[Quarantine],
         detached: Iterable[str],
     ) -> None:
         """Take over what is stored, as far as the site file still has the endpoint and the port."""
@@ -72,7 +72,6 @@ class Light:
             for e, at in attachments.items()
             if e in self._names and e not in cabled and at not in taken and self.has_port(at)
         }
-        self.quarantine = {entry.object: entry for entry in quarantine}
         self.detached = set(detached) & self._names
 
     def relocate(self, places: Mapping[str, AttachPoint | None]) -> bool:

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
 
 from controller.base.texts import clipped
-from controller.state.records import JobRecord, Notice
+from controller.state.kinds.kind import Records
+from controller.state.records import NOTICES, JobRecord, Notice
 from sitefile import CabledSite
 from sitefile.notices import Receiver
 
@@ -18,31 +18,18 @@ KEPT_NOTICES = 1000
 _REASON_CHARS = 1000
 
 
-class Outbox(Mapping[str, Notice]):
+class Outbox(Records[Notice]):
     """Waiting notices by id, oldest first.
 
     An id is that of one end of one job for one receiver, so it is the same after a restart.
     """
 
     def __init__(self, site: CabledSite) -> None:
+        super().__init__(NOTICES)
         self._site = site
-        self._notices: dict[str, Notice] = {}
         self.wake = {identity(receiver): asyncio.Event() for receiver in site.notices}
         """By receiver: set when there is a new notice for it."""
         self._projects = {identity(receiver): receiver.project for receiver in site.notices}
-
-    def __getitem__(self, ident: str) -> Notice:
-        return self._notices[ident]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._notices)
-
-    def __len__(self) -> int:
-        return len(self._notices)
-
-    def restore(self, notices: Iterable[Notice]) -> None:
-        """Take over the stored notices."""
-        self._notices = {notice.id: notice for notice in notices}
 
     def of(self, job: JobRecord) -> tuple[Notice, ...]:
         """Return the notices of a job that has ended; changes nothing."""
@@ -52,28 +39,25 @@ class Outbox(Mapping[str, Notice]):
             if receiver.project == job.request.project and job.state in receiver.states
         )
 
-    def put(self, notice: Notice) -> None:
-        """Add a notice."""
-        self._notices[notice.id] = notice
-        self.wake[notice.receiver].set()
+    def put(self, record: Notice) -> Notice:
+        """Add a notice; its receiver may have left the site file."""
+        if record.receiver in self.wake:
+            self.wake[record.receiver].set()
+        return super().put(record)
 
     def trim(self) -> tuple[Notice, ...]:
         """Forget notices beyond the limit, the oldest of the project with most; return them."""
         surplus: list[Notice] = []
-        if len(self._notices) <= KEPT_NOTICES:
+        if len(self) <= KEPT_NOTICES:
             return ()
         waiting: dict[str, deque[Notice]] = {}
-        for notice in self._notices.values():
+        for notice in self.values():
             project = self._projects.get(notice.receiver, notice.receiver)
             waiting.setdefault(project, deque()).append(notice)
-        while len(self._notices) > KEPT_NOTICES:
+        while len(self) > KEPT_NOTICES:
             surplus.append(max(waiting.values(), key=len).popleft())
             self.remove(surplus[-1].id)
         return tuple(surplus)
-
-    def remove(self, ident: str) -> None:
-        """Forget a notice: its receiver has it, or it is given up."""
-        self._notices.pop(ident, None)
 
     def _notice(self, job: JobRecord, receiver: Receiver) -> Notice:
         known = identity(receiver)

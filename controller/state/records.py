@@ -10,6 +10,7 @@ from checkpoints.schemes import Scheme
 from checkpoints.values import Apart
 from controller.devices.engine import Pull, Record, Where
 from controller.devices.observed import Turn
+from controller.state.kinds.kind import Kind
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
 JobState = Literal[
@@ -256,6 +257,16 @@ class Notice:
     created_at: float
 
 
+NOTICES = Kind(
+    "notices",
+    Notice,
+    key="id",
+    order="created_at",
+    columns=("receiver", "job", "body", "created_at"),
+    document=False,
+)
+
+
 @dataclass(slots=True, frozen=True)
 class Quarantine:
     """A port (``as0/3``) or an endpoint (``gpu2``) that must not be used, and why."""
@@ -263,6 +274,16 @@ class Quarantine:
     object: str
     reason: str
     since: float
+
+
+QUARANTINE = Kind(
+    "quarantine",
+    Quarantine,
+    key="object",
+    order="object",
+    columns=("reason", "since"),
+    document=False,
+)
 
 
 @dataclass(slots=True, frozen=True)

@@ -17,21 +17,21 @@ from controller.devices.reports import COPY_AGE, Reports
 from controller.state.events import EventLog
 from controller.state.intend import keys
 from controller.state.intend.intentions import Intention, Make, Table
-from controller.state.intend.keys import Key
 from controller.state.jobs import Jobs
 from controller.state.journal import Durable, Journal, Row
-from controller.state.kept.checkpoints import CheckpointRecord, Checkpoints
-from controller.state.kept.comms import CommsRecord, KeptComms
+from controller.state.kept.checkpoints import CHECKPOINTS, Checkpoints
+from controller.state.kept.comms import COMMS, KeptComms
 from controller.state.kept.drains import Drains
-from controller.state.kept.measurements import Measurements
-from controller.state.kept.predictions import PredictionRecord, Predictions
-from controller.state.kept.recoveries import Recoveries, RecoveryRecord
-from controller.state.kept.rollouts import RolloutRecord, Rollouts
+from controller.state.kept.measurements import MEASUREMENTS, Measurements
+from controller.state.kept.predictions import PREDICTIONS, Predictions
+from controller.state.kept.recoveries import Recoveries
+from controller.state.kept.rollouts import ROLLOUTS, Rollouts
 from controller.state.kept.unknown import UnknownEpochs
+from controller.state.kinds.kind import Key, Records
 from controller.state.light import IDLE, Light, Standing
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
-from controller.state.records import JobRecord, Notice, Quarantine
+from controller.state.records import JobRecord
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
 from controller.state.usage import Usage
@@ -39,7 +39,6 @@ from controller.state.writes import (
     DropJobs,
     DropMeasurements,
     DropRecords,
-    KeptRecord,
     Loaded,
     PutAttachments,
     PutFacts,
@@ -103,12 +102,12 @@ class State:
         self.transactions = Transactions()
         self.offers = Offers(site)
         self.outbox = Outbox(site)
-        self.predictions = Predictions()
+        self.predictions = Predictions(PREDICTIONS)
         self.measurements = Measurements()
-        self.comms = KeptComms()
-        self.checkpoints = Checkpoints()
+        self.comms = KeptComms(COMMS)
+        self.checkpoints: Checkpoints = Records(CHECKPOINTS)
         self.recoveries = Recoveries()
-        self.rollouts = Rollouts()
+        self.rollouts = Rollouts(ROLLOUTS)
         self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch)
@@ -126,31 +125,40 @@ class State:
         self.ready = False
         """The devices have been observed once; jobs may start."""
 
+    @property
+    def kept(self) -> tuple[Records[Any], ...]:
+        """The records of each kind that is kept one row each."""
+        return (
+            self.light.quarantine,
+            self.outbox,
+            self.predictions,
+            self.comms,
+            self.checkpoints,
+            self.recoveries,
+            self.rollouts,
+        )
+
     def restore(self, loaded: Loaded) -> None:
         """Take over the stored state."""
         facts = loaded.facts
-        self._begin_epochs(loaded)
         self.jobs.restore(loaded.jobs)
         detached = json.loads(facts.get("detached", "[]"))
-        self.light.restore(loaded.attachments, loaded.quarantine, detached)
-        records = (record for record, _ in loaded.transactions)
-        self.transactions.restore(records, int(facts.get("transactions", "0")))
+        self.light.restore(loaded.attachments, detached)
+        log = (record for record, _ in loaded.transactions)
+        self.transactions.restore(log, int(facts.get("transactions", "0")))
         self.looked_at = _time(facts.get("regroup_looked_at"))
         self.scheduled_at = _time(facts.get("regroup_scheduled_at"))
         self.events.restore(loaded.events)
-        self.outbox.restore(loaded.notices)
-        self.predictions.restore(loaded.predictions)
         number = int(facts.get("measurements", "0"))
         self.measurements.restore(loaded.measurements, number)
-        self.comms.restore(loaded.comms)
-        self.checkpoints.restore(loaded.checkpoints)
-        self.recoveries.restore(
-            loaded.recoveries,
-            int(facts.get("recoveries", "0")),
+        for records in self.kept:
+            name = records.kind.name
+            records.restore(loaded.records.get(name, ()), int(facts.get(name, "0")))
+        self._begin_epochs(loaded)
+        self.recoveries.restore_totals(
             json.loads(facts.get("recoveries_forgotten", "{}")),
             _time(facts.get("recoveries_since")) or self.clock(),
         )
-        self.rollouts.restore(loaded.rollouts, int(facts.get("rollouts", "0")))
         self.drains.restore(facts)
         self.unknown.restore(facts.get("unknown_epochs", "[]"))
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
@@ -175,7 +183,9 @@ class State:
         """Continue above every epoch that the store names; the counter may lag behind a row."""
         counted = int(loaded.facts.get("epoch", "0"))
         named = [job.epoch for job in loaded.jobs]
-        named += [run.epoch for record in loaded.checkpoints for run in record.runs]
+        named += [
+            run.epoch for record in loaded.records.get(CHECKPOINTS.name, ()) for run in record.runs
+        ]
         self.epoch = max([counted, loaded.placed_at, *named])
         if self.epoch > counted:
             self.journal.owe(keys.FACTS)
@@ -249,7 +259,7 @@ class State:
                 return table.write(name, table.get(name))
 
     def _tables(self) -> dict[str, Table]:
-        drains, light, kept = self.drains, self.light, self.measurements
+        drains, kept = self.drains, self.measurements
 
         def never_removed(name: str) -> Write:
             raise AssertionError("it is replaced, not removed")
@@ -263,7 +273,7 @@ class State:
                 lambda name: DropJobs((name,)),
                 self.jobs.put_back,
             ),
-            "measurement": Table(
+            MEASUREMENTS.name: Table(
                 kept.get,
                 kept.put,
                 kept.remove,
@@ -284,30 +294,7 @@ class State:
                 lambda ranges: PutFacts({"unknown_epochs": json.dumps(ranges)}),
                 never_removed,
             ),
-            **_kept(
-                Quarantine,
-                lambda name: light.quarantine.get(name, None),
-                lambda entry: light.quarantine.__setitem__(entry.object, entry),
-                lambda name: light.quarantine.pop(name, None),
-            ),
-            **_kept(Notice, self.outbox.get, self.outbox.put, self.outbox.remove),
-            **_kept(
-                PredictionRecord,
-                self.predictions.get,
-                self.predictions.put,
-                self.predictions.remove,
-            ),
-            **_kept(CommsRecord, self.comms.get, self.comms.put, self.comms.remove),
-            **_kept(
-                CheckpointRecord,
-                self.checkpoints.get,
-                self.checkpoints.put,
-                self.checkpoints.remove,
-            ),
-            **_kept(
-                RecoveryRecord, self.recoveries.get, self.recoveries.put, self.recoveries.remove
-            ),
-            **_kept(RolloutRecord, self.rollouts.get, self.rollouts.put, self.rollouts.remove),
+            **{records.kind.name: _table(records) for records in self.kept},
         }
 
     def _put_job(self, job: JobRecord) -> None:
@@ -331,12 +318,11 @@ class State:
                 "detached": json.dumps(sorted(self.light.detached)),
                 "regroup_looked_at": json.dumps(self.looked_at),
                 "regroup_scheduled_at": json.dumps(self.scheduled_at),
-                "recoveries": str(self.recoveries.number),
+                **{one.kind.name: str(one.number) for one in self.kept if one.kind.prefix},
                 "recoveries_forgotten": json.dumps(
                     {c: [t.failures, t.gpu_hours] for c, t in self.recoveries.forgotten.items()}
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
-                "rollouts": str(self.rollouts.number),
                 **self.drains.left_facts(),
             }
         )
@@ -548,22 +534,16 @@ class State:
         return replace(aggregator, ports=ports)
 
 
-def _kept(
-    kind: type[KeptRecord],
-    get: Callable[[str], Any],
-    put: Callable[[Any], object],
-    remove: Callable[[str], object],
-) -> dict[str, Table]:
+def _table(records: Records[Any]) -> Table:
     """Return the table of records that are kept one row each."""
-    return {
-        kind.__name__: Table(
-            get,
-            put,
-            remove,
-            lambda record: PutRecords((record,)),
-            lambda ident: DropRecords(kind, (ident,)),
-        )
-    }
+    kind = records.kind
+    return Table(
+        records.get,
+        records.put,
+        records.remove,
+        lambda record: PutRecords(kind, (record,)),
+        lambda key: DropRecords(kind, (key,)),
+    )
 
 
 def _time(text: str | None) -> float | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from controller.devices.aggregators import AttachPoint
-from controller.state.kept.checkpoints import CheckpointRecord
-from controller.state.kept.comms import CommsRecord
 from controller.state.kept.measurements import MeasurementRecord
-from controller.state.kept.predictions import PredictionRecord
-from controller.state.kept.recoveries import RecoveryRecord
-from controller.state.kept.rollouts import RolloutRecord
-from controller.state.records import Event, JobRecord, Notice, Quarantine, TransactionRecord
+from controller.state.kinds.kind import Kind
+from controller.state.kinds.marks import AsList
+from controller.state.records import Event, JobRecord, TransactionRecord
 from controller.usage.interval import Interval
 
 
@@ -57,12 +55,12 @@ class Room:
 class Intent:
     """What recovery needs of an unfinished transaction: both ends and the point of no return."""
 
-    before: Mapping[str, AttachPoint | None]
-    after: Mapping[str, AttachPoint | None]
+    before: Mapping[str, Annotated[AttachPoint, AsList()] | None]
+    after: Mapping[str, Annotated[AttachPoint, AsList()] | None]
     proven: bool
     """All new paths were proven: a crash converges to ``after``, else to ``before``."""
     quiesced_jobs: tuple[str, ...]
-    room: Room | None = None
+    room: Annotated[Room, AsList()] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -139,47 +137,19 @@ class DropAnswer:
     id: str
 
 
-KeptRecord = (
-    Quarantine
-    | Notice
-    | PredictionRecord
-    | CommsRecord
-    | CheckpointRecord
-    | RecoveryRecord
-    | RolloutRecord
-)
-"""Records that are kept one row each, every kind in a table of its own."""
-
-_KEYS: Mapping[type[KeptRecord], str] = {
-    Quarantine: "object",
-    Notice: "id",
-    PredictionRecord: "id",
-    CommsRecord: "job",
-    CheckpointRecord: "folder",
-    RecoveryRecord: "id",
-    RolloutRecord: "id",
-}
-"""The field by which a kind is looked up."""
-
-
-def key_of(record: KeptRecord) -> str:
-    """Return the key of a record's row."""
-    key: str = getattr(record, _KEYS[type(record)])
-    return key
-
-
 @dataclass(slots=True, frozen=True)
 class PutRecords:
     """Insert or replace records of one kind."""
 
-    records: Sequence[KeptRecord]
+    kind: Kind[Any]
+    records: Sequence[Any]
 
 
 @dataclass(slots=True, frozen=True)
 class DropRecords:
     """Forget records of one kind."""
 
-    kind: type[KeptRecord]
+    kind: Kind[Any]
     keys: Sequence[str]
 
 
@@ -231,19 +201,12 @@ class Loaded:
     transactions: tuple[tuple[TransactionRecord, Intent], ...]
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
-    quarantine: tuple[Quarantine, ...]
     usage: tuple[Interval, ...]
     """The intervals of the usage ledger that go on."""
     last_usage: int
     """The highest id of an interval; 0 without any."""
     placed_at: int = 0
     """The latest epoch in which an endpoint was attached where it is; 0 without any."""
-    notices: tuple[Notice, ...] = ()
-    """Oldest first."""
-    predictions: tuple[PredictionRecord, ...] = ()
-    """Oldest first."""
     measurements: tuple[MeasurementRecord, ...] = ()
-    comms: tuple[CommsRecord, ...] = ()
-    checkpoints: tuple[CheckpointRecord, ...] = ()
-    recoveries: tuple[RecoveryRecord, ...] = ()
-    rollouts: tuple[RolloutRecord, ...] = ()
+    records: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Those that are kept one row each, by the name of their kind, in its order."""

@@ -17,12 +17,7 @@ import sqlalchemy as sa
 from base.pools import Pool
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.state.kept.checkpoints import CheckpointRecord
-from controller.state.kept.comms import CommsRecord
-from controller.state.kept.predictions import PredictionRecord
-from controller.state.kept.recoveries import RecoveryRecord
-from controller.state.kept.rollouts import RolloutRecord
-from controller.state.records import Event, Notice, Quarantine
+from controller.state.records import Event
 from controller.state.transactions import KEPT_TRANSACTIONS
 from controller.state.writes import (
     KeptAnswer,
@@ -30,9 +25,8 @@ from controller.state.writes import (
     PutFacts,
     Write,
 )
-from controller.store import measurements, usage
+from controller.store import kinds, measurements, usage
 from controller.store.ackfile import AckFile
-from controller.store.kept import tables as kept
 from controller.store.meta import META, upsert
 from controller.store.migrations import migrate
 from controller.store.tables import (
@@ -40,15 +34,15 @@ from controller.store.tables import (
     ATTACHMENTS,
     EVENTS,
     FACTS,
+    INTENT,
+    JOB,
     JOBS,
     KEPT_EVENTS,
+    LOG,
     TRANSACTIONS,
     apply,
     apply_all,
     read_answer,
-    read_intent,
-    read_job,
-    read_transaction,
 )
 from controller.usage.interval import Interval
 from controller.usage.window import Kept, Window
@@ -164,7 +158,7 @@ class Store:
             self._acknowledged.write(done)
             upsert(db, FACTS, [{"key": "schema", "value": facts["schema"]}])
             jobs = [
-                read_job(row.body)
+                JOB.read(row.body)
                 for row in db.execute(sa.select(JOBS).order_by(JOBS.c.submitted_at))
             ]
             lit = db.execute(sa.select(ATTACHMENTS)).all()
@@ -178,32 +172,18 @@ class Store:
             ).all()
             measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
-            out_of_use = kept.read(db, Quarantine)
-            waiting = kept.read(db, Notice)
-            predicted = kept.read(db, PredictionRecord)
-            communicated = kept.read(db, CommsRecord)
-            checkpointed = kept.read(db, CheckpointRecord)
-            recovered = kept.read(db, RecoveryRecord)
-            rolled_out = kept.read(db, RolloutRecord)
+            records = kinds.read_all(db)
         return Loaded(
             facts,
             tuple(jobs),
             attachments,
-            tuple(
-                (read_transaction(row.body), read_intent(row.intent)) for row in reversed(latest)
-            ),
+            tuple((LOG.read(row.body), INTENT.read(row.intent)) for row in reversed(latest)),
             tuple(Event(*row) for row in reversed(events)),
-            out_of_use,
             going_on,
             last,
             max((row.epoch for row in lit), default=0),
-            waiting,
-            predicted,
             measured,
-            communicated,
-            checkpointed,
-            recovered,
-            rolled_out,
+            records,
         )
 
     def _answer(self, ident: str) -> KeptAnswer | None:

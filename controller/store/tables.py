@@ -7,28 +7,17 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any
 
 import sqlalchemy as sa
 
-from checkpoints.schemes import Scheme
-from checkpoints.values import Apart
 from controller.devices.aggregators import AttachPoint
-from controller.devices.engine import Pull, Record, Where
-from controller.devices.observed import Turn
+from controller.state.kinds.kind import Kind
 from controller.state.records import (
-    CheckpointSpec,
     Event,
-    Failure,
     JobRecord,
-    JobSpec,
-    JobVolume,
-    MoveRecord,
-    Observed,
-    PhaseRecord,
     TransactionRecord,
 )
 from controller.state.transactions import KEPT_TRANSACTIONS
@@ -40,7 +29,6 @@ from controller.state.writes import (
     DropRecords,
     Intent,
     KeptAnswer,
-    KeptRecord,
     PutAnswer,
     PutAttachments,
     PutEvents,
@@ -50,14 +38,12 @@ from controller.state.writes import (
     PutRecords,
     PutTransaction,
     PutUsage,
-    Room,
     TrimUsage,
     Write,
 )
-from controller.store import measurements, usage
-from controller.store.kept import tables as kept
+from controller.store import kinds, measurements, usage
+from controller.store.documents import Documents
 from controller.store.meta import META, upsert
-from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
 FACTS = sa.Table(
     "facts",
@@ -122,8 +108,11 @@ ANSWERS = sa.Table(
     sa.Column("size", sa.Integer, nullable=False),
 )
 
+JOB: Documents[JobRecord] = Documents(JobRecord)
+LOG: Documents[TransactionRecord] = Documents(TransactionRecord)
+INTENT: Documents[Intent] = Documents(Intent)
+
 KEPT_EVENTS = 10_000
-KEPT_KINDS = frozenset(get_args(KeptRecord))
 
 
 def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
@@ -132,9 +121,9 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
         if what is PutJob:
             latest = {write.job.name: write.job for write in group if isinstance(write, PutJob)}
             _put_jobs(db, list(latest.values()))
-        elif what in KEPT_KINDS:
+        elif isinstance(what, Kind):
             puts = (write for write in group if isinstance(write, PutRecords))
-            kept.put(db, [record for put in puts for record in put.records])
+            kinds.put(db, what, [record for put in puts for record in put.records])
         else:
             for write in group:
                 apply(db, write)
@@ -142,18 +131,16 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
 
 def _together(write: Write) -> object:
     """Return what consecutive writes have in common that are carried out together."""
-    if isinstance(write, PutRecords) and write.records:
-        return type(write.records[0])
-    return type(write)
+    return write.kind if isinstance(write, PutRecords) else type(write)
 
 
 def apply(db: sa.Connection, write: Write) -> None:
     """Carry out one write inside the caller's database transaction."""
     match write:
-        case PutRecords(records=records):
-            kept.put(db, records)
+        case PutRecords(kind=kind, records=records):
+            kinds.put(db, kind, records)
         case DropRecords(kind=kind, keys=keys):
-            kept.drop(db, kind, keys)
+            kinds.drop(db, kind, keys)
         case PutFacts(facts=facts):
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):
@@ -200,8 +187,8 @@ def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Inten
         "id": record.id,
         "finished": finished,
         "started_at": record.started_at,
-        "body": json.dumps(asdict(record)),
-        "intent": _write_intent(intent),
+        "body": LOG.write(record),
+        "intent": INTENT.write(intent),
     }
     upsert(db, TRANSACTIONS, [row])
     if finished:
@@ -220,7 +207,7 @@ def _put_jobs(db: sa.Connection, jobs: Sequence[JobRecord]) -> None:
                 "name": job.name,
                 "state": job.state,
                 "submitted_at": job.submitted_at,
-                "body": _write_job(job),
+                "body": JOB.write(job),
             }
             for job in jobs
         ],
@@ -278,24 +265,6 @@ def read_answer(row: sa.Row[Any]) -> KeptAnswer:
     return KeptAnswer(row.id, row.print, row.at, row.status, headers, row.body)
 
 
-def _write_job(job: JobRecord) -> str:
-    body = {name: getattr(job, name) for name in JobRecord.__slots__}
-    spec = {name: getattr(job.request, name) for name in JobSpec.__slots__}
-    body["request"] = spec | {
-        "env": dict(job.request.env),
-        "secrets": dict(job.request.secrets),
-        "volumes": [asdict(volume) for volume in job.request.volumes],
-        "checkpoint": job.request.checkpoint and asdict(job.request.checkpoint),
-    }
-    body["dark_time_s"] = dict(job.dark_time_s)
-    body["pauses"] = dict(job.pauses)
-    if job.failure is not None:
-        body["failure"] = asdict(job.failure)
-    if job.observed is not None:
-        body["observed"] = asdict(job.observed)
-    return json.dumps(body)
-
-
 def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], epoch: int) -> None:
     """Replace the rows that differ; delete before inserting, because endpoints swap ports."""
     have = {row.endpoint: (row.aggregator, row.port) for row in db.execute(sa.select(ATTACHMENTS))}
@@ -312,80 +281,3 @@ def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], 
         )
     if added:
         db.execute(ATTACHMENTS.insert(), added)
-
-
-def read_job(text: str) -> JobRecord:
-    """Read a job back. ValueError, KeyError or TypeError when the row is damaged."""
-    body = json.loads(text)
-    spec = body["request"]
-    spec |= {name: kind(spec[name]) for name, kind in _SPEC_KINDS.items() if name in spec}
-    body["request"] = JobSpec(**spec)
-    body |= {name: tuple(body[name]) for name in ("endpoints", "exit_codes", "final_homes")}
-    body["spares"] = tuple(body.get("spares", ()))
-    if (failure := body.get("failure")) is not None:
-        body["failure"] = Failure(**{**failure, "lines": tuple(failure["lines"])})
-    if (seen := body.get("observed")) is not None:
-        seen |= {"turn": Turn(seen["turn"]), "problems": tuple(seen["problems"])}
-        body["observed"] = Observed(**seen)
-    return JobRecord(**body)
-
-
-_SPEC_KINDS: Mapping[str, Callable[[Any], Any]] = {
-    "locality": Locality,
-    "policy": Policy,
-    "rank_order": RankOrder,
-    "pull": Pull,
-    "record": Record,
-    "time_limit_action": TimeLimitAction,
-    "command": tuple,
-    "endpoints": tuple,
-    "volumes": lambda rows: tuple(JobVolume(**row) for row in rows),
-    "on_loss": OnLoss,
-    "checkpoint": lambda row: row and _read_checkpoint(row),
-}
-
-
-def _read_checkpoint(row: dict[str, Any]) -> CheckpointSpec:
-    row |= {"where": Where(row["where"]), "scheme": Scheme(row["scheme"])}
-    return CheckpointSpec(**row | {"apart": Apart(row["apart"])})
-
-
-def read_transaction(text: str) -> TransactionRecord:
-    """Read a transaction back. ValueError, KeyError or TypeError when the row is damaged."""
-    body = json.loads(text)
-    body["phases"] = tuple(PhaseRecord(**phase) for phase in body["phases"])
-    body["moves"] = tuple(MoveRecord(**move) for move in body["moves"])
-    body |= {name: tuple(body[name]) for name in ("jobs", "quarantined_ports")}
-    return TransactionRecord(**body)
-
-
-def _write_intent(intent: Intent) -> str:
-    def points(side: Mapping[str, AttachPoint | None]) -> dict[str, list[str | int] | None]:
-        return {e: [at.aggregator, at.port] if at else None for e, at in side.items()}
-
-    return json.dumps(
-        {
-            "before": points(intent.before),
-            "after": points(intent.after),
-            "proven": intent.proven,
-            "quiesced_jobs": intent.quiesced_jobs,
-            "room": intent.room and [intent.room.job, sorted(intent.room.endpoints)],
-        }
-    )
-
-
-def read_intent(text: str) -> Intent:
-    """Read an intent back. ValueError, KeyError or TypeError when the row is damaged."""
-    body = json.loads(text)
-
-    def points(side: Mapping[str, list[Any] | None]) -> dict[str, AttachPoint | None]:
-        return {e: AttachPoint(at[0], int(at[1])) if at else None for e, at in side.items()}
-
-    room = body.get("room")  # absent in those of older versions
-    return Intent(
-        points(body["before"]),
-        points(body["after"]),
-        body["proven"],
-        tuple(body["quiesced_jobs"]),
-        room and Room(room[0], frozenset(room[1])),
-    )

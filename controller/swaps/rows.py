@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from base import clock
-from controller.state.intend import keys
-from controller.state.intend.keys import Key
 from controller.state.kept.phases import figures
-from controller.state.kept.recoveries import RecoveryRecord, RecoveryWay, Total
+from controller.state.kept.recoveries import RECOVERIES, RecoveryRecord, RecoveryWay, Total
+from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps.contract import Checkpoints, Loss, reached
@@ -43,7 +42,7 @@ class Rows:
         before = state.recoveries.under_way(job.name, job.submitted_at)
         if before is not None:
             self.end(before.id)
-            state.journal.owe(keys.kept(RecoveryRecord, before.id))
+            state.journal.owe(RECOVERIES.row(before.id))
         mine = state.recoveries.of(job.name, job.submitted_at)
         newest = self._checkpoints.newest(job.name)
         last = reached(self._checkpoints, job.name)
@@ -51,7 +50,7 @@ class Rows:
         failed_at = state.clock() - detect_s
         record = state.recoveries.put(
             RecoveryRecord(
-                id=state.recoveries.next_id(),
+                id=state.recoveries.next_key(),
                 job=job.name,
                 submitted_at=job.submitted_at,
                 number=mine[-1].number + 1 if mine else 1,
@@ -122,4 +121,4 @@ class Rows:
                 total.failures + 1, total.gpu_hours + record.gpu_hours
             )
             state.recoveries.remove(record.id)
-        return tuple(keys.kept(RecoveryRecord, one) for one in (ident, *(r.id for r in gone)))
+        return tuple(RECOVERIES.row(one) for one in (ident, *(r.id for r in gone)))

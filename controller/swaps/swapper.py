@@ -25,8 +25,9 @@ from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
 from controller.state.intend import keys
-from controller.state.intend.keys import Key
 from controller.state.jobs import Handled
+from controller.state.kept.kinds import row_of
+from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps import choice
@@ -312,7 +313,7 @@ class Swapper:
         )
         entries = self._quarantined(work.loss, now.endpoints)
         async with failpoints.around("swap-decide"):
-            await self._durable(work, keys.job(job.name), *map(keys.of, entries))
+            await self._durable(work, keys.job(job.name), *map(row_of, entries))
         self._require_wanted(work)
         if plan.swaps:
             text = ", ".join(f"{spare} for {dead}" for dead, spare in plan.swaps.items())
@@ -473,7 +474,7 @@ class Swapper:
             and (loss.cause == "endpoint" or e in state.light.unfit)
         )
         for entry in entries:
-            state.light.quarantine[entry.object] = entry
+            state.light.quarantine.put(entry)
             state.events.add("error", f"endpoint/{entry.object}", "Quarantined", entry.reason)
         return entries
 
@@ -499,7 +500,7 @@ class Swapper:
         self._leave(work, job)
         entries = self._quarantined(work.loss, job.endpoints)
         state.recoveries.change(work.row, how="queue", why=why, stage="started")
-        state.journal.owe(*map(keys.of, entries), *self._rows.writes(work.row))
+        state.journal.owe(*map(row_of, entries), *self._rows.writes(work.row))
         held = [e for e in work.loss.dead if e in state.light.held]
         reason = f"back in the queue: {_what(work.loss)}; {why}"
         await self._queue.back_to_queue(name, reason)

@@ -54,7 +54,7 @@ def story(drops: Sequence[Drop], seed: int) -> Log:
         await asyncio.sleep(1.0)
         await asyncio.gather(*(_drop(rig, drop, log) for drop in drops))
         (record,) = rig.store.records()
-        durable = {key.step for key, _ in record.spoiled}
+        durable = {one.step for one in record.spoiled}
         wanted = {drop.step for drop in drops}
         assert wanted <= durable, f"steps {wanted} are dropped, and the disk has {durable}"
 

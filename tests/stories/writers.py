@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.state.events import EventLog
-from controller.state.intend.keys import FACTS, Key
+from controller.state.intend.keys import FACTS
 from controller.state.journal import Journal
+from controller.state.kinds.kind import Key
 from controller.state.writes import KeptAnswer, Loaded, PutFacts, Write
 from controller.usage.interval import Interval
 from controller.usage.ledger import Ledger

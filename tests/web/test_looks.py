@@ -160,7 +160,7 @@ async def test_lists_have_the_ids_of_the_command_line(
 async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: TalkingRack) -> None:
     from controller.state.records import Quarantine
 
-    rack.parts.state.light.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
+    rack.parts.state.light.quarantine.put(Quarantine("as0/4", "no light", 1.0))
     await page.goto(f"{url}/#/switches")
     await expect(page.locator("tr", has_text="as0/4")).to_contain_text("no light")
     await page.get_by_role("button", name="Put back into use").click()

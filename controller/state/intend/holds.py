@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from controller.state.intend.keys import Key
+from controller.state.kinds.kind import Key
 
 
 @dataclass(slots=True, eq=False)

@@ -20,8 +20,8 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.state import journal
 from controller.state.intend.holds import Hold
-from controller.state.intend.keys import Key
 from controller.state.journal import Journal, Outcome, Row
+from controller.state.kinds.kind import Key
 from controller.state.writes import Body, Write
 
 Make = Callable[[Any], Any]

@@ -5,11 +5,13 @@ What servers hold is not here: they say it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
 
 from checkpoints.ledger import Key, Run
+from checkpoints.schemes import Layout
+from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.marks import HEX, Flat
 
 RunEnd = Literal["", "own", "unfit", "stopped"]
 """How a run ended: not yet, by the death of a rank, with lost hardware, or on request."""
@@ -32,6 +34,19 @@ class RunRecord:
     end: RunEnd = ""
 
 
+class SpoiledStep(NamedTuple):
+    """A step of one run that is not to be loaded again."""
+
+    step: int
+    epoch: int
+    why: str
+
+    @property
+    def key(self) -> Key:
+        """The step."""
+        return Key(self.step, self.epoch)
+
+
 @dataclass(slots=True, frozen=True, kw_only=True)
 class CheckpointRecord:
     """The checkpoints of one submitted job."""
@@ -39,45 +54,17 @@ class CheckpointRecord:
     folder: str
     """Names its folders on servers; never used twice."""
     job: str
-    key: bytes = field(repr=False)
+    key: Annotated[bytes, HEX] = field(repr=False)
     """Authorises transfers between servers."""
-    runs: tuple[RunRecord, ...] = ()
+    runs: tuple[Annotated[RunRecord, Flat(run=Run, layout=Layout)], ...] = ()
     """Oldest first."""
-    spoiled: tuple[tuple[Key, str], ...] = ()
+    spoiled: tuple[SpoiledStep, ...] = ()
     servers: frozenset[str] = frozenset()
     """Where folders may be."""
     remove_after: float | None = None
     """When its folders go, in seconds since 1970; None while the job may run again."""
 
 
-class Checkpoints(Mapping[str, CheckpointRecord]):
-    """Every record by folder. Records are frozen: the methods replace them."""
-
-    def __init__(self) -> None:
-        self._records: dict[str, CheckpointRecord] = {}
-
-    def __getitem__(self, folder: str) -> CheckpointRecord:
-        return self._records[folder]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(self, records: Iterable[CheckpointRecord]) -> None:
-        """Take over the stored records."""
-        self._records = {record.folder: record for record in records}
-
-    def put(self, record: CheckpointRecord) -> CheckpointRecord:
-        """Insert or replace a record."""
-        self._records[record.folder] = record
-        return record
-
-    def change(self, folder: str, **fields: object) -> CheckpointRecord:
-        """Replace some fields of a record."""
-        return self.put(replace(self._records[folder], **fields))  # type: ignore[arg-type]
-
-    def remove(self, folder: str) -> CheckpointRecord | None:
-        """Forget a record; return it, None if there is none."""
-        return self._records.pop(folder, None)
+CHECKPOINTS = Kind("checkpoints", CheckpointRecord, key="folder", order="folder", columns=("job",))
+Checkpoints = Records[CheckpointRecord]
+"""Every record by folder."""

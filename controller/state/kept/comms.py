@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from controller.state.kinds.kind import Kind, Records
 from scheduler.steptime.facts import StepFacts
 
 KEPT_COMMS = 200
@@ -36,29 +37,23 @@ class CommsRecord:
         return self.ranks, self.calls
 
 
-class KeptComms(Mapping[str, CommsRecord]):
-    """Records by job, the oldest first. Records are frozen: ``put`` replaces them."""
+COMMS = Kind(
+    "comms",
+    CommsRecord,
+    key="job",
+    order="kept_at",
+    columns=("submitted_at", "kept_at", "ranks", "calls", "facts", "body"),
+    document=False,
+)
 
-    def __init__(self) -> None:
-        self._records: dict[str, CommsRecord] = {}
 
-    def __getitem__(self, job: str) -> CommsRecord:
-        return self._records[job]
+class KeptComms(Records[CommsRecord]):
+    """Records by job."""
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(self, records: Iterable[CommsRecord]) -> None:
-        """Take over the stored records."""
-        self._records = {one.job: one for one in sorted(records, key=lambda one: one.kept_at)}
-
-    def put(self, record: CommsRecord) -> None:
-        """Add or replace a record."""
-        self._records.pop(record.job, None)
-        self._records[record.job] = record
+    def put(self, record: CommsRecord) -> CommsRecord:
+        """Add or replace a record; it is the newest."""
+        self.remove(record.job)
+        return super().put(record)
 
     def trim(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
         """Forget what is beyond the limits; return the jobs.
@@ -66,10 +61,10 @@ class KeptComms(Mapping[str, CommsRecord]):
         The oldest goes of the project that has most, so that no project displaces another one's.
         """
         kept: dict[str, deque[CommsRecord]] = {}
-        for one in self._records.values():
+        for one in self.values():
             kept.setdefault(project_of(one.job), deque()).append(one)
         sizes = {project: sum(len(one.body) for one in ones) for project, ones in kept.items()}
-        left, total, gone = len(self._records), sum(sizes.values()), []
+        left, total, gone = len(self), sum(sizes.values()), []
         while left > KEPT_COMMS or total > KEPT_COMMS_BYTES:
             by_number = left > KEPT_COMMS
             most = max(kept, key=lambda p: len(kept[p]) if by_number else sizes[p])
@@ -79,7 +74,3 @@ class KeptComms(Mapping[str, CommsRecord]):
             self.remove(oldest.job)
             gone.append(oldest.job)
         return tuple(gone)
-
-    def remove(self, job: str) -> None:
-        """Forget a record."""
-        self._records.pop(job, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from measure.kinds import Fabric, RunEnd
+from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.marks import Form
+from measure.kinds import Fabric, Place, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
 
@@ -14,6 +16,29 @@ KEPT_MEASUREMENTS = 200
 """Ended measurements that can still be read."""
 KEPT_RESULT_BYTES = 64 * 2**20
 """Of the results of all measurements together."""
+
+
+def _fabric_document(fabric: Fabric) -> dict[str, Any]:
+    return {
+        "places": [[p.endpoint, p.server, p.home] for p in fabric.places],
+        "access_bps": fabric.access_bps,
+        "inter_aggregator_bps": fabric.inter_aggregator_bps,
+        "links": [[sorted(pair), count] for pair, count in fabric.links.items()],
+        "free_ports": dict(fabric.free_ports),
+        "emulated": fabric.emulated,
+        "fits": {name: list(fit) for name, fit in fabric.fits.items()},
+        "ring_share": fabric.ring_share,
+    }
+
+
+def _fabric(document: Mapping[str, Any]) -> Fabric:
+    """``fits`` may be absent: older versions had none."""
+    read = {
+        "places": tuple(Place(*place) for place in document["places"]),
+        "links": {frozenset(pair): count for pair, count in document["links"]},
+        "fits": {name: (fit[0], fit[1]) for name, fit in document.get("fits", {}).items()},
+    }
+    return Fabric(**{**document, **read})
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +68,7 @@ class MeasurementRecord:
     endpoints: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
-    fabric: Fabric | None = None
+    fabric: Annotated[Fabric, Form(_fabric_document, _fabric)] | None = None
     """As it was when the measurement was accepted; None of an imported one."""
     runs: tuple[RunRecord, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
@@ -62,54 +87,28 @@ class MeasurementRecord:
         return self.state in ("completed", "failed", "cancelled")
 
 
-def measurement_number(ident: str) -> int:
-    """Return the number in an id: ids are ``m`` and a number, never reused."""
-    return int(ident[1:])
+MEASUREMENTS = Kind(
+    "measurements",
+    MeasurementRecord,
+    key="id",
+    order="submitted_at",
+    columns=("type", "state", "submitted_at"),
+    prefix="m",
+)
 
 
-class Measurements(Mapping[str, MeasurementRecord]):
-    """Every measurement by id, oldest first. Records are frozen: the methods replace them."""
+class Measurements(Records[MeasurementRecord]):
+    """Measurements by id."""
 
     def __init__(self) -> None:
-        self._records: dict[str, MeasurementRecord] = {}
-        self.number = 0
-        """Number of the last measurement."""
+        super().__init__(MEASUREMENTS)
         self.results: dict[str, str] = {}
         """Results, as JSON, that the store may not have yet."""
 
-    def __getitem__(self, ident: str) -> MeasurementRecord:
-        return self._records[ident]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(self, records: Iterable[MeasurementRecord], number: int) -> None:
-        """Take over the stored measurements and the number of the last one."""
-        ordered = sorted(records, key=lambda record: measurement_number(record.id))
-        self._records = {record.id: record for record in ordered}
-        self.number = max([number, *(measurement_number(ident) for ident in self._records)])
-
-    def next_id(self) -> str:
-        """Return an id that was never used."""
-        self.number += 1
-        return f"m{self.number}"
-
-    def put(self, record: MeasurementRecord) -> MeasurementRecord:
-        """Insert or replace a record."""
-        self._records[record.id] = record
-        return record
-
-    def change(self, ident: str, **fields: object) -> MeasurementRecord:
-        """Replace some fields of a record."""
-        return self.put(replace(self._records[ident], **fields))  # type: ignore[arg-type]
-
-    def remove(self, ident: str) -> None:
+    def remove(self, key: str) -> MeasurementRecord | None:
         """Forget a measurement and its result."""
-        self._records.pop(ident, None)
-        self.results.pop(ident, None)
+        self.results.pop(key, None)
+        return super().remove(key)
 
     def surplus(self) -> tuple[str, ...]:
         """Return the oldest ended measurements beyond the limits; changes nothing."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from controller.state.kinds.kind import Kind, Records
 
 KEPT_PREDICTIONS = 2000
 
@@ -38,36 +40,18 @@ class PredictionRecord:
     """|predicted - measured| / measured, from the middle of the interval."""
 
 
-class Predictions(Mapping[str, PredictionRecord]):
-    """Predictions by id, oldest first. Records are frozen: ``put`` replaces them."""
+PREDICTIONS = Kind(
+    "predictions",
+    PredictionRecord,
+    key="id",
+    order="made_at",
+    columns=("job", "made_at"),
+    prefix="p",
+)
 
-    def __init__(self) -> None:
-        self._records: dict[str, PredictionRecord] = {}
-        self._last = 0
 
-    def __getitem__(self, ident: str) -> PredictionRecord:
-        return self._records[ident]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(self, predictions: Iterable[PredictionRecord]) -> None:
-        """Take over the stored predictions."""
-        found = sorted(predictions, key=lambda record: number_of(record.id))
-        self._records = {record.id: record for record in found}
-        self._last = number_of(found[-1].id) if found else 0
-
-    def next_id(self) -> str:
-        """Return an id that no prediction has had."""
-        self._last += 1
-        return f"p{self._last}"
-
-    def put(self, prediction: PredictionRecord) -> None:
-        """Add or replace a prediction."""
-        self._records[prediction.id] = prediction
+class Predictions(Records[PredictionRecord]):
+    """Predictions by id."""
 
     def trim(self) -> tuple[str, ...]:
         """Forget the oldest predictions beyond the limit; return their ids."""
@@ -75,12 +59,3 @@ class Predictions(Mapping[str, PredictionRecord]):
         for ident in gone:
             self.remove(ident)
         return tuple(gone)
-
-    def remove(self, ident: str) -> None:
-        """Forget a prediction."""
-        self._records.pop(ident, None)
-
-
-def number_of(ident: str) -> int:
-    """Return the number in an id: 12 of ``p12``. Raises ValueError for another text."""
-    return int(ident.removeprefix("p"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from checkpoints.interval import Loss
+from controller.state.kinds.kind import Kind, Records
 
 RecoveryCause = Literal["endpoint", "server", "aggregator", "switch", "program", "drain"]
 RecoveryWay = Literal["swap", "again", "queue", "shrink", "ended"]
@@ -75,13 +76,21 @@ class Total:
     gpu_hours: float = 0.0
 
 
-class Recoveries(Mapping[str, RecoveryRecord]):
-    """Recoveries by id, oldest first. Records are frozen: the methods replace them."""
+RECOVERIES = Kind(
+    "recoveries",
+    RecoveryRecord,
+    key="id",
+    order="failed_at",
+    columns=("job", "failed_at"),
+    prefix="r",
+)
+
+
+class Recoveries(Records[RecoveryRecord]):
+    """Recoveries by id."""
 
     def __init__(self) -> None:
-        self._records: dict[str, RecoveryRecord] = {}
-        self.number = 0
-        """Number of the last recovery."""
+        super().__init__(RECOVERIES)
         self.forgotten: dict[str, Total] = {}
         """By cause."""
         self.phases: dict[str, tuple[int, float]] = {}
@@ -92,38 +101,14 @@ class Recoveries(Mapping[str, RecoveryRecord]):
         self.since = 0.0
         """Since when failures are counted, in seconds since 1970."""
 
-    def __getitem__(self, ident: str) -> RecoveryRecord:
-        return self._records[ident]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(
-        self,
-        records: Iterable[RecoveryRecord],
-        number: int,
-        forgotten: Mapping[str, tuple[int, float]],
-        since: float,
-    ) -> None:
-        """Take over what is stored; ``forgotten`` are failures and GPU-hours by cause."""
-        self._records, self._open = {}, {}
-        for record in sorted(records, key=lambda record: number_of(record.id)):
-            self.put(record)
-        self.number = max([number, *(number_of(ident) for ident in self._records)])
+    def restore_totals(self, forgotten: Mapping[str, tuple[int, float]], since: float) -> None:
+        """Take over what is stored: failures and GPU-hours by cause, and since when."""
         self.forgotten = {cause: Total(*total) for cause, total in forgotten.items()}
         self.since = since
 
-    def next_id(self) -> str:
-        """Return an id that no recovery has had."""
-        self.number += 1
-        return f"r{self.number}"
-
     def put(self, record: RecoveryRecord) -> RecoveryRecord:
         """Insert or replace a record."""
-        self._records[record.id] = record
+        super().put(record)
         key = record.job, record.submitted_at
         if record.open:
             self._open.setdefault(key, set()).add(record.id)
@@ -131,15 +116,12 @@ class Recoveries(Mapping[str, RecoveryRecord]):
             self._shut(key, record.id)
         return record
 
-    def change(self, ident: str, **fields: object) -> RecoveryRecord:
-        """Replace some fields of a record."""
-        return self.put(replace(self._records[ident], **fields))  # type: ignore[arg-type]
-
-    def remove(self, ident: str) -> None:
+    def remove(self, key: str) -> RecoveryRecord | None:
         """Forget a record."""
-        record = self._records.pop(ident, None)
+        record = super().remove(key)
         if record is not None:
-            self._shut((record.job, record.submitted_at), ident)
+            self._shut((record.job, record.submitted_at), key)
+        return record
 
     def _shut(self, key: tuple[str, float], ident: str) -> None:
         if ident in (mine := self._open.get(key, set())):
@@ -156,18 +138,16 @@ class Recoveries(Mapping[str, RecoveryRecord]):
 
     def open(self) -> tuple[RecoveryRecord, ...]:
         """Return the latest recovery under way of each job that has one."""
-        return tuple(self._records[max(mine, key=number_of)] for mine in self._open.values())
+        return tuple(self[max(mine, key=self.kind.number)] for mine in self._open.values())
 
     def of(self, job: str, submitted_at: float) -> tuple[RecoveryRecord, ...]:
         """Return a job's recoveries, oldest first."""
-        return tuple(
-            r for r in self._records.values() if r.job == job and r.submitted_at == submitted_at
-        )
+        return tuple(r for r in self.values() if r.job == job and r.submitted_at == submitted_at)
 
     def under_way(self, job: str, submitted_at: float) -> RecoveryRecord | None:
         """Return a job's latest recovery that is not over."""
         mine = self._open.get((job, submitted_at))
-        return self._records[max(mine, key=number_of)] if mine else None
+        return self[max(mine, key=self.kind.number)] if mine else None
 
     def surplus(self) -> tuple[RecoveryRecord, ...]:
         """Return the oldest records beyond the limits that are over; changes nothing."""
@@ -179,8 +159,3 @@ class Recoveries(Mapping[str, RecoveryRecord]):
             if not record.open and (kept > KEPT_RECOVERIES or of_job[key] > KEPT_OF_JOB):
                 gone.append(record)
         return tuple(reversed(gone))
-
-
-def number_of(ident: str) -> int:
-    """Return the number in an id: 12 of ``r12``. Raises ValueError for another text."""
-    return int(ident.removeprefix("r"))

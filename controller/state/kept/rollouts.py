@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
+from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.marks import AsList
 from controller.state.records import MoveRecord
 
 RolloutState = Literal["running", "committed", "stopped"]
@@ -20,7 +22,7 @@ class RolloutRecord:
     id: str
     plan_id: str
     state: RolloutState = "running"
-    batches: tuple[tuple[MoveRecord, ...], ...] = ()
+    batches: tuple[tuple[Annotated[MoveRecord, AsList()], ...], ...] = ()
     """All of them, in order; none once it is over."""
     total: int
     """Number of batches."""
@@ -59,46 +61,19 @@ class RolloutRecord:
         return frozenset(m.endpoint for batch in left for m in batch) - self.owners.keys()
 
 
-class Rollouts(Mapping[str, RolloutRecord]):
-    """Rollouts by id, oldest first. Records are frozen: the methods replace them."""
+ROLLOUTS = Kind(
+    "rollouts",
+    RolloutRecord,
+    key="id",
+    order="started_at",
+    columns=("started_at",),
+    later=("room",),
+    prefix="o",
+)
 
-    def __init__(self) -> None:
-        self._records: dict[str, RolloutRecord] = {}
-        self.number = 0
-        """Number of the last one."""
 
-    def __getitem__(self, ident: str) -> RolloutRecord:
-        return self._records[ident]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def restore(self, records: Iterable[RolloutRecord], number: int) -> None:
-        """Take over what is stored, and the number of the last one."""
-        ordered = sorted(records, key=lambda record: number_of(record.id))
-        self._records = {record.id: record for record in ordered}
-        self.number = max([number, *(number_of(ident) for ident in self._records)])
-
-    def next_id(self) -> str:
-        """Return an id that no rollout has had."""
-        self.number += 1
-        return f"o{self.number}"
-
-    def put(self, record: RolloutRecord) -> RolloutRecord:
-        """Insert or replace a record."""
-        self._records[record.id] = record
-        return record
-
-    def change(self, ident: str, **fields: object) -> RolloutRecord:
-        """Replace some fields of a record."""
-        return self.put(replace(self._records[ident], **fields))  # type: ignore[arg-type]
-
-    def remove(self, ident: str) -> None:
-        """Forget a record."""
-        self._records.pop(ident, None)
+class Rollouts(Records[RolloutRecord]):
+    """Rollouts by id."""
 
     @property
     def under_way(self) -> RolloutRecord | None:
@@ -109,8 +84,3 @@ class Rollouts(Mapping[str, RolloutRecord]):
         """Return the oldest ones beyond the limit that are over; changes nothing."""
         over = [r.id for r in self._records.values() if r.state != "running"]
         return tuple(over[: max(len(over) - KEPT_ROLLOUTS, 0)])
-
-
-def number_of(ident: str) -> int:
-    """Return the number in an id: 12 of ``o12``. Raises ValueError for another text."""
-    return int(ident.removeprefix("o"))

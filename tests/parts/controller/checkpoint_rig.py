@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from types import SimpleNamespace
 
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
@@ -17,8 +16,8 @@ from controller.checkpoints.removal import Removal
 from controller.devices.aggregators import AttachPoint
 from controller.devices.checkpoints import HoldingKind
 from controller.devices.engine import OfferedVolume, RankCheckpoint, Where
-from controller.state.intend import keys
-from controller.state.kept.checkpoints import CheckpointRecord
+from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord
+from controller.state.kept.kinds import row_of
 from controller.state.offers import ServerOffer
 from controller.state.records import CheckpointSpec, JobRecord, JobSpec
 from controller.state.state import Connections, State
@@ -29,7 +28,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from controller.store.kept import checkpoints as table
+from controller.store.kinds import TABLES
 from controller.usage.interval import Interval
 from controller.usage.window import Kept, Window
 from sitefile import CabledSite
@@ -101,10 +100,7 @@ class MemoryStore:
         raise AssertionError("the rig restores by itself")
 
     def records(self) -> tuple[CheckpointRecord, ...]:
-        return tuple(
-            table._read(SimpleNamespace(**row))  # type: ignore[arg-type]
-            for row in self.rows.values()
-        )
+        return tuple(TABLES[CHECKPOINTS.name].read(row) for row in self.rows.values())
 
     async def commit(self, *writes: Write) -> None:
         await asyncio.sleep(0)
@@ -112,8 +108,8 @@ class MemoryStore:
             raise ServiceError("failed", "the disk is full", object="store")
         for write in writes:
             match write:
-                case PutRecords(records=records):
-                    rows = [table._row(r) for r in records if isinstance(r, CheckpointRecord)]
+                case PutRecords(kind=kind, records=records) if kind == CHECKPOINTS:
+                    rows = [TABLES[kind.name].row(record) for record in records]
                     self.rows |= {row["folder"]: row for row in rows}
                 case DropRecords(keys=folders):
                     for folder in folders:
@@ -227,7 +223,7 @@ class Rig:
             folder=folder or f"{name}.00000001",
         )
         self.state.checkpoints.put(CheckpointRecord(folder=job.folder, job=name, key=bytes(32)))
-        self.state.journal.owe(keys.of(self.state.checkpoints[job.folder]))
+        self.state.journal.owe(row_of(self.state.checkpoints[job.folder]))
         self._put(job)
         return job
 

@@ -9,7 +9,7 @@ from controller.devices.engine import RankState
 from controller.devices.openflow.rules.compiler import compile as compile_flows
 from controller.devices.openflow.rules.program import diff
 from controller.schema.plans import PlanRequest
-from controller.state.records import Quarantine
+from controller.state.records import QUARANTINE, Quarantine
 from controller.state.writes import PutRecords
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
@@ -52,8 +52,8 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
     await rack.service.commands.cancel("blue")
     state = rack.parts.state
-    state.light.quarantine["as0/4"] = Quarantine("as0/4", "a test", 0.0)
-    await state.store.commit(PutRecords([state.light.quarantine["as0/4"]]))
+    state.light.quarantine.put(Quarantine("as0/4", "a test", 0.0))
+    await state.store.commit(PutRecords(QUARANTINE, [state.light.quarantine["as0/4"]]))
     await rack.service.commands.release("as0/4")
 
 

@@ -173,7 +173,7 @@ async def test_the_oldest_predictions_are_forgotten(tmp_path: Path) -> None:
     await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
     (first,) = state.predictions.values()
     for _ in range(KEPT_PREDICTIONS):
-        made: PredictionRecord = replace(first, id=state.predictions.next_id(), state="expired")
+        made: PredictionRecord = replace(first, id=state.predictions.next_key(), state="expired")
         state.predictions.put(made)
     assert state.predictions.trim() == (first.id,)
     assert len(state.predictions) == KEPT_PREDICTIONS

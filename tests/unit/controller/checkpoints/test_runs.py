@@ -14,7 +14,13 @@ from checkpoints.ledger import Key, Ledger, Run, Wrote, dropped, fold
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Apart
 from controller.checkpoints import runs
-from controller.state.kept.checkpoints import KEPT_RUNS, CheckpointRecord, RunRecord
+from controller.state.kept.checkpoints import (
+    CHECKPOINTS,
+    KEPT_RUNS,
+    CheckpointRecord,
+    RunRecord,
+    SpoiledStep,
+)
 from controller.state.writes import DropRecords, PutRecords
 from controller.store.store import Store
 
@@ -75,18 +81,18 @@ async def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         job="red",
         key=bytes(range(32)),
         runs=(run(1), whole),
-        spoiled=((Key(5, 1), "it kills"),),
+        spoiled=(SpoiledStep(5, 1, "it kills"),),
         servers=frozenset({"srv0", "srv1"}),
         remove_after=12.5,
     )
     other = CheckpointRecord(folder="blue.1", job="blue", key=b"x")
     store = Store(tmp_path / "state.sqlite")
     await store.load()
-    await store.commit(PutRecords([replace(record, runs=()), other]))
-    await store.commit(PutRecords([record]), DropRecords(CheckpointRecord, ["blue.1"]))
+    await store.commit(PutRecords(CHECKPOINTS, [replace(record, runs=()), other]))
+    await store.commit(PutRecords(CHECKPOINTS, [record]), DropRecords(CHECKPOINTS, ["blue.1"]))
     await store.close()
     store = Store(tmp_path / "state.sqlite")
-    assert (await store.load()).checkpoints == (record,)
+    assert (await store.load()).records["checkpoints"] == (record,)
     await store.close()
     assert "0x" not in repr(record) and bytes(range(32)).hex() not in repr(record)
 
@@ -98,6 +104,6 @@ async def test_a_store_from_before_checkpoints_opens(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "state.sqlite") as db:
         db.execute("DROP TABLE checkpoints")
     store = Store(tmp_path / "state.sqlite")
-    assert (await store.load()).checkpoints == ()
-    await store.commit(PutRecords([CheckpointRecord(folder="f", job="j", key=b"k")]))
+    assert (await store.load()).records["checkpoints"] == ()
+    await store.commit(PutRecords(CHECKPOINTS, [CheckpointRecord(folder="f", job="j", key=b"k")]))
     await store.close()

@@ -186,7 +186,7 @@ async def test_a_step_that_kills_twice_is_never_loaded_again(rig: Rig) -> None:
     await rig.down()
     await rig.up()
     assert await rig.start("red", FOUR) == first
-    assert rig.state.checkpoints[RED].spoiled[0][0] == second
+    assert rig.state.checkpoints[RED].spoiled[0].key == second
 
 
 async def test_lost_hardware_spoils_nothing(rig: Rig) -> None:

@@ -16,8 +16,8 @@ from controller.comms.kept import kept_view, record_of
 from controller.comms.ledger import advance
 from controller.devices.engine import Recording
 from controller.people.authz import Principal, Role
-from controller.state.intend import keys
 from controller.state.kept import comms
+from controller.state.kept.kinds import row_of
 from tests.parts.controller.comms import MB, calls, running, view
 from tests.parts.controller.rack import Rack
 from tests.parts.measure.recordings import operation, training
@@ -132,7 +132,7 @@ async def test_a_document_of_another_version_is_unknown(rack: Rack) -> None:
     state = rack.parts.state
     record = replace(state.comms["red"], body='{"job": "red", "ranks": 7}')
     state.comms.put(record)
-    await state.record(keys.of(record))
+    await state.record(row_of(record))
     rack.engine.recorded = []
     await rack.down()
     await rack.up()

@@ -12,8 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controller.schema.insight.comms import CommsView
-from controller.state.intend import keys
-from controller.state.kept.measurements import MeasurementRecord
+from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord
 from measure.kinds import Fabric
 from scheduler.steptime.identify import GOODPUT
 from tests.parts.controller.comms import running, view
@@ -141,7 +140,7 @@ async def test_measured_links_reach_the_step_model_and_survive_a_restart(rack: R
     fit = {"class": "same aggregator", "alpha_s": 1e-6, "beta": 2 * BUSBW}
     measured(rack, "m1", [fit], kind="links")
     state = rack.parts.state
-    await state.record(keys.measurement("m1"))
+    await state.record(MEASUREMENTS.row("m1"))
     await latest.refresh()
     known = latest.links()
     assert known is not None

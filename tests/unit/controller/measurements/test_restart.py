@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.state.intend import keys
+from controller.state.kept.measurements import MEASUREMENTS
 from tests.parts.controller.echo import Echo, MeasuringRack
 from tests.parts.controller.rack import crash
 
@@ -65,7 +65,7 @@ async def test_a_cancel_before_a_restart_still_holds(tmp_path: Path) -> None:
     rack = await began(tmp_path)
     await rack.running("measure-m1")
     rack.parts.state.measurements.change("m1", cancelling=True)
-    await rack.parts.state.record(keys.measurement("m1"))
+    await rack.parts.state.record(MEASUREMENTS.row("m1"))
     await crash(rack)
     await rack.up()
     done = await rack.ended("m1")

@@ -101,7 +101,7 @@ async def other_policy(rack: Rack) -> None:
 
 
 async def quarantined(rack: Rack, name: str) -> None:
-    rack.parts.state.light.quarantine[name] = Quarantine(name, "no light", 0.0)
+    rack.parts.state.light.quarantine.put(Quarantine(name, "no light", 0.0))
 
 
 async def taken(rack: Rack, plan: PlanView) -> None:

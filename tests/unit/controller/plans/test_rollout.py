@@ -17,7 +17,7 @@ from controller.devices.engine import RankState
 from controller.fabric.mover import Mover
 from controller.plans.rollout import BEGIN_S
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
-from controller.state.kept.rollouts import KEPT_ROLLOUTS, RolloutRecord, Rollouts
+from controller.state.kept.rollouts import KEPT_ROLLOUTS, ROLLOUTS, RolloutRecord, Rollouts
 from controller.state.transactions import Running
 from controller.transaction.model import Transaction
 from scheduler.policy.triggers import TriggerPolicy
@@ -449,9 +449,9 @@ async def test_triggers_carry_plans_out_in_batches(tmp_path: Path) -> None:
 
 
 def test_the_oldest_ended_ones_are_forgotten() -> None:
-    kept = Rollouts()
+    kept = Rollouts(ROLLOUTS)
     for _ in range(KEPT_ROLLOUTS + 3):
-        ident = kept.next_id()
+        ident = kept.next_key()
         state = "running" if ident == "o1" else "committed"
         kept.put(
             RolloutRecord(

@@ -135,7 +135,7 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     await asyncio.sleep(0)
     await rack.until(lambda: rack.see.ready and rack.see.light.foreign_points)
     state = rack.parts.state
-    state.light.quarantine["gpu5"] = Quarantine("gpu5", "a test", 0.0)
+    state.light.quarantine.put(Quarantine("gpu5", "a test", 0.0))
     await rack.service.commands.release("gpu5")
     await rack.service.commands.repair("ocs0")
     away.clear()
@@ -194,7 +194,7 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
         "gpu1": AttachPoint("as0", 9),
         "gpu4": AttachPoint("as0", 3),
     }
-    state.restore(Loaded({}, (), stored, (), (), (), (), 0))
+    state.restore(Loaded({}, (), stored, (), (), (), 0))
     assert state.light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
     assert not state.light.relocate({"gpu0": AttachPoint("as0", 1)})
     assert state.light.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})

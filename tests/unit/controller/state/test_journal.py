@@ -14,8 +14,9 @@ from controller.state import journal
 from controller.state.events import EventLog
 from controller.state.intend import keys
 from controller.state.intend.intentions import Intention, Make, Table, constant
-from controller.state.intend.keys import FACTS, Key
+from controller.state.intend.keys import FACTS
 from controller.state.journal import Journal
+from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store

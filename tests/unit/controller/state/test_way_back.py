@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.state.kept.drains import Drains, Left
-from controller.state.kept.rollouts import RolloutRecord
+from controller.state.kept.rollouts import ROLLOUTS, RolloutRecord
 from controller.state.writes import PutRecords
 from controller.store.store import Store
 from sitefile import load_site
@@ -51,10 +51,10 @@ async def test_an_older_release_reads_rollouts(tmp_path: Path) -> None:
     store = Store(path)
     making_room = replace(ROLLOUT, id="o2", room_for="blue", room=("gpu0",), started_at=2.0)
     await store.load()
-    await store.commit(PutRecords([ROLLOUT, making_room]))
+    await store.commit(PutRecords(ROLLOUTS, [ROLLOUT, making_room]))
     loaded = await store.load()
     await store.close()
-    assert list(loaded.rollouts) == [ROLLOUT, making_room]
+    assert list(loaded.records["rollouts"]) == [ROLLOUT, making_room]
     with sqlite3.connect(path) as db:
         rows = db.execute("select body from rollouts order by id").fetchall()
     assert ["room" in json.loads(body) for (body,) in rows] == [False, True]

@@ -68,8 +68,8 @@ async def test_a_store_of_schema_1_is_read_completely(old: Path) -> None:
     assert regroup.dark_time_s.keys() == {"gpu1", "gpu2"}
     assert isinstance(intent.after["gpu1"], AttachPoint)
     assert log["t99"][0].finished_at is None
-    assert [entry.object for entry in loaded.quarantine] == ["as0/4"]
-    assert loaded.notices == ()  # its table did not exist
+    assert [entry.object for entry in loaded.records["quarantine"]] == ["as0/4"]
+    assert loaded.records["notices"] == ()  # its table did not exist
     assert any(event.reason == "RegroupCommitted" for event in loaded.events)
     answer = await store.answer("id1")
     assert answer is not None and answer.status == 201

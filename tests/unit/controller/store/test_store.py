@@ -12,6 +12,8 @@ from sqlalchemy.dialects import postgresql
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.state.records import (
+    NOTICES,
+    QUARANTINE,
     Event,
     JobRecord,
     JobSpec,
@@ -86,9 +88,9 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
         PutAttachments(at, 3),
         PutTransaction(TX, INTENT),
         PutEvents([event]),
-        PutRecords([quarantine]),
-        PutRecords(notices),
-        DropRecords(Notice, ["n1"]),
+        PutRecords(QUARANTINE, [quarantine]),
+        PutRecords(NOTICES, notices),
+        DropRecords(NOTICES, ["n1"]),
     )
     assert store.commits == 1
     await store.close()
@@ -100,8 +102,8 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
     assert loaded.attachments == at
     assert loaded.transactions == ((TX, INTENT),)
     assert loaded.events == (event,)
-    assert loaded.quarantine == (quarantine,)
-    assert loaded.notices == (notices[2], notices[0])  # oldest first
+    assert loaded.records["quarantine"] == (quarantine,)
+    assert loaded.records["notices"] == (notices[2], notices[0])  # oldest first
 
 
 async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
@@ -109,7 +111,9 @@ async def test_a_commit_is_all_or_nothing(tmp_path: Path) -> None:
     await store.commit(PutJob(JOB))
     nothing: str = None  # type: ignore[assignment] - the table requires a reason
     with pytest.raises(ServiceError) as caught:
-        await store.commit(PutFacts({"epoch": "9"}), PutRecords([Quarantine("x", nothing, 0)]))
+        await store.commit(
+            PutFacts({"epoch": "9"}), PutRecords(QUARANTINE, [Quarantine("x", nothing, 0)])
+        )
     assert caught.value.code == "failed"
     loaded = await store.load()
     await store.close()

@@ -92,7 +92,7 @@ async def test_the_next_spare_when_the_light_of_the_first_fails(
     first = "1.1.6"  # gpu5, which is under as1 and must move to as0
     rack.switch.dull = {(first, port) for port in ("2.1.1", "2.1.2", "2.1.3", "2.1.4")}
     rack.switch.refused = set()
-    state_of(rack).light.quarantine.pop("gpu4", None)
+    state_of(rack).light.quarantine.remove("gpu4")
     kill(rack, "gpu1")
     after = await again(rack, before)
     assert after.endpoints == ("gpu0", "gpu4", "gpu2", "gpu3")

@@ -36,7 +36,7 @@ async def test_attach_and_abort(client: httpx.AsyncClient) -> None:
 
 
 async def test_quarantine_and_repair(client: httpx.AsyncClient, rack: Rack) -> None:
-    rack.parts.state.light.quarantine["as0/4"] = Quarantine("as0/4", "no light", 1.0)
+    rack.parts.state.light.quarantine.put(Quarantine("as0/4", "no light", 1.0))
     page = (await client.get("/quarantine")).json()
     assert page["items"] == [{"object": "as0/4", "reason": "no light", "since": 1.0}]
     assert (await client.post("/quarantine/as0/4/release")).json()["object"] == "as0/4"
