@@ -29,8 +29,9 @@ from pathlib import Path
 from testbed import lanes
 from testbed.guests.parts import install
 from testbed.lanes import racks
-from testbed.roce import guest
+from testbed.roce import guest as roce
 from testbed.setup import image
+from testbed.storage import guest as storage
 from testbed.token import VARIABLE
 from tests import gates
 
@@ -157,7 +158,8 @@ def _prepare() -> None:
     """Make what lanes cannot fetch, and remove what killed runs left."""
     lanes.sweep()
     racks.prepare(slurm=True, images=image.BUILDERS)
-    install(guest.RECIPE)
+    for recipe in (roce.RECIPE, storage.RECIPE):
+        install(recipe)
     shutil.rmtree(LOGS, ignore_errors=True)
     LOGS.mkdir(parents=True)
 
