@@ -41,17 +41,21 @@ RUNS = min(40, MOST_ENDED)
 """Runs of the hostile rank that ended within the time that they are kept."""
 FILES = 16_000
 PROGRAM = """
-import os, sys
-folder, step, files = sys.argv[1], sys.argv[2], int(sys.argv[3])
+import os, shutil, sys
+folder, step, files = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 os.chdir(folder)
-os.mkdir(f"step-{step}.tmp")
-first = f"step-{step}.tmp/" + "0" * 110
+if step > 1:
+    os.rename(f"files/step-{step - 1}", "old")
+    shutil.rmtree("old")
+os.mkdir("new")
+first = "new/" + "0" * 110
 open(first, "w").write("x")
 for number in range(1, files):
-    os.link(first, f"step-{step}.tmp/{number:0110}")
-os.rename(f"step-{step}.tmp", f"step-{step}")
+    os.link(first, f"new/{number:0110}")
+os.rename("new", f"files/step-{step}")
 """
-"""What a hostile rank runs: the folder, the step and its number of files are its arguments."""
+"""What a hostile rank runs, in the folder above its own: a new step in place of the last one. Its
+arguments are the folder, the step and the number of files."""
 PATIENCE_S = 120.0
 """For one step to be held."""
 LOG_BYTES = 64 << 20
@@ -140,7 +144,7 @@ async def checkpoints(root: Path) -> None:
     evil = lives[0]
     try:
         for step in count(1):
-            await _run(sys.executable, "-c", PROGRAM, str(evil), str(step), str(FILES))
+            await _run(sys.executable, "-c", PROGRAM, str(evil.parent), str(step), str(FILES))
             until = clock.monotonic() + PATIENCE_S
             while not (evil.parent.parent / "held" / f"{step}.1").exists():
                 if held.excesses():
@@ -148,7 +152,6 @@ async def checkpoints(root: Path) -> None:
                 if clock.monotonic() > until:
                     raise RuntimeError(f"step {step} was not held: the benchmark measures less")
                 await asyncio.sleep(0.2)
-            await _run("rm", "-r", str(evil / f"step-{step}"))
     finally:
         told.cancel()
         await held.close()
