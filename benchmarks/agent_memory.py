@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,24 @@ GOAL_MIB = 64.0
 RUNS = min(40, MOST_ENDED)
 """Runs of the hostile rank that ended within the time that they are kept."""
 FILES = 16_000
+PROGRAM = """
+import os, shutil, sys
+folder, step, files = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.chdir(folder)
+if step > 1:
+    os.rename(f"files/step-{step - 1}", "old")
+    shutil.rmtree("old")
+os.mkdir("new")
+first = "new/" + "0" * 110
+open(first, "w").write("x")
+for number in range(1, files):
+    os.link(first, f"new/{number:0110}")
+os.rename("new", f"files/step-{step}")
+"""
+"""What a hostile rank runs, in the folder above its own: a new step in place of the last one. Its
+arguments are the folder, the step and the number of files."""
+PATIENCE_S = 120.0
+"""For one step to be held."""
 LOG_BYTES = 64 << 20
 TEMPORARY = "/dev/shm"  # noqa: S108 - every case makes a directory of its own there
 
@@ -126,25 +143,25 @@ async def checkpoints(root: Path) -> None:
         lives.append(begun.live)
     evil = lives[0]
     try:
-        for step in range(1, 12):
-            temporary = evil / f"step-{step}.tmp"
-            temporary.mkdir()
-            first = temporary / ("0" * 110)
-            first.write_bytes(b"x")
-            for number in range(1, FILES):
-                os.link(first, temporary / f"{number:0110}")
-            temporary.rename(evil / f"step-{step}")
-            until = clock.monotonic() + 20
-            while clock.monotonic() < until:
-                if (evil.parent.parent / "held" / f"{step}.1").exists():
-                    break
+        for step in count(1):
+            await _run(sys.executable, "-c", PROGRAM, str(evil.parent), str(step), str(FILES))
+            until = clock.monotonic() + PATIENCE_S
+            while not (evil.parent.parent / "held" / f"{step}.1").exists():
+                if held.excesses():
+                    return
+                if clock.monotonic() > until:
+                    raise RuntimeError(f"step {step} was not held: the benchmark measures less")
                 await asyncio.sleep(0.2)
-            else:
-                return  # it has been given up: the folder has more entries than a rank may make
-            await asyncio.to_thread(shutil.rmtree, evil / f"step-{step}")
     finally:
         told.cancel()
         await held.close()
+
+
+async def _run(*command: str) -> None:
+    """Run what the rank does in a process of its own, whose memory is not the agent's."""
+    process = await asyncio.create_subprocess_exec(*command)
+    if await process.wait():
+        raise RuntimeError(f"{command[0]} failed")
 
 
 async def _drain(held: Checkpoints) -> None:

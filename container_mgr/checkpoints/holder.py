@@ -352,6 +352,13 @@ class Checkpoints:
         """Return whether a part is held."""
         return place in self._held
 
+    def names_bytes(self, folder: str, endpoint: str) -> int:
+        """Return the bytes of the paths of all files that are held of one folder's own steps."""
+        where = (folder, endpoint, Kind.OWN)
+        with self._lock:
+            held = [p for at, p in self._held.items() if (at.folder, at.endpoint, at.kind) == where]
+        return sum(part.manifest.files.names_bytes for part in held)
+
     # Work in threads.
 
     def _recover(self) -> None:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 from base import clock
 from checkpoints import schemes
 from checkpoints.ledger import Member
-from checkpoints.manifest import Sum
+from checkpoints.manifest import Sum, Sums
 from container_mgr.checkpoints.contract import Holder, Receiving
 from container_mgr.checkpoints.values import (
     Holding,
@@ -128,7 +128,7 @@ def _parity(keeper: Keeper, what: KeepParity, stop: Stop) -> None:
         try:
             total = _write_parity(mine, opened, receiving, stop)
             manifests = tuple(one.head().manifest for one in opened)
-            made = replace(manifests[mine], files={PARITY: total})
+            made = replace(manifests[mine], files=Sums({PARITY: total}))
             root = Path(f"/proc/self/fd/{receiving.root}")
             receiving.keep(Part(place, root, made, covers, manifests))
         finally:

@@ -21,7 +21,7 @@ import pytest_asyncio
 from crc32c import crc32c
 
 from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Manifest, Sum
+from checkpoints.manifest import Manifest, Sum, Sums
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.checkpoints.values import (
     FetchProgress,
@@ -156,7 +156,7 @@ class Agent:
             "empty": b"",
         }
         sums = {path: Sum(len(one), crc32c(one)) for path, one in blocks.items()}
-        found = Manifest(FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", sums)
+        found = Manifest(FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", Sums(sums))
         place = Place(FOLDER.name, self.endpoint, Kind.OWN, self.number, key)
         receiving = self.held.receive(place, found.bytes)
         try:

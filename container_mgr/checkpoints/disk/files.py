@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY = 1 << 24
 MAX_NAMES = 1 << 21
-"""Characters of all paths below one folder; with more, no step of it is trusted."""
+"""Bytes of all paths below one folder; with more, no step of it is trusted."""
 MAX_HEADS = 1 << 22
 """Bytes of all small files that are read for a rule."""
 MAX_HOLES = 1 << 16
@@ -79,19 +79,19 @@ def listing(
     to none of the ``owners`` (uids; None for all) is FOREIGN, and is neither read nor entered.
     """
     entries: list[Entry] = []
-    letters = heads = 0
+    length = heads = 0
     stamps: dict[str, Stamp] = {}
     folders: list[str] = []
     device = os.fstat(at).st_dev
     waiting: list[tuple[str, ...]] = [()]
     while waiting and len(entries) <= MAX_ENTRIES:
         parts = waiting.pop()
-        letters += sum(map(len, parts))
+        length += sum(len(os.fsencode(part)) for part in parts)
         with suppress(FileNotFoundError, NotADirectoryError), tree.opened_in(at, *parts) as folder:
             for name in _names(folder, MAX_ENTRIES + 1 - len(entries)):
                 path = "/".join((*parts, name))
-                letters += len(path)
-                if letters > MAX_NAMES:
+                length += len(os.fsencode(path))
+                if length > MAX_NAMES:
                     entries += [Entry(path)] * (MAX_ENTRIES + 1 - len(entries))
                     break
                 try:

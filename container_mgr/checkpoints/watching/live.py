@@ -13,7 +13,7 @@ import structlog
 
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum
+from checkpoints.manifest import Manifest, Sum, Sums
 from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
@@ -26,6 +26,8 @@ from container_mgr.volumes import tree
 MAX_WATCHED = 64
 """Folders of steps that are watched in one live folder."""
 MAX_WHY = 500
+MAX_HELD_NAMES = 9 * files.MAX_NAMES
+"""Bytes of the paths of all files held in one folder: the most steps with the longest names."""
 SETTLED_S = 0.1
 """A file that is overwritten in place is copied this long after the last write: any later write
 then has another time, as file systems note times in steps of some milliseconds."""
@@ -99,6 +101,10 @@ class Ledger(Protocol):
 
     def holds(self, place: Place) -> bool:
         """Return whether a part is held."""
+        ...
+
+    def names_bytes(self, folder: str, endpoint: str) -> int:
+        """Return the bytes of the paths of all files that are held of one folder's own steps."""
         ...
 
     def tell(self, holding: Holding) -> None:
@@ -266,7 +272,7 @@ class Live:
         name = ""
         try:
             # Before any file is read: a sparse one of 1 TB takes hours.
-            if why := shelf.why_full() or self._why_unread(found):
+            if why := shelf.why_full() or self._why_unread(found) or self._why_named(found):
                 self._refuse(found.step, why)
                 return
             name = shelf.arrive()
@@ -312,9 +318,7 @@ class Live:
             else:
                 files.link(live, found.files, target)
             sums = files.sums(target, sizes, stopped, durable=shelf.durable)
-            again = files.listing(live, self._rule, self._owners())
-            same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
-            if same != [found] or files.written(again.stamps, found.files) != stamp:
+            if not self._is_still(found, stamp, live):
                 raise ChangedError("it was written meanwhile")
             if {p: s.bytes for p, s in sums.items()} != sizes:
                 raise ChangedError("its files were replaced meanwhile")
@@ -324,12 +328,29 @@ class Live:
         place = self._place(found.step)
         return shelf.part(place, parts.Found(manifest, about)), about
 
+    def _is_still(self, found: Found, stamp: str, live: int) -> bool:
+        """Return whether a step is as it was listed; the second list ends with this call."""
+        again = files.listing(live, self._rule, self._owners())
+        same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
+        return same == [found] and files.written(again.stamps, found.files) == stamp
+
     def _why_unread(self, found: Found) -> str:
         """Say why reading a step would take longer than writing it did."""
         with self.shelf.opened(*self.run.place) as live:
             if why := space.too_long(self.shelf.folder, found.bytes, space.total(live)):
                 return why
             return space.too_hollow(found.bytes, files.stored(live, found.files))
+
+    def _why_named(self, found: Found) -> str:
+        """Say why the names of a step's files take too much of the agent's memory."""
+        held = self._ledger.names_bytes(self.shelf.folder.name, self.shelf.endpoint)
+        more = sum(len(path.encode()) for path in found.files)
+        if held + more <= MAX_HELD_NAMES:
+            return ""
+        return (
+            f"the names of its files have {more} bytes and those of the steps held before {held},"
+            f" {MAX_HELD_NAMES} together are held; write fewer files or shorter names"
+        )
 
     def _patience(self, length: int) -> Callable[[], bool]:
         """Return what says that reading so many bytes must stop, and raises LateError.
@@ -355,7 +376,7 @@ class Live:
             rank=run.rank,
             ranks=run.ranks,
             rule=run.rule,
-            files=sums,
+            files=Sums(sums),
         )
 
     def _place(self, step: int) -> Place:

@@ -25,7 +25,7 @@ from checkpoints.ledger import (
     fold,
     prune,
 )
-from checkpoints.manifest import Manifest, Sum, measure
+from checkpoints.manifest import Manifest, Sum, Sums, measure
 from checkpoints.restore import Get, How, Restore, choose_spares, plan
 from checkpoints.schemes import Layout, NotApartError, Scheme, lay_out, parity, rebuild
 from checkpoints.values import Apart, Place
@@ -304,7 +304,7 @@ class World:
 
 def digest(key: Key, rank: int, content: bytes) -> str:
     sums: dict[str, Sum] = {f"step-{key.step}": measure(io.BytesIO(content))}
-    return Manifest("train", key.epoch, key.step, rank, rank + 1, "rename", sums).digest
+    return Manifest("train", key.epoch, key.step, rank, rank + 1, "rename", Sums(sums)).digest
 
 
 def world(seed: int) -> World:

@@ -12,10 +12,12 @@ from checkpoints.manifest import (
     BLOCK,
     MAX_BYTES,
     MAX_FILES,
+    MAX_LENGTH,
     Damage,
     Damaged,
     Manifest,
     Sum,
+    Sums,
     dump,
     measure,
     parse,
@@ -27,7 +29,7 @@ FILES = {"step-7/a.pt": b"alpha", "step-7/b.pt": bytes(range(256)) * 8}
 
 def manifest(files: dict[str, bytes]) -> Manifest:
     sums = {path: measure(io.BytesIO(content)) for path, content in files.items()}
-    return Manifest("train", 3, 7, 1, 4, "rename", sums)
+    return Manifest("train", 3, 7, 1, 4, "rename", Sums(sums))
 
 
 def test_crc32c_is_castagnolis() -> None:
@@ -166,7 +168,31 @@ def test_a_manifest_of_short_values_takes_no_memory() -> None:
     assert used < 1 << 20
 
 
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+SUMS = st.builds(Sum, st.integers(0, MAX_LENGTH), st.integers(0, 2**32 - 1))
+
+
+@given(st.dictionaries(NAMES, SUMS), NAMES)
+def test_sums_are_a_sorted_mapping(files: dict[str, Sum], other: str) -> None:
+    sums = Sums(files)
+    assert sums == files
+    assert list(sums) == sorted(files)
+    assert list(sums.items()) == sorted(files.items())
+    assert len(sums.items()) == len(sums) == len(files)
+    assert {path: sums[path] for path in files} == files
+    assert sums.get(other) == files.get(other)
+    assert sums.names_bytes == sum(len(path.encode()) for path in files)
+
+
+def test_sums_take_the_bytes_of_their_paths_and_little_more() -> None:
+    tracemalloc.start()
+    sums = Sums({f"folder/{n:0>110}": Sum(1 << 40, n << 16) for n in range(MAX_FILES)})
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < sums.names_bytes + 24 * MAX_FILES
+
+
 def test_the_largest_manifest_is_read_again() -> None:
     files = {f"folder/{n:0>60}.bin": Sum(1, n) for n in range(MAX_FILES)}
-    largest = Manifest("red", 1, 20, 0, 1, "rename", files)
+    largest = Manifest("red", 1, 20, 0, 1, "rename", Sums(files))
     assert parse(dump(largest)) == largest

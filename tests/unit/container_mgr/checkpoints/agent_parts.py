@@ -11,7 +11,7 @@ from pathlib import Path
 
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, measure
+from checkpoints.manifest import Manifest, Sums, measure
 from container_mgr.checkpoints.holder import Begun, Checkpoints
 from container_mgr.checkpoints.values import Folder, Holding, Kind
 from container_mgr.users import User
@@ -147,4 +147,4 @@ def manifest_of(root: Path, number: int, key: Key, ranks: int = 2) -> Manifest:
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         with path.open("rb") as file:
             files[str(path.relative_to(root))] = measure(file)
-    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", files)
+    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", Sums(files))

@@ -15,7 +15,7 @@ import pytest_asyncio
 from crc32c import crc32c
 
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum
+from checkpoints.manifest import Manifest, Sum, Sums
 from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import feed
 from container_mgr.checkpoints.disk import files, space
@@ -287,7 +287,7 @@ async def test_a_part_that_came_once_to_the_server_is_shown_to_all_its_ranks(one
     await one.until(lambda h: (h.kind, h.rank) == (Kind.AWAITS, 1))
     await one.held.close_step(FOLDER, key)
     found = Manifest(
-        FOLDER, 1, 100, 2, 3, "dcp", {"step_100/__2_0.distcp": Sum(5, crc32c(b"other"))}
+        FOLDER, 1, 100, 2, 3, "dcp", Sums({"step_100/__2_0.distcp": Sum(5, crc32c(b"other"))})
     )
     arriving = one.held.receive_restore(FOLDER, key, get(100, found.digest, 5, part=2))
     path = Path(f"/proc/self/fd/{arriving.root}") / "step_100"

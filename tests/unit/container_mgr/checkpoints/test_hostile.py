@@ -19,6 +19,7 @@ from container_mgr.checkpoints import parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.shelf import Shelf
 from container_mgr.checkpoints.values import Folder, Kind, Place
+from container_mgr.checkpoints.watching import live
 from container_mgr.values import Where
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -42,6 +43,29 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
 
 def own(step: int) -> Place:
     return Place(FOLDER, "gpu0", Kind.OWN, 0, Key(step, 1))
+
+
+async def test_the_names_of_all_held_files_of_a_rank_are_bounded(
+    one: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent keeps them in memory, however many steps a rank writes."""
+    length = len("step-1/model.bin")
+    monkeypatch.setattr(live, "MAX_HELD_NAMES", 2 * length)
+    begun, other = await one.start(rank()), await one.start(rank(1))
+    for step in (1, 2):
+        write_step(begun.live, step)
+        await one.whole(step)
+    write_step(begun.live, 3)
+    told = await one.until(lambda h: h.key.step == 3)
+    assert (told.kind, told.why) == (
+        Kind.REFUSED,
+        f"the names of its files have {length} bytes and those of the steps held before"
+        f" {2 * length}, {2 * length} together are held; write fewer files or shorter names",
+    )
+    write_step(other.live, 1)
+    await one.whole(1, number=1)
+    await one.held.drop(FOLDER, [Key(1, 1)])
+    await one.whole(3)
 
 
 @pytest.mark.parametrize("rule", ["rename", "dcp"])

@@ -158,14 +158,15 @@ async def test_checkpoints_larger_than_the_disk_are_refused_and_those_that_run_g
 
 
 @pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("letters", ["0" * 100, "\N{GRINNING FACE}" * 25])
 def test_names_without_end_are_an_overfull_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, letters: str
 ) -> None:
     monkeypatch.setattr(files, "MAX_NAMES", 2000)
     for number in range(100):
         place = tmp_path.joinpath(*["d" * 90] * depth)
         place.mkdir(exist_ok=True, parents=True)
-        (place / f"{number:0100}").touch()
+        (place / f"{letters}{number}").touch()
     with tree.opened(tmp_path) as at:
         found = files.listing(at)
     assert len(found.entries) > MAX_ENTRIES

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum
+from checkpoints.manifest import Manifest, Sum, Sums
 from container_mgr.checkpoints.contract import News
 from container_mgr.checkpoints.values import Folder, Get, Holding, Kind, Part, Place, Verified
 from container_mgr.transfers import parts
@@ -36,7 +36,7 @@ def manifest_of(rank: int, files: Mapping[str, bytes], key: Key = KEY) -> Manife
     from crc32c import crc32c
 
     sums = {path: Sum(len(block), crc32c(block)) for path, block in sorted(files.items())}
-    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", sums)
+    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", Sums(sums))
 
 
 def files_of(rank: int, size: int = 300_000) -> dict[str, bytes]:
