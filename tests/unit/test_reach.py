@@ -61,7 +61,6 @@ LEFT = {
     "integration/test_agent_gpu.py": 1,
     "parts/agent/docker.py": 1,
     "parts/api/served.py": 1,
-    "parts/controller/checkpoint_rig.py": 2,
     "parts/controller/disk.py": 1,
     "parts/controller/see.py": 39,
     "parts/ocs/rig.py": 2,
