@@ -140,7 +140,6 @@ def test_a_job_is_regrouped_watched_and_survives_a_loss(shell: Shell) -> None:
     assert rack.status(RUN_DIR).state == "down"
 
 
-@pytest.mark.soak
 def test_a_training_reads_a_volume_and_its_outcome_can_be_looked_up(shell: Shell) -> None:
     """``make torch-image`` has made the image: lanes are given all of them."""
     block = blocks("By hand")[1]
