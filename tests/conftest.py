@@ -8,7 +8,7 @@ A limit on an example's time would fail a slow machine, and a seed of the day wo
 that is not to blame. ``LIGHTLOOM_EXPLORE=1`` looks for new stories instead (``make explore``).
 
 Programs that tests start inherit that Ctrl-C is ignored where a shell runs the tests in the
-background, so it is set again here.
+background, and the end of the terminal under ``nohup``, so both are set again here.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ settings.load_profile("explore" if os.environ.get("LIGHTLOOM_EXPLORE") else "sam
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 _VIRTUAL = {"unit", "contract", "stories"}
 """Folders whose tests run in virtual time."""

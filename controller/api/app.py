@@ -18,6 +18,7 @@ from controller.api.gate.origins import Origins
 from controller.api.gate.pace import RateLimit
 from controller.api.gate.rules import RouteTable
 from controller.api.openapi import published_schema
+from controller.api.operation import operation_of
 from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
@@ -96,7 +97,8 @@ def create_app(
     app.state.followers = Followers(app.state.access.clock)
     app.state.sessions = Sessions()
     app.state.counters = counters or Counters()
-    published = published_schema(app, PREFIX)
+    declared = {route.name: operation_of(route) for _, route in _declared()}
+    published = published_schema(app, PREFIX, declared)
     app.router.routes += [*_included(), published]
     install(app)
     table = RouteTable([*_declared(), ("", published)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -11,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from controller.api.gate.idempotency import KEY_PATTERN, MAX_KEY
-from controller.api.gate.rules import PUBLIC, RULES
+from controller.api.operation import Operation, operation
 from controller.api.problems import MEDIA_TYPE
 
 _PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -50,7 +51,7 @@ _HEADERS: list[dict[str, Any]] = [
 ]
 
 
-def describe_common(schema: dict[str, Any]) -> None:
+def describe_common(schema: dict[str, Any], declared: Mapping[str, Operation]) -> None:
     """Add to every operation what the gate requires and answers."""
     components = schema.setdefault("components", {})
     components["securitySchemes"] = {
@@ -58,22 +59,22 @@ def describe_common(schema: dict[str, Any]) -> None:
         "session": {"type": "apiKey", "in": "cookie", "name": "lightloom_session"},
     }
     for item in schema["paths"].values():
-        for method, operation in item.items():
-            name = operation["operationId"]
+        for method, described in item.items():
+            verb = declared[described["operationId"]].verb
             answers = dict(_CHANGES) if method != "get" else {}
-            if name not in PUBLIC:
+            if verb is not None:
                 answers |= _ALWAYS
-                operation["security"] = [{"token": []}, {"session": []}]
-                operation["x-verb"] = RULES[name]
+                described["security"] = [{"token": []}, {"session": []}]
+                described["x-verb"] = verb
             else:
                 answers["429"] = _ALWAYS["429"]
                 if method == "post":
                     answers["403"] = _ALWAYS["403"]
             for status, text in answers.items():
                 answer = {"description": text, "content": _PROBLEM}
-                operation["responses"].setdefault(status, answer)
-            if method != "get" and name not in PUBLIC:
-                operation.setdefault("parameters", []).extend(_HEADERS)
+                described["responses"].setdefault(status, answer)
+            if method != "get" and verb is not None:
+                described.setdefault("parameters", []).extend(_HEADERS)
 
 
 def close_maps(node: object) -> None:
@@ -88,23 +89,29 @@ def close_maps(node: object) -> None:
             close_maps(child)
 
 
-def published_schema(app: FastAPI, prefix: str) -> APIRoute:
+def published_schema(app: FastAPI, prefix: str, declared: Mapping[str, Operation]) -> APIRoute:
     """Return the route of the schema of ``app``; ``app.openapi()`` also returns the schema."""
     made: asyncio.Task[bytes] | None = None
 
+    def text() -> bytes:
+        return json.dumps(schema(app, declared)).encode()
+
+    @operation(None)
     async def get_schema(request: Request) -> Response:
         """Return the OpenAPI schema of the whole API."""
         nonlocal made
         if made is None:
-            made = asyncio.create_task(asyncio.to_thread(lambda: json.dumps(schema(app)).encode()))
+            made = asyncio.create_task(
+                asyncio.to_thread(lambda: json.dumps(schema(app, declared)).encode())
+            )
         return Response(await asyncio.shield(made), media_type="application/json")
 
-    app.openapi = lambda: schema(app)  # type: ignore[method-assign]
+    app.openapi = lambda: schema(app, declared)  # type: ignore[method-assign]
     path = f"{prefix}/openapi.json"
     return APIRoute(path, get_schema, name="get_openapi", include_in_schema=False)
 
 
-def schema(app: FastAPI) -> dict[str, Any]:
+def schema(app: FastAPI, declared: Mapping[str, Operation]) -> dict[str, Any]:
     """Return the schema; error responses have the media type of problem documents."""
     if app.openapi_schema is None:
         made = get_openapi(
@@ -115,12 +122,12 @@ def schema(app: FastAPI) -> dict[str, Any]:
             routes=app.routes,
         )
         for path in made["paths"].values():
-            for operation in path.values():
-                for status, response in operation["responses"].items():
+            for described in path.values():
+                for status, response in described["responses"].items():
                     content = response.get("content", {})
                     if int(status) >= 400 and "application/json" in content:
                         content[MEDIA_TYPE] = content.pop("application/json")
-        describe_common(made)
+        describe_common(made, declared)
         close_maps(made["components"])
         app.openapi_schema = made
     return app.openapi_schema

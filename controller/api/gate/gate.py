@@ -21,7 +21,7 @@ from controller.api.gate.access import PAGE_HEADER, Access, Admitted, Caller
 from controller.api.gate.idempotency import KeyedAnswers
 from controller.api.gate.origins import Origins
 from controller.api.gate.pace import RateLimit
-from controller.api.gate.rules import CONTINUING, SAFE_METHODS, Matched, RouteTable
+from controller.api.gate.rules import SAFE_METHODS, Matched, RouteTable
 from controller.api.problems import from_service, problem
 from controller.base.errors import ServiceError
 from controller.people.audit_record import Record, clipped
@@ -48,7 +48,7 @@ class _Asked:
     @property
     def begins(self) -> bool:
         """Whether it is a change of its own, not a part of one that was recorded before."""
-        return self.changes and (self.matched is None or self.matched.name not in CONTINUING)
+        return self.changes and (self.matched is None or not self.matched.continuing)
 
     @property
     def body_bytes(self) -> int:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query
 from checkpoints.values import MAX_STEP
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.checkpoints import (
     CheckpointsView,
@@ -27,12 +28,14 @@ Step = Annotated[int, Path(ge=0, le=MAX_STEP, description="a step")]
 
 
 @router.get("/jobs/{name}/checkpoints", responses=responses("not_found", "conflict"))
+@operation("jobs:read")
 async def list_checkpoints(queries: QueriesOf, name: Name) -> CheckpointsView:
     """List a job's checkpoints, the newest first, and the step that a restart would load."""
     return await within(READ_S, f"job/{name}", queries.checkpoints(name))
 
 
 @router.get("/jobs/{name}/checkpoints/advice", responses=responses("not_found", "conflict"))
+@operation("jobs:read")
 async def get_checkpoint_advice(queries: QueriesOf, name: Name) -> IntervalView:
     """Say how often a job should write checkpoints."""
     return await within(READ_S, f"job/{name}", queries.checkpoint_advice(name))
@@ -41,6 +44,7 @@ async def get_checkpoint_advice(queries: QueriesOf, name: Name) -> IntervalView:
 @router.post(
     "/jobs/{name}/checkpoints/verify", responses=responses("forbidden", "not_found", "conflict")
 )
+@operation("jobs:change")
 async def verify_checkpoints(
     commands: CommandsOf,
     name: Name,
@@ -59,6 +63,7 @@ async def verify_checkpoints(
 @router.delete(
     "/jobs/{name}/checkpoints/{step:int}", responses=responses("forbidden", "not_found", "conflict")
 )
+@operation("jobs:change")
 async def drop_checkpoint(
     commands: CommandsOf,
     name: Name,
@@ -73,12 +78,14 @@ async def drop_checkpoint(
 
 
 @router.get("/jobs/{name}/recoveries", responses=responses("not_found"))
+@operation("jobs:read")
 async def list_job_recoveries(queries: QueriesOf, name: Name) -> RecoveriesView:
     """List what became of a job that lost ranks: the phases of each recovery, and its cost."""
     return await within(READ_S, f"job/{name}", queries.recoveries(name))
 
 
 @router.get("/recoveries")
+@operation("recoveries:read")
 async def get_recoveries(
     queries: QueriesOf,
     since: Annotated[

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path
 
 from controller.api.common import READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.engine import AllocationAnswerView, EngineChecksView, EngineView
 
@@ -23,12 +24,14 @@ Number = Annotated[
 
 
 @router.get("/engine")
+@operation("engine:read")
 async def get_engine(queries: QueriesOf) -> EngineView:
     """Show how it stands with the other engine: contact, topology, the latest answers."""
     return await within(READ_S, "engine", queries.engine())
 
 
 @router.get("/engine/check")
+@operation("engine:read")
 async def check_engine(queries: QueriesOf) -> EngineChecksView:
     """Examine the engine's versions, rights, plugins, hooks and nodes; each fault with its mend."""
     return await within(CHECK_S, "engine", queries.engine_check())
@@ -37,6 +40,7 @@ async def check_engine(queries: QueriesOf) -> EngineChecksView:
 @router.post(
     "/engine/allocations/{number}", responses=responses("forbidden", "conflict", "invalid")
 )
+@operation("engine:announce")
 async def announce_allocation(commands: CommandsOf, number: Number) -> AllocationAnswerView:
     """Bring the endpoints together that the engine has just given to a job; its hook calls this.
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.encoding import whole
+from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, cut, light, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -40,18 +41,21 @@ router = APIRouter(tags=["fabric"], responses=responses("unavailable"))
 
 
 @router.get("/health")
+@operation("fabric:read")
 async def get_health(queries: QueriesOf) -> HealthView:
     """Show the controller and the devices it talks to."""
     return await within(READ_S, "health", queries.health())
 
 
 @router.get("/site", response_model=SiteView)
+@operation("fabric:read")
 async def get_site(queries: QueriesOf) -> Response:
     """Show what is cabled."""
     return await whole(await within(READ_S, "site", queries.site()))
 
 
 @router.get("/endpoints", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_endpoints(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[EndpointView]:
@@ -63,6 +67,7 @@ async def list_endpoints(
 
 
 @router.get("/aggregators", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_aggregators(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[AggregatorView]:
@@ -73,6 +78,7 @@ async def list_aggregators(
 
 
 @router.get("/switches", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_switches(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[SwitchView]:
@@ -82,6 +88,7 @@ async def list_switches(
 
 
 @router.get("/circuits", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_circuits(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[CircuitView]:
@@ -91,6 +98,7 @@ async def list_circuits(
 
 
 @router.get("/containers", responses=responses("conflict"))
+@operation("jobs:read")
 async def list_containers(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ContainerView]:
@@ -101,6 +109,7 @@ async def list_containers(
 
 
 @router.get("/secrets", tags=["jobs"], responses=responses("conflict", "forbidden"))
+@operation("secrets:list")
 async def list_secrets(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[SecretView]:
@@ -110,6 +119,7 @@ async def list_secrets(
 
 
 @router.get("/nodes", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_nodes(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[NodeView]:
@@ -119,6 +129,7 @@ async def list_nodes(
 
 
 @router.get("/volumes", responses=responses("conflict"))
+@operation("volumes:read")
 async def list_volumes(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[VolumeView]:
@@ -141,6 +152,7 @@ def _volume_bytes(item: VolumeView) -> int:
 @router.delete(
     "/volumes/{name}/data/{owner}", responses=responses("forbidden", "not_found", "conflict")
 )
+@operation("volumes:change")
 async def remove_data(
     commands: CommandsOf,
     name: Name,
@@ -157,6 +169,7 @@ async def remove_data(
 
 
 @router.get("/power", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_power(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PortPowerView]:
@@ -166,12 +179,14 @@ async def list_power(
 
 
 @router.get("/endpoints/{name}/trace", responses=responses("not_found"))
+@operation("fabric:read")
 async def trace_endpoint(queries: QueriesOf, name: Name) -> TraceView:
     """Follow an endpoint's light to its aggregator, hop by hop."""
     return await within(READ_S, f"endpoint/{name}", queries.trace(name))
 
 
 @router.get("/events")
+@operation("events:read")
 async def list_events(
     queries: QueriesOf,
     since: Annotated[int, Query(ge=0, lt=2**63, description="ids above this one")] = 0,

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Response, status
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.encoding import whole
+from controller.api.operation import MIB, operation
 from controller.api.problems import responses
 from controller.schema.base import Severity
 from controller.schema.fabric import EventView
@@ -24,6 +25,7 @@ MAX_EVENTS = 10_000
 
 
 @router.get("/allocation", responses=responses("forbidden"))
+@operation("allocation:read")
 async def get_allocation(queries: QueriesOf) -> Allocation:
     """Show where every endpoint's light leads and which job holds it, as `import` takes it."""
     return await within(READ_S, "allocation", queries.allocation())
@@ -34,6 +36,7 @@ async def get_allocation(queries: QueriesOf) -> Allocation:
     status_code=status.HTTP_202_ACCEPTED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("allocation:change", body=4 * MIB)
 async def put_allocation(
     commands: CommandsOf,
     body: Allocation,
@@ -59,6 +62,7 @@ async def put_allocation(
         **responses("forbidden"),
     },
 )
+@operation("events:export")
 async def export_events(
     queries: QueriesOf,
     form: Annotated[
@@ -97,6 +101,7 @@ async def export_events(
     response_model=UsageView,
     responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
 )
+@operation("usage:read")
 async def get_usage(
     queries: QueriesOf,
     since: Annotated[

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Response, status
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -20,6 +21,7 @@ Ident = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,63}$", description="a prep
 
 
 @router.get("", responses=responses("forbidden", "conflict"))
+@operation("images:prepare")
 async def list_images(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ImageView]:
@@ -33,6 +35,7 @@ async def list_images(
     status_code=status.HTTP_202_ACCEPTED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("images:prepare")
 async def prepare_image(
     commands: CommandsOf, request: PrepareRequest, response: Response
 ) -> PreparationView:
@@ -43,6 +46,7 @@ async def prepare_image(
 
 
 @router.get("/preparations/{ident}", responses=responses("forbidden", "not_found"))
+@operation("images:prepare")
 async def get_preparation(queries: QueriesOf, ident: Ident) -> PreparationView:
     """Show how far the servers are."""
     return await within(READ_S, f"preparation/{ident}", queries.preparation(ident))

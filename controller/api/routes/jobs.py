@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, Entrance, Name, QueriesOf
 from controller.api.deadlines import change, within
 from controller.api.following import Following
+from controller.api.operation import KIB, operation
 from controller.api.operations import Queries
 from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
@@ -25,6 +26,7 @@ LINES = "application/x-ndjson"
 
 
 @router.get("", responses=responses("conflict"))
+@operation("jobs:read")
 async def list_jobs(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[JobView]:
@@ -41,6 +43,7 @@ def _weight(job: JobView) -> int:
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
+@operation("jobs:submit", body=256 * KIB)
 async def submit_job(
     queries: QueriesOf,
     commands: CommandsOf,
@@ -91,24 +94,28 @@ def check_priority(queries: Queries, principal: Principal, request: JobRequest) 
 
 
 @router.get("/{name}", responses=responses("not_found"))
+@operation("jobs:read")
 async def get_job(queries: QueriesOf, name: Name) -> JobView:
     """Show one job."""
     return await within(READ_S, f"job/{name}", queries.job(name))
 
 
 @router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
+@operation("jobs:change")
 async def cancel_job(commands: CommandsOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
     return await change(CHANGE_S, f"job/{name}", commands.cancel(name))
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
+@operation("jobs:change")
 async def pause_job(commands: CommandsOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
     return await change(CHANGE_S, f"job/{name}", commands.pause(name))
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
+@operation("jobs:change")
 async def resume_job(commands: CommandsOf, name: Name) -> JobView:
     """Thaw a paused job."""
     return await change(CHANGE_S, f"job/{name}", commands.resume(name))
@@ -125,6 +132,7 @@ async def resume_job(commands: CommandsOf, name: Name) -> JobView:
         **responses("not_found"),
     },
 )
+@operation("logs:read")
 async def stream_job_logs(
     queries: QueriesOf,
     enter: Entrance,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from controller.api.common import READ_S, QueriesOf
 from controller.api.deadlines import within
 from controller.api.encoding import whole
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.live import SeriesView, TopView
 from sitefile import names
@@ -17,12 +18,14 @@ router = APIRouter(tags=["live"], responses=responses("unavailable"))
 
 
 @router.get("/top", response_model=TopView)
+@operation("live:read")
 async def get_top(queries: QueriesOf) -> Response:
     """Show throughput and utilisation of the last second."""
     return await whole(await within(READ_S, "top", queries.top()))
 
 
 @router.get("/series", response_model=SeriesView)
+@operation("live:read")
 async def get_series(
     queries: QueriesOf,
     since_s: Annotated[

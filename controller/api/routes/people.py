@@ -11,6 +11,7 @@ from controller.api.common import READ_S, CallerOf, Name, QueriesOf
 from controller.api.deadlines import within
 from controller.api.following import Followers
 from controller.api.gate.access import Access
+from controller.api.operation import KIB, operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
@@ -36,6 +37,7 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token'
 
 
 @router.get("/projects", responses=responses("conflict"))
+@operation("projects:read")
 async def list_projects(
     request: Request,
     queries: QueriesOf,
@@ -66,6 +68,7 @@ async def list_projects(
 
 
 @router.put("/projects/{name}", responses=responses("forbidden", "not_found", "conflict"))
+@operation("people:manage")
 async def put_project(request: Request, name: Name, body: ProjectRequest) -> ProjectView:
     """Create a project, or change its weight and quota."""
     if body.name != name:
@@ -77,6 +80,7 @@ async def put_project(request: Request, name: Name, body: ProjectRequest) -> Pro
 
 
 @router.get("/tokens", responses=responses("forbidden", "not_found", "conflict"))
+@operation("people:manage")
 async def list_tokens(
     request: Request, queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TokenView]:
@@ -91,6 +95,7 @@ async def list_tokens(
     status_code=status.HTTP_201_CREATED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("people:manage", body=64 * KIB)
 async def create_token(
     request: Request, body: TokenRequest, response: Response
 ) -> TokenCreatedView:
@@ -104,6 +109,7 @@ async def create_token(
 
 
 @router.delete("/tokens/{ident}", responses=responses("forbidden", "not_found", "conflict"))
+@operation("people:manage")
 async def revoke_token(request: Request, ident: TokenId) -> TokenView:
     """Revoke a token permanently; its streams end too."""
     token = await _accounts(request).revoke(ident)
@@ -112,6 +118,7 @@ async def revoke_token(request: Request, ident: TokenId) -> TokenView:
 
 
 @router.get("/audit", responses=responses("forbidden", "not_found"))
+@operation("audit:read")
 async def list_audit(
     request: Request,
     queries: QueriesOf,
@@ -130,6 +137,7 @@ async def list_audit(
 
 
 @router.get("/audit/verification", responses=responses("forbidden", "not_found"))
+@operation("audit:read")
 async def verify_audit(
     request: Request,
     expect: Annotated[

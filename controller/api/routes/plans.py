@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Response, status
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import MIB, operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.plans.line import LINE_S
@@ -33,6 +34,7 @@ class TransactionRequest(Request):
 
 
 @router.post("/plans", responses=responses("not_found"))
+@operation("plans:make")
 async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
     """Compute a regroup; changes nothing. 503 if too many plans wait for the planner."""
     limit_s = READ_S + LINE_S + request.time_limit_s
@@ -44,6 +46,7 @@ async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
     status_code=status.HTTP_202_ACCEPTED,
     responses=responses("forbidden", "conflict"),
 )
+@operation("plans:apply", body=4 * MIB)
 async def apply_plan(
     commands: CommandsOf,
     request: TransactionRequest,
@@ -62,6 +65,7 @@ WaitS = Annotated[float, Query(ge=0, le=600, description="wait up to this long")
 
 
 @router.post("/transactions/{ident}/abort", responses=responses("not_found", "conflict"))
+@operation("plans:apply")
 async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionView:
     """Roll a transaction back: 409 if its new paths are proven or it has ended."""
     return await change(READ_S, f"transaction/{ident}", commands.abort(ident))
@@ -72,6 +76,7 @@ async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionVi
     status_code=status.HTTP_202_ACCEPTED,
     responses=responses("forbidden", "conflict"),
 )
+@operation("plans:apply", body=4 * MIB)
 async def begin_rollout(
     commands: CommandsOf, request: RolloutRequest, response: Response
 ) -> RolloutView:
@@ -88,6 +93,7 @@ async def begin_rollout(
 
 
 @router.get("/rollouts", responses=responses("conflict"))
+@operation("plans:make")
 async def list_rollouts(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[RolloutView]:
@@ -97,12 +103,14 @@ async def list_rollouts(
 
 
 @router.get("/rollouts/{ident}", responses=responses("not_found"))
+@operation("plans:make")
 async def get_rollout(queries: QueriesOf, ident: Ident) -> RolloutView:
     """Show how far a rollout is, or how it ended."""
     return await within(READ_S, f"rollout/{ident}", queries.rollout(ident))
 
 
 @router.post("/rollouts/{ident}/abort", responses=responses("not_found", "conflict"))
+@operation("plans:apply")
 async def abort_rollout(commands: CommandsOf, ident: Ident) -> RolloutView:
     """Let no further batch begin; the one under way ends by itself. 409 if it has ended."""
     return await change(READ_S, f"rollout/{ident}", commands.abort_rollout(ident))
@@ -113,6 +121,7 @@ async def abort_rollout(commands: CommandsOf, ident: Ident) -> RolloutView:
     status_code=status.HTTP_202_ACCEPTED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("fabric:change")
 async def attach_endpoint(
     commands: CommandsOf,
     name: Name,
@@ -128,6 +137,7 @@ async def attach_endpoint(
 
 
 @router.get("/transactions", responses=responses("conflict"))
+@operation("transactions:read")
 async def list_transactions(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TransactionView]:
@@ -137,6 +147,7 @@ async def list_transactions(
 
 
 @router.get("/transactions/{ident}", responses=responses("not_found"))
+@operation("transactions:read")
 async def get_transaction(queries: QueriesOf, ident: Ident) -> TransactionView:
     """Show one transaction and its phases."""
     return await within(READ_S, f"transaction/{ident}", queries.transaction(ident))

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response, status
 
 from controller.api.common import CallerOf
 from controller.api.gate.access import COOKIE, Access, Caller
+from controller.api.operation import KIB, operation
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
 from controller.people.authz import may
@@ -17,18 +18,21 @@ router = APIRouter(tags=["people"], responses=responses("unavailable"))
 
 
 @router.get("/alive")
+@operation(None)
 async def get_alive() -> dict[str, str]:
     """Answer probes of a process manager; reveals nothing about the fabric."""
     return {"status": "ok"}
 
 
 @router.get("/whoami")
+@operation("self:read")
 async def get_whoami(caller: CallerOf) -> WhoamiView:
     """Show the owner of the token and what it allows."""
     return _whoami(caller)
 
 
 @router.post("/session", responses=responses("forbidden"))
+@operation(None, body=4 * KIB)
 async def open_session(request: Request, body: SessionRequest, response: Response) -> WhoamiView:
     """Exchange a token for a cookie that scripts cannot read and other sites cannot send."""
     access = cast(Access, request.app.state.access)
@@ -59,6 +63,7 @@ async def open_session(request: Request, body: SessionRequest, response: Respons
 
 
 @router.delete("/session", status_code=status.HTTP_204_NO_CONTENT)
+@operation(None)
 async def close_session(request: Request, response: Response) -> None:
     """Delete the cookie; the token itself stays valid until it is revoked."""
     response.delete_cookie(

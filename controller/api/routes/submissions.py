@@ -6,6 +6,7 @@ from fastapi import APIRouter, status
 
 from controller.api.common import CHANGE_S, CallerOf, CommandsOf, QueriesOf
 from controller.api.deadlines import change
+from controller.api.operation import MIB, operation
 from controller.api.problems import responses
 from controller.api.routes.jobs import check_priority, with_project
 from controller.base.slices import in_slices
@@ -15,6 +16,7 @@ router = APIRouter(prefix="/submissions", tags=["jobs"], responses=responses("un
 
 
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
+@operation("jobs:submit", body=4 * MIB)
 async def submit_jobs(
     queries: QueriesOf, commands: CommandsOf, caller: CallerOf, request: JobsRequest
 ) -> JobsSubmittedView:

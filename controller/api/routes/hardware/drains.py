@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -16,6 +17,7 @@ _CHANGED = responses("forbidden", "not_found", "conflict")
 
 
 @router.get("/drains", responses=responses("conflict"))
+@operation("fabric:read")
 async def list_drains(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[DrainView]:
@@ -25,18 +27,21 @@ async def list_drains(
 
 
 @router.post("/nodes/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def drain_node(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
     """Take a server out of use: its jobs write a checkpoint, then their ranks leave it."""
     return await change(CHANGE_S, f"node/{name}", commands.drain("node", name, now=request.now))
 
 
 @router.delete("/nodes/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def undrain_node(commands: CommandsOf, name: Name) -> DrainView:
     """Put a server back into use; the answer shows the drain that ended."""
     return await change(CHANGE_S, f"node/{name}", commands.undrain("node", name))
 
 
 @router.post("/aggregators/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def drain_aggregator(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
     """Take an aggregator out of use: the light of jobs' endpoints leaves it."""
     work = commands.drain("aggregator", name, now=request.now)
@@ -44,18 +49,21 @@ async def drain_aggregator(commands: CommandsOf, name: Name, request: DrainReque
 
 
 @router.delete("/aggregators/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def undrain_aggregator(commands: CommandsOf, name: Name) -> DrainView:
     """Put an aggregator back into use; the answer shows the drain that ended."""
     return await change(CHANGE_S, f"aggregator/{name}", commands.undrain("aggregator", name))
 
 
 @router.post("/switches/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def drain_switch(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
     """Take an optical switch out of use: no light of a job goes through it afterwards."""
     return await change(CHANGE_S, f"switch/{name}", commands.drain("switch", name, now=request.now))
 
 
 @router.delete("/switches/{name}/drain", responses=_CHANGED)
+@operation("fabric:change")
 async def undrain_switch(commands: CommandsOf, name: Name) -> DrainView:
     """Put an optical switch back into use; the answer shows the drain that ended."""
     return await change(CHANGE_S, f"switch/{name}", commands.undrain("switch", name))

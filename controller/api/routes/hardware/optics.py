@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from controller.api.common import CHANGE_S, READ_S, Name, QueriesOf
 from controller.api.deadlines import within
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.fabric import OpticsView
 from controller.schema.live import PowerSeriesView
@@ -16,6 +17,7 @@ router = APIRouter(tags=["fabric"], responses=responses("unavailable"))
 
 
 @router.get("/switches/{name}/ports/{port}/power", responses=responses("not_found"))
+@operation("fabric:read")
 async def get_power_series(
     queries: QueriesOf,
     name: Name,
@@ -30,6 +32,7 @@ async def get_power_series(
 
 
 @router.get("/switches/{name}/ports", responses=responses("not_found"))
+@operation("fabric:read")
 async def get_optics(queries: QueriesOf, name: Name) -> OpticsView:
     """Show the health of a switch's cabled ports, and its active alarms."""
     return await within(CHANGE_S, f"switch/{name}", queries.optics(name))

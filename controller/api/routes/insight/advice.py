@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -18,12 +19,14 @@ router = APIRouter(tags=["advice"], responses=responses("unavailable"))
 
 
 @router.post("/jobs/{name}/whatif", responses=responses("forbidden", "not_found", "conflict"))
+@operation("predictions:make")
 async def predict_job(commands: CommandsOf, name: Name, request: WhatIfRequest) -> WhatIfView:
     """Predict a running job's step with other homes, and keep the prediction; nothing moves."""
     return await change(CHANGE_S, f"job/{name}", commands.whatif(name, request))
 
 
 @router.get("/predictions", responses=responses("conflict"))
+@operation("jobs:read")
 async def list_predictions(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PredictionView]:
@@ -33,6 +36,7 @@ async def list_predictions(
 
 
 @router.get("/advice", responses=responses("not_found"))
+@operation("jobs:read")
 async def get_advice(
     queries: QueriesOf,
     job: Annotated[

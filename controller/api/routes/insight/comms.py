@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from controller.api.common import READ_S, Name, QueriesOf
 from controller.api.deadlines import within
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.insight.comms import CommsView
 
@@ -15,6 +16,7 @@ router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailab
 
 
 @router.get("/{name}/comms", responses=responses("not_found"))
+@operation("jobs:read")
 async def get_comms(
     queries: QueriesOf,
     name: Name,

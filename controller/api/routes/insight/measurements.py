@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Response, status
 
 from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, QueriesOf
 from controller.api.deadlines import change, within
+from controller.api.operation import KIB, MIB, operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -23,6 +24,7 @@ Ident = Annotated[str, Path(pattern=r"^m[0-9]{1,18}$", description="a measuremen
 
 
 @router.get("/measurements", responses=responses("conflict"))
+@operation("measurements:read")
 async def list_measurements(
     queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[MeasurementView]:
@@ -32,6 +34,7 @@ async def list_measurements(
 
 
 @router.get("/measurements/{ident}", responses=responses("not_found"))
+@operation("measurements:read")
 async def get_measurement(queries: QueriesOf, ident: Ident) -> MeasurementView:
     """Show one measurement: how far it is, and its result once it has ended."""
     return await within(READ_S, f"measurement/{ident}", queries.measurement(ident))
@@ -42,6 +45,7 @@ async def get_measurement(queries: QueriesOf, ident: Ident) -> MeasurementView:
     status_code=status.HTTP_201_CREATED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("measurements:make", body=256 * KIB)
 async def start_measurement(
     commands: CommandsOf, caller: CallerOf, request: MeasurementRequest, response: Response
 ) -> MeasurementView:
@@ -58,6 +62,7 @@ async def start_measurement(
     status_code=status.HTTP_201_CREATED,
     responses=responses("forbidden"),
 )
+@operation("measurements:make", body=8 * MIB)
 async def import_measurement(
     commands: CommandsOf, caller: CallerOf, request: MeasurementImport, response: Response
 ) -> MeasurementView:
@@ -71,12 +76,14 @@ async def import_measurement(
 @router.post(
     "/measurements/{ident}/cancel", responses=responses("forbidden", "not_found", "conflict")
 )
+@operation("measurements:make")
 async def cancel_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
     """Stop a measurement: its jobs end, and its light is put back."""
     return await change(CHANGE_S, f"measurement/{ident}", commands.cancel_measurement(ident))
 
 
 @router.delete("/measurements/{ident}", responses=responses("forbidden", "not_found", "conflict"))
+@operation("measurements:make")
 async def remove_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
     """Forget a measurement that has ended, with its result."""
     return await change(CHANGE_S, f"measurement/{ident}", commands.remove_measurement(ident))

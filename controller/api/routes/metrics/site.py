@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from controller.api.common import READ_S, CallerOf
 from controller.api.deadlines import within
+from controller.api.operation import operation
 from controller.api.operations import Queries
 from controller.api.problems import responses
 from controller.api.routes.metrics.comms import of_collectives
@@ -45,6 +46,7 @@ JOB_STATES = (
         }
     },
 )
+@operation("metrics:read")
 async def get_metrics(request: Request, _: CallerOf) -> Response:
     """Show metrics for Prometheus; needs a token that sees every project."""
     counters = cast(Counters, request.app.state.counters)

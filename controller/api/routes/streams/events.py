@@ -15,6 +15,7 @@ from fastapi.responses import Response
 
 from controller.api.common import Entrance, QueriesOf
 from controller.api.following import Following, Place
+from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
 from controller.stream.feed import Reader
@@ -62,6 +63,7 @@ async def _pieces(reader: Reader) -> AsyncGenerator[bytes]:
         }
     },
 )
+@operation("live:read")
 async def stream_events(
     queries: QueriesOf,
     enter: Entrance,

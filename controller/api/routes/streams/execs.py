@@ -25,6 +25,7 @@ from controller.api.deadlines import within
 from controller.api.executing import OPEN_S, Session, Sessions
 from controller.api.following import Following
 from controller.api.gate.access import Access
+from controller.api.operation import KIB, operation
 from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd
@@ -60,6 +61,7 @@ Ident = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="a command's 
     status_code=status.HTTP_201_CREATED,
     responses=responses("forbidden", "not_found", "conflict"),
 )
+@operation("jobs:exec", body=128 * KIB)
 async def prepare_exec(
     request: Request,
     commands: CommandsOf,
@@ -97,6 +99,7 @@ def _asked(body: ExecRequest) -> str:
         **responses("not_found", "conflict"),
     },
 )
+@operation("jobs:exec")
 async def stream_exec(
     request: Request,
     queries: QueriesOf,
@@ -175,6 +178,7 @@ async def _json_lines(session: Session) -> AsyncGenerator[bytes]:
 
 
 @router.post("/{ident}/input", responses=responses("forbidden", "not_found", "conflict"))
+@operation("jobs:exec", body=72 * KIB, continuing=True)
 async def send_exec_input(
     sessions: SessionsOf, caller: CallerOf, name: Name, ident: Ident, body: ExecInputRequest
 ) -> ExecInputView:

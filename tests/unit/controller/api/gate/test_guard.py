@@ -13,7 +13,8 @@ from starlette.types import Message
 from controller.api.common import CHANGE_S, READ_S
 from controller.api.deadlines import change, within
 from controller.api.gate.guard import RequestLimits
-from controller.api.gate.rules import BODIES, BODY_BYTES, RouteTable
+from controller.api.gate.rules import RouteTable
+from controller.api.operation import BODY_BYTES, KIB, MIB
 from controller.base.errors import ServiceError
 from tests.parts.api.apps import app_of
 
@@ -35,8 +36,8 @@ async def _pieces(count: int, size: int) -> AsyncIterator[bytes]:
     ("method", "path", "most"),
     [
         ("POST", "/session", 4096),
-        ("POST", "/jobs", BODIES["submit_job"]),
-        ("PUT", "/allocation", BODIES["put_allocation"]),
+        ("POST", "/jobs", 256 * KIB),
+        ("PUT", "/allocation", 4 * MIB),
         ("POST", "/transactions", 4 * 2**20),
         ("POST", "/plans", BODY_BYTES),
         ("POST", "/nothing", BODY_BYTES),

@@ -23,7 +23,7 @@ from controller.api.gate.idempotency import (
     AnswersInMemory,
     answered,
 )
-from controller.api.gate.rules import BODIES
+from controller.api.operation import KIB
 from controller.base.errors import ServiceError
 from controller.state.events import EventLog
 from controller.state.journal import Journal
@@ -184,7 +184,7 @@ async def test_a_key_is_what_the_schema_says(tmp_path: Path, key: bytes) -> None
 
 async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
-        for _ in range(BODIES["submit_job"] // 2**16 + 1):
+        for _ in range(256 * KIB // 2**16 + 1):
             yield b" " * 2**16
 
     async with life(tmp_path / "s.sqlite", FakeService()) as client:
