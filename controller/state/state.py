@@ -31,6 +31,7 @@ from controller.state.kept.unknown import UnknownEpochs
 from controller.state.light import IDLE, Light, Standing
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
+from controller.state.promises import Promises
 from controller.state.records import JobRecord, Notice, Quarantine
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
@@ -98,6 +99,7 @@ class State:
         """What servers have said of the epochs that they know."""
         self.unknown = UnknownEpochs()
         """Set while the store may be an older copy: servers knew more, or command was taken."""
+        self.promises = Promises()
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
@@ -151,6 +153,7 @@ class State:
             _time(facts.get("recoveries_since")) or self.clock(),
         )
         self.rollouts.restore(loaded.rollouts, int(facts.get("rollouts", "0")))
+        self.promises.restore(facts)
         self.drains.restore(facts)
         self.unknown.restore(facts.get("unknown_epochs", "[]"))
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
@@ -337,6 +340,7 @@ class State:
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
                 "rollouts": str(self.rollouts.number),
+                **self.promises.facts(),
                 **self.drains.left_facts(),
             }
         )
