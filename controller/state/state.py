@@ -113,7 +113,7 @@ class State:
         self.rollouts = Rollouts()
         self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
-        self.events = EventLog(clock, lambda: self.epoch)
+        self.events = EventLog(clock, lambda: self.epoch, self._project_of)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.tables = self._tables()
         """The records of which a change is durable before anything acts on it, by kind."""
@@ -183,6 +183,12 @@ class State:
         if self.epoch > counted:
             self.journal.owe(keys.FACTS)
         self.reports.begin(self.epoch)
+
+    def _project_of(self, obj: str) -> str:
+        """Return the project of an event's object; "" for what belongs to the site."""
+        kind, _, name = obj.partition("/")
+        job = self.jobs.get(name) if kind == "job" else None
+        return "" if job is None else job.request.project
 
     def saw_epochs(self, epochs: Iterable[int]) -> None:
         """Continue above the epochs that a server names: the store may be an older copy."""

@@ -41,7 +41,6 @@ from controller.store.tables import (
     EVENTS,
     FACTS,
     JOBS,
-    KEPT_EVENTS,
     TRANSACTIONS,
     apply,
     apply_all,
@@ -173,9 +172,7 @@ class Store:
                 sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
             ).all()
             latest = [r for i, r in enumerate(log) if i < KEPT_TRANSACTIONS or not r.finished]
-            events = db.execute(
-                sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(KEPT_EVENTS)
-            ).all()
+            events = db.execute(sa.select(EVENTS).order_by(EVENTS.c.id)).all()
             measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
             out_of_use = kept.read(db, Quarantine)
@@ -192,7 +189,7 @@ class Store:
             tuple(
                 (read_transaction(row.body), read_intent(row.intent)) for row in reversed(latest)
             ),
-            tuple(Event(*row) for row in reversed(events)),
+            tuple(Event(*row) for row in events),
             out_of_use,
             going_on,
             last,

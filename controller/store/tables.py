@@ -21,7 +21,6 @@ from controller.devices.engine import Pull, Record, Where
 from controller.devices.observed import Turn
 from controller.state.records import (
     CheckpointSpec,
-    Event,
     Failure,
     JobRecord,
     JobSpec,
@@ -122,7 +121,6 @@ ANSWERS = sa.Table(
     sa.Column("size", sa.Integer, nullable=False),
 )
 
-KEPT_EVENTS = 10_000
 KEPT_KINDS = frozenset(get_args(KeptRecord))
 
 
@@ -162,8 +160,8 @@ def apply(db: sa.Connection, write: Write) -> None:
             _put_attachments(db, attachments, epoch)
         case PutTransaction(record=record, intent=intent):
             _put_transaction(db, record, intent)
-        case PutEvents(events=events):
-            _put_events(db, events)
+        case PutEvents():
+            _put_events(db, write)
         case PutUsage() | TrimUsage():
             usage.apply(db, write)
         case PutAnswer():
@@ -186,12 +184,12 @@ def _drop(db: sa.Connection, write: DropJobs | DropAnswer | DropMeasurements) ->
             db.execute(table.delete().where(table.c.id.in_(idents)))
 
 
-def _put_events(db: sa.Connection, events: Sequence[Event]) -> None:
-    rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
-    if rows:
-        upsert(db, EVENTS, rows)
-        oldest = events[-1].id - KEPT_EVENTS
-        db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
+def _put_events(db: sa.Connection, write: PutEvents) -> None:
+    names = [column.name for column in EVENTS.columns]
+    upsert(db, EVENTS, [{name: getattr(e, name) for name in names} for e in write.events])
+    if write.gone:
+        old = EVENTS.delete().where(EVENTS.c.id == sa.bindparam("old"))
+        db.execute(old, [{"old": ident} for ident in write.gone])
 
 
 def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Intent) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from controller.state import jobs, transactions
+from controller.state import events, jobs, transactions
 from controller.state.records import JobRecord
 from tests.parts.controller.mirror import Mirror
 from tests.parts.controller.rack import Rack
@@ -110,6 +110,39 @@ async def test_nothing_of_a_forgotten_job_is_kept_for_its_view(
         return {(item.name, item.submitted_at) for item in found if item.request.env}
 
     await rack.until(lambda: held() == {(n, shown[n]) for n in ("four", "two")}, 10)
+
+
+async def test_events_of_one_projects_flood_displace_no_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "KEPT", 60)
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    await service.commands.submit(JobRequest(name="theirs", count=6, project="quiet"))
+    await rack.state("theirs", "running")
+    loud = [f"job-{number}" for number in range(20)]
+    for name in loud:
+        await service.commands.submit(JobRequest(name=name, count=6, project="loud"))
+        for _ in range(20):
+            rack.parts.state.events.add("warning", f"job/{name}", "RankFailed", "again")
+        await service.commands.cancel(name)
+
+    async def kept() -> list[tuple[str, str]]:
+        return [(e.object, e.reason) for e in await rack.service.queries.events(0, 1000)]
+
+    before = await kept()
+    assert len(before) == 60
+    assert ("job/theirs", "JobSubmitted") in before
+    assert ("job/theirs", "JobStarted") in before
+    assert before[-1] == ("job/job-19", "JobCancelled")
+    assert "Resync" in {event.reason for event in await service.queries.events(1, 1000)}
+    await rack.down()
+    await rack.up()
+    after = await kept()
+    assert ("job/theirs", "JobSubmitted") in after
+    assert ("job/theirs", "JobStarted") in after
+    assert len(after) == 60
+    await rack.down()
 
 
 async def test_the_latest_transactions_are_kept(
