@@ -25,13 +25,13 @@ from controller.state.kept.comms import CommsRecord, KeptComms
 from controller.state.kept.drains import Drains
 from controller.state.kept.measurements import Measurements
 from controller.state.kept.predictions import PredictionRecord, Predictions
+from controller.state.kept.promises import Promises
 from controller.state.kept.recoveries import Recoveries, RecoveryRecord
 from controller.state.kept.rollouts import RolloutRecord, Rollouts
 from controller.state.kept.unknown import UnknownEpochs
 from controller.state.light import IDLE, Light, Standing
 from controller.state.notices import Outbox
 from controller.state.offers import Offers, ServerOffer
-from controller.state.promises import Promises
 from controller.state.records import JobRecord, Notice, Quarantine
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
