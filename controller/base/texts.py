@@ -21,7 +21,11 @@ def sound(text: str) -> bool:
 
 def shown(text: str) -> str:
     r"""Return ``text`` as it can be encoded: a lone surrogate becomes its escape, ``\ud800``."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+    return text  # no copy: views share the texts of the records that they show
 
 
 def clipped(text: str, most: int = SHOWN) -> str:

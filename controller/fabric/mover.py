@@ -31,7 +31,7 @@ from controller.state.transactions import (
     transaction_record,
 )
 from controller.state.writes import PutTransaction, Room
-from controller.transaction.circuits import Rewiring, RewiringError, rewire
+from controller.transaction.circuits import Rewiring, RewiringError, rewire, without_ports
 from controller.transaction.model import (
     Cause,
     HeldJob,
@@ -244,6 +244,12 @@ class Mover:
             if at == state.light.attachments and blocked == state.blocked_points():
                 return found
         return self.rewired(moves, besides)
+
+    async def without_ports(self, moves: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the moves that have no port now, and why; computed beside the loop."""
+        state = self._state
+        at, blocked = dict(state.light.attachments), state.blocked_points()
+        return await asyncio.to_thread(without_ports, state.site, at, moves, blocked)
 
     def busy_jobs(self) -> dict[str, str]:
         """Return the jobs whose light must not move now, each with what is being done with it."""

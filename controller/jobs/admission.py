@@ -26,6 +26,8 @@ from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
 MAX_JOB_BYTES = 128 * 1024
+WAITING_BYTES = 160 * 1024
+"""Of memory for the texts of each job that may wait; the jobs of a project share that."""
 """Limit of a job's command and own variables together: all ranks receive them, the store keeps
 them."""
 _MEASURED = re.compile(r"measure-m[0-9]+(-[0-9]+)?")
@@ -253,9 +255,22 @@ def check_not_reserved(request: JobRequest) -> None:
         )
 
 
-def check_queue(site: CabledSite, waiting: int, request: JobRequest) -> None:
-    """Refuse (ServiceError ``conflict``) a job whose project has too many waiting jobs already."""
+def check_queue(site: CabledSite, waiting: int, held: int, request: JobRequest) -> None:
+    """Refuse (ServiceError ``conflict``) a job whose project has too many waiting jobs already.
+
+    ``held`` are the bytes that their texts take in memory.
+    """
     most = site.scheduling.max_waiting
+    if held >= most * WAITING_BYTES:
+        raise ServiceError(
+            "conflict",
+            f"the commands and variables of the {waiting} waiting jobs of project"
+            f" {request.project} take {held} bytes of memory,"
+            f" the limit is {most * WAITING_BYTES}",
+            object=f"project/{request.project}",
+            hint="submit it when some have started, cancel some of them, or put large inputs into"
+            " the image; a text with an emoji takes four bytes for each character",
+        )
     if waiting >= most:
         raise ServiceError(
             "conflict",

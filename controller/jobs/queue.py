@@ -19,7 +19,7 @@ from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
 from controller.state.state import State
 from scheduler.model import Fabric, Placement
-from scheduler.queue.model import Decisions, Hold, Preempt, Promise
+from scheduler.queue.model import Decisions, Hold, Preempt
 
 SCHEDULE_EVERY_S = 5.0
 """Longest time between two decisions; a change wakes the queue at once, after ``PAUSE_S``."""
@@ -56,8 +56,6 @@ class QueueKeeper:
         self.rounds = 0
         """Number of decisions on the queue."""
         self._pool = Pool("queue")
-        self._promises: dict[str, tuple[float, Promise]] = {}
-        """By waiting job for which others were stopped: its submission time and its promise."""
         self._took_s = 0.0
         """Duration of the last decision."""
 
@@ -88,7 +86,7 @@ class QueueKeeper:
         now = state.clock()
         fabric = without(state.fabric(ours=True), state.jobs.promised_endpoints())
         jobs = [job for job in state.jobs.values() if not state.changing(keys.job(job.name))]
-        self._keep_promises()
+        self._trim_promises()
         alone = left_alone(jobs, state.site.scheduling.regroup.budget, now)
         scheduling = state.site.scheduling
         began = clock.monotonic()
@@ -101,7 +99,7 @@ class QueueKeeper:
             tuple(state.projects()),
             scheduling.queue,
             lambda name: name not in alone,
-            promises={name: promise for name, (_, promise) in self._promises.items()},
+            promises=state.promises.all,
             avoid={
                 job.name: avoided
                 for job in jobs
@@ -121,15 +119,10 @@ class QueueKeeper:
                 await self._preempt(preemption)
         await self._explain(found.holds)
 
-    def _keep_promises(self) -> None:
+    def _trim_promises(self) -> None:
         """Drop the promises to jobs that started or left the queue."""
-        jobs = self._state.jobs
-        self._promises = {
-            name: kept
-            for name, kept in self._promises.items()
-            if (job := jobs.get(name)) is not None
-            and (job.state, job.submitted_at) == ("pending", kept[0])
-        }
+        if self._state.promises.trim(self._state.jobs):
+            self._state.journal.owe(keys.FACTS)
 
     async def _preempt(self, preemption: Preempt) -> None:
         """Stop jobs for a waiting one, which has precedence from now on."""
@@ -141,7 +134,8 @@ class QueueKeeper:
         if any(victim is None or victim.state != "running" for victim in victims):
             state.jobs.wake.set()  # one of them ended: fewer victims may suffice
             return
-        self._promises[job.name] = job.submitted_at, preemption.promise
+        state.promises.give(job, preemption.promise)
+        state.journal.owe(keys.FACTS)  # durable with the first of them that is stopped
         reason = f"stopped to make way for job {job.name}"
         await asyncio.gather(*(self._starter.requeue(name, reason) for name in preemption.victims))
 
@@ -159,7 +153,7 @@ class QueueKeeper:
             if problem:
                 self._waits(start.job, problem)
                 continue
-            self._promises.pop(start.job, None)
+            self._trim_promises()
             if start.backfilled:
                 text = "started ahead of earlier jobs without delaying them"
                 state.events.add("info", f"job/{start.job}", "Backfilled", text)

@@ -101,7 +101,9 @@ class Submissions:
         if not one.probe:
             check_not_reserved(request)
         check_project(state.site, state.projects(), request)
-        check_queue(state.site, state.jobs.waiting(request.project), request)
+        project = request.project
+        waiting, held = state.jobs.waiting(project), state.jobs.waiting_bytes(project)
+        check_queue(state.site, waiting, held, request)
         volumes = volumes_of(state.site, request)
         check_offered(state.site, state.offers, state.connections.servers(), request)
         check_checkpoints(state.site, request)

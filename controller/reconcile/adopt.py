@@ -40,8 +40,6 @@ REPAIR_ATTEMPTS = 3
 """After so many failures in a row an idle endpoint stays where it is; a job's is moved later."""
 REPAIR_AGAIN_S = 30.0
 """Between two further attempts to move a job's endpoint."""
-TRIED_AT_ONCE = 32
-"""Moves that one repair looks at one by one, where they cannot be made together."""
 SHOWN = 20
 """Most new foreign circuits with an event of their own; a switch may report any number."""
 READINGS = 3
@@ -277,7 +275,7 @@ class Adopter:
         try:
             rewiring = await self._mover.foreseen(moves)
         except ServiceError:
-            if not (moves := self._with_ports(moves)):
+            if not (moves := await self._with_ports(moves)):
                 return
         try:
             running = self._mover.begin(Cause.HOMES, moves, rewiring=rewiring)
@@ -288,21 +286,13 @@ class Adopter:
         for endpoint in moves:
             self._tried(endpoint, done=tx.ending is Outcome.COMMITTED)
 
-    def _with_ports(self, moves: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Return the moves for which there are ports: one without does not hold up the others.
-
-        Looks at ``TRIED_AT_ONCE`` moves; the next repair looks at the rest.
-        """
-        kept: dict[str, str | None] = {}
-        for endpoint, home in list(moves.items())[:TRIED_AT_ONCE]:
-            try:
-                self._mover.rewired({**kept, endpoint: home})
-            except ServiceError as error:
-                log.warning("endpoint_stays_dark", endpoint=endpoint, error=error.message)
-                self._tried(endpoint, done=False)
-            else:
-                kept[endpoint] = home
-        return kept
+    async def _with_ports(self, moves: Mapping[str, str | None]) -> dict[str, str | None]:
+        """Return the moves for which there are ports: one without does not hold up the others."""
+        refused = await self._mover.without_ports(moves)
+        for endpoint, why in refused.items():
+            log.warning("endpoint_stays_dark", endpoint=endpoint, error=why)
+            self._tried(endpoint, done=False)
+        return {e: home for e, home in moves.items() if e not in refused}
 
     def _tried(self, endpoint: str, *, done: bool) -> None:
         """Count an attempt. After some that failed, an endpoint without a job is given up."""

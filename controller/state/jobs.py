@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ KEPT_JOBS = 2000
 """Ended jobs that can still be read; a controller runs for years. Beyond it those of the project
 that has most go first."""
 KEPT_JOB_BYTES = 16 * 2**20
-"""Of the texts of all ended jobs together."""
+"""Of the texts of all ended jobs together, as memory holds them."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,8 +41,12 @@ class Jobs(Mapping[str, JobRecord]):
         self._records: dict[str, JobRecord] = {}
         self._waiting: Counter[str] = Counter()
         """Pending jobs by project."""
+        self._waiting_bytes: Counter[str] = Counter()
+        """Of the texts of pending jobs, by project."""
         self._sizes: dict[str, tuple[JobSpec | None, int]] = {}
-        """Per job that ended: its request and the bytes of its texts."""
+        """Per job: its request and the bytes of its texts."""
+        self.departed = 0
+        """How many records of ended jobs were forgotten or replaced."""
         self.handled: dict[str, Handled] = {}
         """Jobs on which an operator's order is being carried out."""
         self.owed: set[str] = set()
@@ -84,12 +89,16 @@ class Jobs(Mapping[str, JobRecord]):
     def restore(self, jobs: Iterable[JobRecord]) -> None:
         """Take over the stored jobs."""
         self._records = {job.name: job for job in jobs}
-        pending = (job for job in self._records.values() if job.state == "pending")
-        self._waiting = Counter(job.request.project for job in pending)
+        for job in self._records.values():
+            self._count(job, 1)
 
     def waiting(self, project: str) -> int:
         """Return how many jobs of a project are pending."""
         return self._waiting[project]
+
+    def waiting_bytes(self, project: str) -> int:
+        """Return what the texts of a project's pending jobs take in memory."""
+        return self._waiting_bytes[project]
 
     def put(self, job: JobRecord) -> JobRecord:
         """Replace a job's record and wake the tasks that wait for a change."""
@@ -112,9 +121,10 @@ class Jobs(Mapping[str, JobRecord]):
 
     def remove(self, name: str) -> JobRecord | None:
         """Forget a job; return its last record, None if there is none."""
-        self._sizes.pop(name, None)
         gone = self._records.pop(name, None)
         self._count(gone, -1)
+        self._sizes.pop(name, None)
+        self.departed += gone is not None and gone.ended
         return gone
 
     def forget_ended(self) -> tuple[str, ...]:
@@ -156,22 +166,31 @@ class Jobs(Mapping[str, JobRecord]):
         self._records[job.name] = job
         self._count(before, -1)
         self._count(job, 1)
+        self.departed += before is not None and before.ended
         self._changed(before, job)
 
     def _count(self, job: JobRecord | None, delta: int) -> None:
         if job is not None and job.state == "pending":
             self._waiting[job.request.project] += delta
+            self._waiting_bytes[job.request.project] += delta * self._texts(job)
 
     def _replaced(self, name: str, **fields: object) -> JobRecord:
         return replace(self._records[name], **fields)  # type: ignore[arg-type]
 
     def _texts(self, job: JobRecord) -> int:
-        """Return the size of a job's texts in bytes; counted once for each request."""
+        """Return what a job's texts take in memory; counted once for each request."""
         known, size = self._sizes.get(job.name, (None, 0))
         if known is not job.request:
-            request = job.request
-            texts = (*request.command, *request.env, *request.env.values())
-            texts += (*request.secrets, *request.secrets.values())
-            size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+            size = held_bytes(job.request)
             self._sizes[job.name] = (job.request, size)
         return size
+
+
+def held_bytes(request: JobSpec) -> int:
+    """Return what the texts of a request take in memory.
+
+    One wide character makes a text four times as large there as on the wire.
+    """
+    texts = (*request.command, *request.env, *request.env.values(), *request.endpoints)
+    texts += (*request.secrets, *request.secrets.values())
+    return sum(map(sys.getsizeof, (*texts, *(volume.path for volume in request.volumes))))

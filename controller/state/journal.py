@@ -345,17 +345,17 @@ class Journal:
         free = [key for key in owed if key not in self.holds]
         batch = [owed[key][0].body or self._row(key) for key in free]
         own = [write for change in changes for write in change.writes()]
-        events = self._events.take_unwritten()
+        events, gone = self._events.take_unwritten()
         usage = self._usage.take_unwritten()
         batch += [PutUsage(usage), *own] if usage else own
-        if batch or events:
-            task = asyncio.create_task(self._store.commit(*batch, PutEvents(events)))
+        if batch or events or gone:
+            task = asyncio.create_task(self._store.commit(*batch, PutEvents(events, gone)))
             try:
                 await self._in_time(task)
             except BaseException as error:
                 self.error = error.message if isinstance(error, ServiceError) else self.error
                 self._usage.give_back(usage)
-                self._events.give_back(events)
+                self._events.give_back(events, gone)
                 raise
             self.error = ""
         for key in (*free, *(mine & owed.keys())):

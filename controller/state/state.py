@@ -24,6 +24,7 @@ from controller.state.kept.comms import COMMS, KeptComms
 from controller.state.kept.drains import Drains
 from controller.state.kept.measurements import MEASUREMENTS, Measurements
 from controller.state.kept.predictions import PREDICTIONS, Predictions
+from controller.state.kept.promises import Promises
 from controller.state.kept.recoveries import Recoveries
 from controller.state.kept.rollouts import ROLLOUTS, Rollouts
 from controller.state.kept.unknown import UnknownEpochs
@@ -97,6 +98,7 @@ class State:
         """What servers have said of the epochs that they know."""
         self.unknown = UnknownEpochs()
         """Set while the store may be an older copy: servers knew more, or command was taken."""
+        self.promises = Promises()
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
         self.transactions = Transactions()
@@ -110,7 +112,7 @@ class State:
         self.rollouts = Rollouts(ROLLOUTS)
         self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
-        self.events = EventLog(clock, lambda: self.epoch)
+        self.events = EventLog(clock, lambda: self.epoch, self._project_of)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.tables = self._tables()
         """The records of which a change is durable before anything acts on it, by kind."""
@@ -159,6 +161,7 @@ class State:
             json.loads(facts.get("recoveries_forgotten", "{}")),
             _time(facts.get("recoveries_since")) or self.clock(),
         )
+        self.promises.restore(facts)
         self.drains.restore(facts)
         self.unknown.restore(facts.get("unknown_epochs", "[]"))
         self.usage.restore(loaded.usage, loaded.last_usage, self.jobs)
@@ -190,6 +193,12 @@ class State:
         if self.epoch > counted:
             self.journal.owe(keys.FACTS)
         self.reports.begin(self.epoch)
+
+    def _project_of(self, obj: str) -> str:
+        """Return the project of an event's object; "" for what belongs to the site."""
+        kind, _, name = obj.partition("/")
+        job = self.jobs.get(name) if kind == "job" else None
+        return "" if job is None else job.request.project
 
     def saw_epochs(self, epochs: Iterable[int]) -> None:
         """Continue above the epochs that a server names: the store may be an older copy."""
@@ -323,6 +332,7 @@ class State:
                     {c: [t.failures, t.gpu_hours] for c, t in self.recoveries.forgotten.items()}
                 ),
                 "recoveries_since": json.dumps(self.recoveries.since),
+                **self.promises.facts(),
                 **self.drains.left_facts(),
             }
         )

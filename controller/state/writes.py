@@ -73,9 +73,11 @@ class PutTransaction:
 
 @dataclass(slots=True, frozen=True)
 class PutEvents:
-    """Append events."""
+    """Append events, and forget others."""
 
     events: Sequence[Event]
+    gone: Sequence[int] = ()
+    """Ids of those to forget."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -37,7 +37,6 @@ from controller.store.tables import (
     INTENT,
     JOB,
     JOBS,
-    KEPT_EVENTS,
     LOG,
     TRANSACTIONS,
     apply,
@@ -167,9 +166,7 @@ class Store:
                 sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
             ).all()
             latest = [r for i, r in enumerate(log) if i < KEPT_TRANSACTIONS or not r.finished]
-            events = db.execute(
-                sa.select(EVENTS).order_by(EVENTS.c.id.desc()).limit(KEPT_EVENTS)
-            ).all()
+            events = db.execute(sa.select(EVENTS).order_by(EVENTS.c.id)).all()
             measured = measurements.read_measurements(db)
             going_on, last = usage.read_open(db)
             records = kinds.read_all(db)
@@ -178,7 +175,7 @@ class Store:
             tuple(jobs),
             attachments,
             tuple((LOG.read(row.body), INTENT.read(row.intent)) for row in reversed(latest)),
-            tuple(Event(*row) for row in reversed(events)),
+            tuple(Event(*row) for row in events),
             going_on,
             last,
             max((row.epoch for row in lit), default=0),

@@ -16,7 +16,6 @@ import sqlalchemy as sa
 from controller.devices.aggregators import AttachPoint
 from controller.state.kinds.kind import Kind
 from controller.state.records import (
-    Event,
     JobRecord,
     TransactionRecord,
 )
@@ -112,8 +111,6 @@ JOB: Documents[JobRecord] = Documents(JobRecord)
 LOG: Documents[TransactionRecord] = Documents(TransactionRecord)
 INTENT: Documents[Intent] = Documents(Intent)
 
-KEPT_EVENTS = 10_000
-
 
 def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
     """Carry out writes in order; consecutive records of one kind together."""
@@ -149,8 +146,8 @@ def apply(db: sa.Connection, write: Write) -> None:
             _put_attachments(db, attachments, epoch)
         case PutTransaction(record=record, intent=intent):
             _put_transaction(db, record, intent)
-        case PutEvents(events=events):
-            _put_events(db, events)
+        case PutEvents():
+            _put_events(db, write)
         case PutUsage() | TrimUsage():
             usage.apply(db, write)
         case PutAnswer():
@@ -173,12 +170,12 @@ def _drop(db: sa.Connection, write: DropJobs | DropAnswer | DropMeasurements) ->
             db.execute(table.delete().where(table.c.id.in_(idents)))
 
 
-def _put_events(db: sa.Connection, events: Sequence[Event]) -> None:
-    rows = [{c.name: getattr(event, c.name) for c in EVENTS.columns} for event in events]
-    if rows:
-        upsert(db, EVENTS, rows)
-        oldest = events[-1].id - KEPT_EVENTS
-        db.execute(EVENTS.delete().where(EVENTS.c.id <= oldest))
+def _put_events(db: sa.Connection, write: PutEvents) -> None:
+    names = [column.name for column in EVENTS.columns]
+    upsert(db, EVENTS, [{name: getattr(e, name) for name in names} for e in write.events])
+    if write.gone:
+        old = EVENTS.delete().where(EVENTS.c.id == sa.bindparam("old"))
+        db.execute(old, [{"old": ident} for ident in write.gone])
 
 
 def _put_transaction(db: sa.Connection, record: TransactionRecord, intent: Intent) -> None:

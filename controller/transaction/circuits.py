@@ -197,6 +197,37 @@ def rewire(
     return Rewiring(changes, after)
 
 
+def without_ports(
+    site: CabledSite,
+    attachments: Mapping[str, AttachPoint],
+    moves: Mapping[str, str | None],
+    blocked: frozenset[AttachPoint] = frozenset(),
+) -> dict[str, str]:
+    """Return the moves that must be left out so that the others can be made, and why.
+
+    The arguments are those of ``rewire``. The first of the moves come first; each may use the ports
+    that those before it leave.
+    """
+    cabling, refused = Cabling(site), dict[str, str]()
+    taken = set(attachments.values()) | blocked
+    for endpoint, target in moves.items():
+        at = attachments.get(endpoint)
+        if (at.aggregator if at else None) == target and at not in blocked:
+            continue
+        if at is not None and cabling.link(endpoint, at) is None:
+            refused[endpoint] = f"{endpoint} is hard-wired to {at.aggregator}"
+            continue
+        left = set() if at is None or at in blocked else {at}
+        if target is not None:
+            try:
+                taken.add(cabling.first_free(endpoint, target, taken).point)
+            except RewiringError as error:
+                refused[endpoint] = str(error)
+                continue
+        taken -= left
+    return refused
+
+
 def changes_between(
     site: CabledSite,
     before: Mapping[str, AttachPoint | None],

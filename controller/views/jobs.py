@@ -115,6 +115,8 @@ class JobViews:
         self._fabric = fabric
         self._protection = protection
         self._ended: dict[str, tuple[JobRecord, JobView]] = {}
+        self._departed = 0
+        """How many records of ended jobs had gone when views were last forgotten."""
         self._seen: list[RankStatus] = []
         self._statuses: dict[tuple[str, int], dict[int, RankStatus]] = {}
         """Latest status of the containers, by job and epoch, then by rank."""
@@ -134,8 +136,10 @@ class JobViews:
             self._seen, self._statuses = state.jobs.statuses, {}
             for status in state.jobs.statuses:
                 self._statuses.setdefault((status.job, status.epoch), {})[status.rank] = status
-        if len(self._ended) > len(state.jobs):
-            self._ended = {n: kept for n, kept in self._ended.items() if n in state.jobs}
+        if state.jobs.departed != self._departed:
+            self._departed = state.jobs.departed
+            jobs, ended = state.jobs, self._ended.items()
+            self._ended = {n: kept for n, kept in ended if jobs.get(n) is kept[0]}
         return _Moment(state, self._meter)
 
     def _job(self, job: JobRecord, moment: _Moment) -> JobView:

@@ -254,6 +254,38 @@ async def test_a_project_may_let_so_many_jobs_wait(tmp_path: Path) -> None:
         await rack.down()
 
 
+async def test_a_projects_waiting_jobs_share_the_memory_for_their_texts(tmp_path: Path) -> None:
+    """One wide character makes Python take four bytes for each character of a text."""
+    site = load_site(PAPER)
+    rack = Rack(tmp_path, replace(site, scheduling=replace(site.scheduling, max_waiting=3)))
+    await rack.up()
+    try:
+        transport = httpx.ASGITransport(app=app_of(rack.service))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/api/v1"
+        ) as client:
+            await client.post("/jobs", json={"count": 6, "name": "all"})
+            await rack.state("all", "running")
+            texts = [letter * 31_000 for letter in "abcd"]
+            for name, mark, status in (
+                ("plain", "", 201),
+                ("wide", "\U0001f600", 201),
+                ("late", "", 409),
+            ):
+                env = {f"USER_{number}": mark + text for number, text in enumerate(texts)}
+                body = {"count": 6, "name": name, "env": env}
+                reply = await client.post("/jobs", json=body)
+                assert reply.status_code == status, name
+            refusal = reply.json()
+            assert refusal["code"] == "conflict"
+            assert "the 2 waiting jobs of project default" in refusal["detail"]
+            assert "cancel some of them" in refusal["hint"]
+            await client.post("/jobs/wide/cancel")
+            assert (await client.post("/jobs", json=body)).status_code == 201
+    finally:
+        await rack.down()
+
+
 def test_what_waits_is_bounded_by_default() -> None:
     assert load_site(PAPER).scheduling.max_waiting == MAX_WAITING == 200
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from controller.schema.jobs import JobView
 from scheduler.queue.model import Preemption, QueuePolicy
 from sitefile import Scheduling, load_site
 from tests.parts.controller.jobs import submit, waiting
-from tests.parts.controller.rack import Rack
+from tests.parts.controller.rack import Rack, crash
 from tests.parts.sites import PAPER
 
 
@@ -80,6 +81,33 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
     rack.engine.sick.clear()
     await rack.state("urgent", "running")
     assert rack.engine.calls.count(("stop", "red")) == 1
+
+
+async def test_a_job_for_which_others_were_stopped_comes_first_after_a_restart(
+    urgent: Rack,
+) -> None:
+    """The controller dies while the victim, which is older, stops: urgent starts before it."""
+    rack = urgent
+    await earlier(rack, 2.0, "red", 6, preemptible=True)
+    await rack.state("red", "running")
+    stop, stopping = rack.engine.stop, asyncio.Event()
+
+    async def never(job: str, grace_s: float, *, until: int) -> list[RankStatus]:
+        stopping.set()
+        await asyncio.Event().wait()
+        return []
+
+    rack.engine.stop = never  # type: ignore[method-assign]
+    await submit(rack, "urgent", 2, priority=1)
+    await asyncio.wait_for(stopping.wait(), 30)
+    await crash(rack)
+    rack.engine.stop = stop  # type: ignore[method-assign]
+    begun = len(rack.engine.calls)
+    await rack.up()
+    await rack.state("urgent", "running")
+    calls = rack.engine.calls[begun:]
+    assert ("start", "red") not in calls[: calls.index(("start", "urgent"))]
+    assert (await rack.service.queries.job("red")).state == "pending"
 
 
 async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(

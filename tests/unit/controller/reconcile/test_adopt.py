@@ -19,7 +19,9 @@ from controller.state.records import Quarantine
 from controller.state.state import Connections, State
 from controller.state.writes import Loaded
 from controller.store.store import Store
+from controller.transaction import circuits
 from ocs_driver.base import ApplyResult, CircuitRequest
+from sitefile import CabledSite
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack, crash
 
@@ -178,6 +180,38 @@ async def test_an_endpoint_without_a_port_does_not_hold_up_others(rack: Rack) ->
     await rack.until(lambda: "gpu4" in rack.aggregators.light())
     await rack.until(lambda: not rack.see.dark())
     assert "gpu2" not in rack.aggregators.light()
+
+
+async def test_circuits_are_not_computed_once_for_each_endpoint_without_a_port(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All endpoints of as0 go dark, and only one of its ports is left."""
+    dark = [e for e, at in rack.aggregators.light().items() if at.aggregator == "as0"]
+    assert len(dark) >= 3
+    taken = [f"as0/{port}" for port in sorted(rack.site.aggregator("as0").fibers)[1:]]
+    quarantine = rack.parts.state.light.quarantine
+    quarantine.update({port: Quarantine(port, "its laser is weak", 0.0) for port in taken})
+    rack.switch.circuits = [c for c in rack.switch.circuits if not c.b.startswith("2.1.")]
+    computed = list[int]()
+
+    class Counted(circuits.Cabling):
+        def __init__(self, site: CabledSite) -> None:
+            computed.append(1)
+            super().__init__(site)
+
+    monkeypatch.setattr(rack.parts.adopter, "repair", no_repair)
+    await rack.service.commands.repair("ocs0")
+    monkeypatch.undo()
+    monkeypatch.setattr(circuits, "Cabling", Counted)
+    await rack.parts.adopter.repair()
+    monkeypatch.undo()
+    assert len(set(rack.see.dark()) & set(dark)) == len(dark) - 1
+    # All of them at once, which fails; what can move; and that when it begins.
+    assert len(computed) <= 3
+
+
+async def no_repair() -> None:
+    """Leave the endpoints where they are."""
 
 
 async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
 
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import AttachRequest
-from controller.state import jobs, transactions
+from controller.state import events, jobs, transactions
+from controller.state.records import JobRecord
 from tests.parts.controller.mirror import Mirror
 from tests.parts.controller.rack import Rack
 
@@ -71,6 +73,75 @@ async def test_ended_jobs_are_kept_up_to_a_total_size(
     await rack.down()
     service = await rack.up()
     assert [job.name for job in await service.queries.jobs()] == ["job-3", "job-4"]
+    await rack.down()
+
+
+async def test_wide_texts_of_ended_jobs_count_as_memory_holds_them(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "KEPT_JOB_BYTES", 100_000)
+    commands = rack.service.commands
+    for number in range(4):
+        body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "\U0001f600" + "y" * 10_000}}
+        await commands.submit(JobRequest.model_validate(body))
+        await commands.cancel(f"job-{number}")
+    assert [job.name for job in await rack.service.queries.jobs()] == ["job-2", "job-3"]
+
+
+async def test_nothing_of_a_forgotten_job_is_kept_for_its_view(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more jobs than large ones that are forgotten; a name is used again, too."""
+    monkeypatch.setattr(jobs, "KEPT_JOB_BYTES", 25_000)
+    commands, queries = rack.service.commands, rack.service.queries
+    for number in range(9):
+        await commands.submit(JobRequest(name=f"waits-{number}", count=6))
+    for name in ("one", "two", "three", "four", "two"):
+        body = {"name": name, "count": 6, "env": {"USER_X": "y" * 10_000}}
+        await commands.submit(JobRequest.model_validate(body))
+        await commands.cancel(name)
+    shown = {job.name: job.submitted_at for job in await queries.jobs()}
+    assert shown.keys() >= {"four", "two"}
+    assert not shown.keys() & {"one", "three"}
+
+    def held() -> set[tuple[str, float]]:
+        gc.collect()
+        found = (item for item in gc.get_objects() if type(item) is JobRecord)
+        return {(item.name, item.submitted_at) for item in found if item.request.env}
+
+    await rack.until(lambda: held() == {(n, shown[n]) for n in ("four", "two")}, 10)
+
+
+async def test_events_of_one_projects_flood_displace_no_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "KEPT", 60)
+    rack = Rack(tmp_path)
+    service = await rack.up()
+    await service.commands.submit(JobRequest(name="theirs", count=6, project="quiet"))
+    await rack.state("theirs", "running")
+    loud = [f"job-{number}" for number in range(20)]
+    for name in loud:
+        await service.commands.submit(JobRequest(name=name, count=6, project="loud"))
+        for _ in range(20):
+            rack.parts.state.events.add("warning", f"job/{name}", "RankFailed", "again")
+        await service.commands.cancel(name)
+
+    async def kept() -> list[tuple[str, str]]:
+        return [(e.object, e.reason) for e in await rack.service.queries.events(0, 1000)]
+
+    before = await kept()
+    assert len(before) == 60
+    assert ("job/theirs", "JobSubmitted") in before
+    assert ("job/theirs", "JobStarted") in before
+    assert before[-1] == ("job/job-19", "JobCancelled")
+    assert "Resync" in {event.reason for event in await service.queries.events(1, 1000)}
+    await rack.down()
+    await rack.up()
+    after = await kept()
+    assert ("job/theirs", "JobSubmitted") in after
+    assert ("job/theirs", "JobStarted") in after
+    assert len(after) == 60
     await rack.down()
 
 

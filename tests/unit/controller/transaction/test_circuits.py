@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.devices.aggregators import AttachPoint
-from controller.transaction.circuits import Cabling, RewiringError, homes, recognise, rewire
+from controller.transaction.circuits import (
+    Cabling,
+    RewiringError,
+    homes,
+    recognise,
+    rewire,
+    without_ports,
+)
 from sitefile import load_site
 from tests.parts.sites import PAPER
 
@@ -98,3 +105,22 @@ def test_full_and_unknown_aggregators_are_refused() -> None:
         rewire(SITE, before, {"gpu5": "as0"})
     with pytest.raises(RewiringError, match="no aggregator as9"):
         rewire(SITE, before, {"gpu5": "as9"})
+
+
+@given(attached(), targets, st.frozensets(st.sampled_from(POINTS), max_size=6))
+def test_what_has_no_port_is_left_out_and_the_others_move(
+    before: dict[str, AttachPoint],
+    moves: dict[str, str | None],
+    blocked: frozenset[AttachPoint],
+) -> None:
+    refused = without_ports(SITE, before, moves, blocked)
+    left = {e: home for e, home in moves.items() if e not in refused}
+    after = rewire(SITE, before, left, blocked).attachments
+    assert {e: homes(SITE, after)[e] for e in left} == left
+    earlier: dict[str, str | None] = {}
+    for endpoint, home in moves.items():
+        if endpoint not in refused:
+            earlier[endpoint] = home
+            continue
+        with pytest.raises(RewiringError):
+            rewire(SITE, before, {**earlier, endpoint: home}, blocked)
