@@ -189,8 +189,8 @@ async def test_circuits_are_not_computed_once_for_each_endpoint_without_a_port(
     dark = [e for e, at in rack.aggregators.light().items() if at.aggregator == "as0"]
     assert len(dark) >= 3
     taken = [f"as0/{port}" for port in sorted(rack.site.aggregator("as0").fibers)[1:]]
-    quarantine = rack.parts.state.light.quarantine
-    quarantine.update({port: Quarantine(port, "its laser is weak", 0.0) for port in taken})
+    for port in taken:
+        rack.parts.state.light.quarantine.put(Quarantine(port, "its laser is weak", 0.0))
     rack.switch.circuits = [c for c in rack.switch.circuits if not c.b.startswith("2.1.")]
     computed = list[int]()
 
