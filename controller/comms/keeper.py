@@ -177,7 +177,7 @@ class CommsKeeper:
         for name, record in made.items():
             if name in state.jobs:  # else it was forgotten meanwhile
                 state.comms.put(record)
-        gone.update(state.comms.trim(lambda job: state.jobs[job].request.project))
+        gone.update(state.comms.trim(state.project_of))
         if changed := made.keys() | gone:
             with contextlib.suppress(ServiceError):  # the journal writes them with the next commit
                 await state.record(*(COMMS.row(name) for name in sorted(changed)))

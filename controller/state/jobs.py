@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
 from controller.devices.engine import RankStatus
+from controller.state.kinds.shares import Limit, one, surplus
 from controller.state.queue import QueueReport
 from controller.state.records import JobRecord, JobSpec
 
@@ -134,20 +135,11 @@ class Jobs(Mapping[str, JobRecord]):
         """
         ended = [job for job in self._records.values() if job.ended]
         ended.sort(key=lambda job: job.finished_at or job.submitted_at)
-        kept: dict[str, deque[tuple[str, int]]] = {}
-        """By project, oldest first: names and sizes."""
-        for job in ended:
-            kept.setdefault(job.request.project, deque()).append((job.name, self._texts(job)))
-        sizes = {project: sum(size for _, size in jobs) for project, jobs in kept.items()}
-        left, total, gone = len(ended), sum(sizes.values()), []
-        while left > KEPT_JOBS or (left and total > KEPT_JOB_BYTES):
-            by_number = left > KEPT_JOBS
-            most = max(kept, key=lambda p: len(kept[p]) if by_number else sizes[p])
-            name, size = kept[most].popleft()
-            left, total, sizes[most] = left - 1, total - size, sizes[most] - size
-            self.remove(name)
-            gone.append(name)
-        return tuple(gone)
+        limits: tuple[Limit[JobRecord], ...] = (KEPT_JOBS, one), (KEPT_JOB_BYTES, self._texts)
+        gone = surplus(ended, lambda job: job.request.project, *limits)
+        for job in gone:
+            self.remove(job.name)
+        return tuple(job.name for job in gone)
 
     def promised_endpoints(self) -> frozenset[str]:
         """Return the endpoints reserved for jobs that a regroup under way makes room for."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections import deque
 
 from controller.base.texts import clipped
 from controller.state.kinds.kind import Records
+from controller.state.kinds.shares import one, surplus
 from controller.state.records import NOTICES, JobRecord, Notice
 from sitefile import CabledSite
 from sitefile.notices import Receiver
@@ -47,17 +47,14 @@ class Outbox(Records[Notice]):
 
     def trim(self) -> tuple[Notice, ...]:
         """Forget notices beyond the limit, the oldest of the project with most; return them."""
-        surplus: list[Notice] = []
-        if len(self) <= KEPT_NOTICES:
-            return ()
-        waiting: dict[str, deque[Notice]] = {}
-        for notice in self.values():
-            project = self._projects.get(notice.receiver, notice.receiver)
-            waiting.setdefault(project, deque()).append(notice)
-        while len(self) > KEPT_NOTICES:
-            surplus.append(max(waiting.values(), key=len).popleft())
-            self.remove(surplus[-1].id)
-        return tuple(surplus)
+
+        def project(notice: Notice) -> str:
+            return self._projects.get(notice.receiver, notice.receiver)
+
+        gone = surplus(self.values(), project, (KEPT_NOTICES, one))
+        for notice in gone:
+            self.remove(notice.id)
+        return gone
 
     def _notice(self, job: JobRecord, receiver: Receiver) -> Notice:
         known = identity(receiver)

@@ -112,7 +112,7 @@ class State:
         self.rollouts = Rollouts(ROLLOUTS)
         self.drains = Drains(site)
         self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
-        self.events = EventLog(clock, lambda: self.epoch, self._project_of)
+        self.events = EventLog(clock, lambda: self.epoch, self._owner_of)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.tables = self._tables()
         """The records of which a change is durable before anything acts on it, by kind."""
@@ -194,11 +194,15 @@ class State:
             self.journal.owe(keys.FACTS)
         self.reports.begin(self.epoch)
 
-    def _project_of(self, obj: str) -> str:
+    def project_of(self, job: str) -> str:
+        """Return a job's project; "" for one that is forgotten."""
+        found = self.jobs.get(job)
+        return "" if found is None else found.request.project
+
+    def _owner_of(self, obj: str) -> str:
         """Return the project of an event's object; "" for what belongs to the site."""
         kind, _, name = obj.partition("/")
-        job = self.jobs.get(name) if kind == "job" else None
-        return "" if job is None else job.request.project
+        return self.project_of(name) if kind == "job" else ""
 
     def saw_epochs(self, epochs: Iterable[int]) -> None:
         """Continue above the epochs that a server names: the store may be an older copy."""

@@ -114,7 +114,7 @@ class Rows:
     def writes(self, ident: str) -> tuple[Key, ...]:
         """Return the keys of one row, and of the oldest ones that make room for it."""
         state = self._state
-        gone = state.recoveries.surplus()
+        gone = state.recoveries.surplus(state.project_of)
         for record in gone:
             total = state.recoveries.forgotten.get(record.cause, Total())
             state.recoveries.forgotten[record.cause] = Total(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.shares import Limit, one, surplus
 from scheduler.steptime.facts import StepFacts
 
 KEPT_COMMS = 200
@@ -60,17 +60,11 @@ class KeptComms(Records[CommsRecord]):
 
         The oldest goes of the project that has most, so that no project displaces another one's.
         """
-        kept: dict[str, deque[CommsRecord]] = {}
-        for one in self.values():
-            kept.setdefault(project_of(one.job), deque()).append(one)
-        sizes = {project: sum(len(one.body) for one in ones) for project, ones in kept.items()}
-        left, total, gone = len(self), sum(sizes.values()), []
-        while left > KEPT_COMMS or total > KEPT_COMMS_BYTES:
-            by_number = left > KEPT_COMMS
-            most = max(kept, key=lambda p: len(kept[p]) if by_number else sizes[p])
-            oldest = kept[most].popleft()
-            size = len(oldest.body)
-            left, total, sizes[most] = left - 1, total - size, sizes[most] - size
-            self.remove(oldest.job)
-            gone.append(oldest.job)
-        return tuple(gone)
+        limits: tuple[Limit[CommsRecord], ...] = (
+            (KEPT_COMMS, one),
+            (KEPT_COMMS_BYTES, lambda record: len(record.body)),
+        )
+        gone = surplus(self.values(), lambda record: project_of(record.job), *limits)
+        for record in gone:
+            self.remove(record.job)
+        return tuple(record.job for record in gone)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.shares import one, surplus
 
 KEPT_PREDICTIONS = 2000
 
@@ -54,8 +55,8 @@ class Predictions(Records[PredictionRecord]):
     """Predictions by id."""
 
     def trim(self) -> tuple[str, ...]:
-        """Forget the oldest predictions beyond the limit; return their ids."""
-        gone = list(self._records)[: max(0, len(self._records) - KEPT_PREDICTIONS)]
-        for ident in gone:
-            self.remove(ident)
-        return tuple(gone)
+        """Forget those beyond the limit, the oldest of the project with most; return their ids."""
+        gone = surplus(self.values(), lambda record: record.project, (KEPT_PREDICTIONS, one))
+        for record in gone:
+            self.remove(record.id)
+        return tuple(record.id for record in gone)

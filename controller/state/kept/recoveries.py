@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from checkpoints.interval import Loss
 from controller.state.kinds.kind import Kind, Records
+from controller.state.kinds.shares import one, surplus
 
 RecoveryCause = Literal["endpoint", "server", "aggregator", "switch", "program", "drain"]
 RecoveryWay = Literal["swap", "again", "queue", "shrink", "ended"]
@@ -149,13 +150,20 @@ class Recoveries(Records[RecoveryRecord]):
         mine = self._open.get((job, submitted_at))
         return self[max(mine, key=self.kind.number)] if mine else None
 
-    def surplus(self) -> tuple[RecoveryRecord, ...]:
-        """Return the oldest records beyond the limits that are over; changes nothing."""
+    def surplus(self, project_of: Callable[[str], str]) -> tuple[RecoveryRecord, ...]:
+        """Return what is over and beyond the limits; changes nothing.
+
+        Those are the oldest of a job, and the oldest of the project with most.
+        """
+        over = [record for record in self.values() if not record.open]
         of_job: dict[tuple[str, float], int] = {}
-        gone = []
-        for kept, record in enumerate(reversed(self._records.values()), 1):
+        left = []
+        for record in reversed(self._records.values()):
             key = record.job, record.submitted_at
             of_job[key] = of_job.get(key, 0) + 1
-            if not record.open and (kept > KEPT_RECOVERIES or of_job[key] > KEPT_OF_JOB):
-                gone.append(record)
-        return tuple(reversed(gone))
+            if not record.open and of_job[key] <= KEPT_OF_JOB:
+                left.append(record)
+        most = KEPT_RECOVERIES - (len(self) - len(over))
+        gone = surplus(reversed(left), lambda record: project_of(record.job), (most, one))
+        kept = {record.id for record in left} - {record.id for record in gone}
+        return tuple(record for record in over if record.id not in kept)
