@@ -8,7 +8,7 @@ import json
 
 from controller.base.texts import clipped
 from controller.state.kinds.kind import Records
-from controller.state.kinds.shares import one, surplus
+from controller.state.kinds.shares import one
 from controller.state.records import NOTICES, JobRecord, Notice
 from sitefile import CabledSite
 from sitefile.notices import Receiver
@@ -51,10 +51,7 @@ class Outbox(Records[Notice]):
         def project(notice: Notice) -> str:
             return self._projects.get(notice.receiver, notice.receiver)
 
-        gone = surplus(self.values(), project, (KEPT_NOTICES, one))
-        for notice in gone:
-            self.remove(notice.id)
-        return gone
+        return self.share_out(project, (KEPT_NOTICES, one))
 
     def _notice(self, job: JobRecord, receiver: Receiver) -> Notice:
         known = identity(receiver)

@@ -84,16 +84,6 @@ class KeptTable(Generic[Record]):
 TABLES: Mapping[str, KeptTable[Any]] = {kind.name: KeptTable(kind) for kind in KINDS}
 
 
-def put(db: sa.Connection, kind: Kind[Any], records: Sequence[Any]) -> None:
-    """Insert or replace records of one kind inside the caller's database transaction."""
-    TABLES[kind.name].put(db, records)
-
-
-def drop(db: sa.Connection, kind: Kind[Any], keys: Sequence[str]) -> None:
-    """Delete records of one kind inside the caller's database transaction."""
-    TABLES[kind.name].drop(db, keys)
-
-
 def read_all(db: sa.Connection) -> dict[str, tuple[Any, ...]]:
     """Return all records by kind. ValueError, KeyError or TypeError for a damaged row."""
     return {name: table.all(db) for name, table in TABLES.items()}

@@ -40,8 +40,9 @@ from controller.state.writes import (
     TrimUsage,
     Write,
 )
-from controller.store import kinds, measurements, usage
+from controller.store import measurements, usage
 from controller.store.documents import Documents
+from controller.store.kinds import TABLES
 from controller.store.meta import META, upsert
 
 FACTS = sa.Table(
@@ -120,7 +121,7 @@ def apply_all(db: sa.Connection, writes: Iterable[Write]) -> None:
             _put_jobs(db, list(latest.values()))
         elif isinstance(what, Kind):
             puts = (write for write in group if isinstance(write, PutRecords))
-            kinds.put(db, what, [record for put in puts for record in put.records])
+            TABLES[what.name].put(db, [record for put in puts for record in put.records])
         else:
             for write in group:
                 apply(db, write)
@@ -135,9 +136,9 @@ def apply(db: sa.Connection, write: Write) -> None:
     """Carry out one write inside the caller's database transaction."""
     match write:
         case PutRecords(kind=kind, records=records):
-            kinds.put(db, kind, records)
+            TABLES[kind.name].put(db, records)
         case DropRecords(kind=kind, keys=keys):
-            kinds.drop(db, kind, keys)
+            TABLES[kind.name].drop(db, keys)
         case PutFacts(facts=facts):
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):

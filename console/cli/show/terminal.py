@@ -17,7 +17,7 @@ from console.cli.show.text import plain
 
 TENTHS = 10
 MOST_LINES = 40
-"""Where stderr is no terminal: what is said after these is left out."""
+"""Most lines of progress where stderr is not a terminal; later ones are left out."""
 _CLEAR = "\r\x1b[K"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -81,7 +81,7 @@ class ProgressLine:
             streams.message(_CLEAR)
 
     def show(self, text: str, share: float | None = None) -> None:
-        """Show ``text``; ``share`` says how much of the whole is done, None if nobody knows."""
+        """Show ``text``; ``share`` is the part that is done, None if it is not known."""
         tenth = None if share is None else int(TENTHS * share)
         before, self._told = self._told, (text, tenth)
         if text == before[0] or not text:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.shares import Limit, one, surplus
+from controller.state.kinds.shares import Limit, one
 from scheduler.steptime.facts import StepFacts
 
 KEPT_COMMS = 200
@@ -64,7 +64,5 @@ class KeptComms(Records[CommsRecord]):
             (KEPT_COMMS, one),
             (KEPT_COMMS_BYTES, lambda record: len(record.body)),
         )
-        gone = surplus(self.values(), lambda record: project_of(record.job), *limits)
-        for record in gone:
-            self.remove(record.job)
+        gone = self.share_out(lambda record: project_of(record.job), *limits)
         return tuple(record.job for record in gone)

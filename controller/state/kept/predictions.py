@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.shares import one, surplus
+from controller.state.kinds.shares import one
 
 KEPT_PREDICTIONS = 2000
 
@@ -56,7 +56,5 @@ class Predictions(Records[PredictionRecord]):
 
     def trim(self) -> tuple[str, ...]:
         """Forget those beyond the limit, the oldest of the project with most; return their ids."""
-        gone = surplus(self.values(), lambda record: record.project, (KEPT_PREDICTIONS, one))
-        for record in gone:
-            self.remove(record.id)
+        gone = self.share_out(lambda record: record.project, (KEPT_PREDICTIONS, one))
         return tuple(record.id for record in gone)

@@ -7,9 +7,11 @@ durable change names its rows by it. A new kind is a declaration beside its type
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+
+from controller.state.kinds.shares import Limit, surplus
 
 Record = TypeVar("Record")
 Key = tuple[str, str]
@@ -102,3 +104,12 @@ class Records(Mapping[str, Record]):
     def remove(self, key: str) -> Record | None:
         """Forget a record; return it, None if there is none."""
         return self._records.pop(key, None)
+
+    def share_out(
+        self, owner: Callable[[Record], str], *limits: Limit[Record]
+    ) -> tuple[Record, ...]:
+        """Forget what is beyond the limits, and return it; see ``surplus``."""
+        gone = surplus(self.values(), owner, *limits)
+        for record in gone:
+            self.remove(self.kind.key_of(record))
+        return gone
