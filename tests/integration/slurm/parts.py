@@ -60,8 +60,9 @@ class Slurm:
         return until(self.job(number), lambda found: found["state"] == "running")
 
     def output(self, number: str) -> str:
-        """Return what a job has printed."""
-        return (self.folder / "tmp" / f"{number}.out").read_text(encoding="utf-8")
+        """Return what a job has printed: nothing before its slurmd has made the file."""
+        path = self.folder / "tmp" / f"{number}.out"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     @property
     def folder(self) -> Path:
