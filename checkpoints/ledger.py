@@ -11,7 +11,7 @@ agent knows, must outlive the controller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -331,19 +331,26 @@ def state(ledger: Ledger, key: Key, places: Places) -> State:
         return State.PERSISTENT
     if not all(part.holders or part.stored for part in parts.values()):
         return State.PARTIAL
-    return State.PROTECTED if _protected(ledger, key, parts, places) else State.WRITTEN
+    alone = next(unprotected(ledger, key, places), None)
+    return State.PROTECTED if alone is None else State.WRITTEN
 
 
-def _protected(ledger: Ledger, key: Key, parts: Mapping[int, Part], places: Places) -> bool:
-    run = ledger.runs[key.epoch]
-    if run.layout.scheme is Scheme.SINGLE:
-        return False
-    return all(
-        part.stored
-        or _any_apart(part.holders, run, places)
-        or _set_stands(ledger, key, rank, places)
-        for rank, part in parts.items()
-    )
+def unprotected(ledger: Ledger, key: Key, places: Places) -> Iterator[int]:
+    """Yield the ranks whose part of a written step can be lost with one server or aggregator.
+
+    Of an identical run one part that is held apart is enough for all ranks.
+    """
+    run, parts = ledger.runs[key.epoch], ledger.steps[key].parts
+    if run.identical:
+        everywhere = frozenset().union(*(part.holders for part in parts.values()))
+        parts = {rank: replace(part, holders=everywhere) for rank, part in parts.items()}
+    for rank, part in sorted(parts.items()):
+        if run.layout.scheme is Scheme.SINGLE or not (
+            part.stored
+            or _any_apart(part.holders, run, places)
+            or _set_stands(ledger, key, rank, places)
+        ):
+            yield rank
 
 
 def is_complete(ledger: Ledger, key: Key, places: Places) -> bool:

@@ -256,9 +256,15 @@ class CheckpointKeeper:
         running = Running(run.epoch, run.endpoints, ips, layout)
         store = self.starts.store_of(at.job)
         flush = None if book.flushing is None or store is None else Flush(book.flushing, store)
-        book.copying = target(safety, run.epoch, book.copying)
+        before = book.copying
+        chosen = await book.compute(
+            partial(target, book.ledger, running, at.places, safety, before)
+        )
+        if book.copying != before:  # its copy failed meanwhile: the next look chooses another
+            return
+        book.copying = chosen
         found: Wanted = await book.compute(
-            partial(wanted, book.ledger, running, at.places, book.copying, flush)
+            partial(wanted, book.ledger, running, at.places, chosen, flush)
         )
         for server in {at.places[name].server for name in run.endpoints} & at.answering:
             if keeps := found.get(server):

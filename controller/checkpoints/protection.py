@@ -15,6 +15,7 @@ from checkpoints.ledger import (
     is_complete,
     prune,
     state,
+    unprotected,
 )
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Layout, Scheme
@@ -57,26 +58,54 @@ def pace_bps(site: CabledSite) -> int:
     return 0 if rates is None else max(1, int(PACE * rates.access_bps))
 
 
-def target(safety: Mapping[Key, Safety], epoch: int, now: Key | None) -> Key | None:
+def target(
+    ledger: Ledger,
+    running: Running,
+    places: Places,
+    safety: Mapping[Key, Safety],
+    now: Key | None,
+) -> Key | None:
     """Return the step worth a copy; None when the newest has one.
 
     ``now`` is the step that is being copied: it is finished before another begins, as a job that
     writes faster than its servers copy would have no protected step otherwise. Then it is the
     newest written step, and what this run writes after that while nothing else is to be done.
+    A step that the running ranks can never protect, as one of its parts is only at a lost
+    endpoint, is none: it would keep its turn for ever.
     """
-    if now is not None and safety.get(now) is Safety.WRITTEN:
-        return now
     written = [k for k, s in safety.items() if s not in {Safety.PARTIAL, Safety.DROPPED}]
     newest = max(written, default=None)
-    if newest is not None and safety[newest] is Safety.WRITTEN:
-        return newest
+    for key in (now, newest):
+        if key is None or safety.get(key) is not Safety.WRITTEN:
+            continue
+        if _within_reach(key, ledger, running, places):
+            return key
     return max(
         (
             key
             for key, found in safety.items()
-            if found is Safety.PARTIAL and key.epoch == epoch and (newest is None or key > newest)
+            if found is Safety.PARTIAL
+            and key.epoch == running.epoch
+            and (newest is None or key > newest)
         ),
         default=None,
+    )
+
+
+def _within_reach(key: Key, ledger: Ledger, running: Running, places: Places) -> bool:
+    """Whether the running ranks have what it takes to protect a written step."""
+    if key not in ledger.steps:  # its files went since
+        return False
+    parts, here = ledger.steps[key].parts, frozenset(running.endpoints)
+    if ledger.runs[key.epoch].identical:
+        return any(part.holders & here for part in parts.values())
+    if running.layout.scheme is Scheme.PARTNER:
+        sources = {rank for rank, part in parts.items() if part.holders & here}
+    else:
+        sources = {rank for rank, part in parts.items() if _at_home(rank, part, running)}
+    sets = {rank: members for members in running.layout.sets for rank in members}
+    return all(
+        sources.issuperset(sets.get(rank, (rank,))) for rank in unprotected(ledger, key, places)
     )
 
 

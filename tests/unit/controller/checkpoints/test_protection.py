@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.ledger import Began, Copied, Key, Ledger, Run, State, Wrote, fold
+from checkpoints.ledger import Began, Copied, Key, Ledger, Run, Spoiled, State, Wrote, fold
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place
 from controller.checkpoints.book import complete_of, safety_of
@@ -18,6 +19,7 @@ from controller.checkpoints.protection import Running, droppable, target, wanted
 PLACES = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", "as0") for n in range(2)}
 LAYOUT = Layout(Scheme.PARTNER, partner=(1, 0))
 EPOCH = 5
+RUNNING = Running(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
 
 
 def key(step: int) -> Key:
@@ -43,11 +45,11 @@ class Keeper:
     def look(self, keep: int) -> tuple[Key, ...]:
         safety = safety_of(self.ledger, PLACES)
         self.seen.update(complete_of(self.ledger, PLACES))
-        self.copying = target(safety, EPOCH, self.copying)
+        self.copying = target(self.ledger, RUNNING, PLACES, safety, self.copying)
         stays = self.seen if self.copying is None else self.seen | {self.copying}
         return droppable(self.ledger, keep, PLACES, stays, None)
 
-    def take(self, reports: list[Wrote] | list[Copied]) -> None:
+    def take(self, reports: Sequence[Wrote | Copied]) -> None:
         self.ledger = reduce(fold, reports, self.ledger)
 
 
@@ -64,15 +66,43 @@ def test_a_copy_that_began_is_finished_before_a_newer_one_begins() -> None:
     assert keeper.copying == key(20), "then the newest"
 
 
+def chosen(keeper: Keeper, now: Key | None, running: Running = RUNNING) -> Key | None:
+    places = {**PLACES, "gpu2": Place("gpu2", "srv2", "as0")}
+    return target(keeper.ledger, running, places, safety_of(keeper.ledger, places), now)
+
+
 def test_a_step_that_cannot_be_copied_gives_its_turn_up() -> None:
-    assert target({key(5): State.PARTIAL, key(10): State.WRITTEN}, EPOCH, key(5)) == key(10)
-    assert target({key(5): State.DROPPED}, EPOCH, key(5)) is None
+    keeper = Keeper()
+    keeper.take([*partly(5), *written(10)])
+    assert chosen(keeper, key(5)) == key(10)
+    keeper.ledger = fold(keeper.ledger, Spoiled(key(10), "torn"))
+    keeper.ledger = fold(keeper.ledger, Spoiled(key(5), "torn"))
+    assert chosen(keeper, key(5)) is None
 
 
 def test_a_part_is_copied_while_other_ranks_still_write() -> None:
-    safety = {key(5): State.PROTECTED, key(10): State.PARTIAL}
-    assert target(safety, EPOCH, None) == key(10)
-    assert target(safety, EPOCH + 1, None) is None, "another run writes it no more"
+    keeper = Keeper()
+    keeper.take([*written(5), *copied(5), *partly(10)])
+    assert chosen(keeper, None) == key(10)
+    other = replace(RUNNING, epoch=EPOCH + 1)
+    assert chosen(keeper, None, other) is None, "another run writes it no more"
+
+
+@pytest.mark.parametrize(
+    "layout", [LAYOUT, Layout(Scheme.XOR, sets=((0, 1),))], ids=["partner", "xor"]
+)
+def test_a_step_whose_part_only_a_lost_endpoint_has_gives_its_turn_up(layout: Layout) -> None:
+    keeper = Keeper()
+    keeper.take([*written(5), *copied(5)[:1]])
+    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, Run(2, layout, key(5))))
+    swapped = Running(EPOCH + 1, ("gpu0", "gpu2"), {}, layout)
+    assert chosen(keeper, key(5), replace(swapped, endpoints=("gpu0", "gpu1"))) == key(5)
+    assert chosen(keeper, key(5), swapped) is None, "gpu1 is lost, with rank 1's part"
+    later = Key(10, EPOCH + 1)
+    keeper.take([Wrote(later, 0, "gpu0", "10-0", 9)])
+    assert chosen(keeper, key(5), swapped) == later
+    keeper.take([Wrote(later, 1, "gpu2", "10-1", 9)])
+    assert chosen(keeper, key(5), swapped) == later
 
 
 def test_steps_that_nothing_copies_go_once_a_newer_one_is_written() -> None:
