@@ -105,7 +105,7 @@ async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:
     await accounts.open()
     await audit.open()
     _, secret = await accounts.create("bench", Role.ADMIN)
-    app = create_app(service.queries, service.commands, Access(accounts, audit))
+    app = create_app(service.desks, Access(accounts, audit))
     await _serve_app(app, tell, secret)
 
 

@@ -213,8 +213,7 @@ async def measured(folder: Path) -> dict[str, Any]:
         )
     }
     app = create_app(
-        service.queries,
-        service.commands,
+        service.desks,
         Access(accounts),
         rate_limit=RateLimit(changes=PLENTY, reads=PLENTY),
     )

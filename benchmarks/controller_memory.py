@@ -156,8 +156,7 @@ async def _serve(directory: Path, tell: Connection, *, traced: bool) -> None:
     _, secret = await accounts.create("eve", Role.USER, frozenset({PROJECT}))
     limit = RateLimit(changes=PLENTY, reads=PLENTY)
     app = create_app(
-        service.queries,
-        service.commands,
+        service.desks,
         Access(accounts, audit),
         rate_limit=limit,
         answers=rack.parts.state.journal,

@@ -123,7 +123,7 @@ async def controller(endpoints: int, worker: Worker | None) -> AsyncIterator[Wor
         request = PlanRequest(time_limit_s=LIMIT_S, force=True)
 
         async def plan() -> None:
-            found = await world.service.commands.make_plan(request)
+            found = await world.service.desks.plans.make_plan(request)
             if not found.moves:
                 raise SystemExit("the plan has no moves")
 

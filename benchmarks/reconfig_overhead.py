@@ -53,7 +53,7 @@ async def scattered(world: World, policy: str) -> None:
     """Start every job on its endpoints' homes of the site file."""
     await world.up()
     for name, ends in jobs_of(world.site).items():
-        await world.service.commands.submit(
+        await world.service.desks.jobs.submit(
             JobRequest(
                 name=name,
                 count=len(ends),
@@ -62,7 +62,7 @@ async def scattered(world: World, policy: str) -> None:
                 rank_order=RankOrder.PLACED,
             )
         )
-    while any(job.state != "running" for job in await world.service.queries.jobs()):  # noqa: ASYNC110
+    while any(job.state != "running" for job in await world.service.desks.jobs.jobs()):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
@@ -79,7 +79,7 @@ async def ours(endpoints: int, policy: str) -> Document:
         mods = world.aggregators.flow_mods
         writes = world.store.commits
         cpu = time.process_time()
-        done = await world.service.commands.apply(plan, wait_s=300)
+        done = await world.service.desks.plans.apply(plan, wait_s=300)
         ended, cpu_s = time.monotonic(), time.process_time() - cpu
         if done.state != "committed":
             raise SystemExit(f"{endpoints}: {done.state}: {done.error}")
@@ -121,7 +121,7 @@ async def planned_in(world: World) -> tuple[float, bool | None]:
     """Return the planner's time, and whether it proved its plan; None if it gave up."""
     began = time.monotonic()
     try:
-        plan = await world.service.commands.make_plan(PlanRequest(time_limit_s=PLAN_LIMIT_S))
+        plan = await world.service.desks.plans.make_plan(PlanRequest(time_limit_s=PLAN_LIMIT_S))
     except ServiceError:
         return time.monotonic() - began, None
     return time.monotonic() - began, plan.optimal

@@ -63,7 +63,7 @@ async def recovered(endpoints: int, death: str) -> Document:
         plan = await world.together()
         reaper = Reaper(death)
         with failpoints.hooked(reaper):
-            await world.service.commands.apply(plan, wait_s=0)
+            await world.service.desks.plans.apply(plan, wait_s=0)
             await asyncio.wait_for(reaper.died.wait(), 60)
             await world.crash()
         began, cpu = time.monotonic(), time.process_time()

@@ -146,7 +146,7 @@ class World:
     async def _whole(self) -> bool:
         if self.service._interrupted:
             return False
-        return (await self.service.queries.health()).status == "ok"
+        return (self.service.desks.health.health()).status == "ok"
 
     async def crash(self) -> None:
         """End the controller without clean-up, like SIGKILL."""
@@ -161,7 +161,7 @@ class World:
 
     async def together(self) -> PlanView:
         """Return an explicit plan that moves every job under its first aggregator."""
-        now = {e.name: e.home for e in await self.service.queries.endpoints()}
+        now = {e.name: e.home for e in await self.service.desks.fabric.endpoints()}
         homes = {
             name: self.site.homes[ends[0]] for ends in jobs_of(self.site).values() for name in ends
         }
@@ -172,7 +172,7 @@ class World:
         ]
         return PlanView.model_validate(
             {
-                **{"id": "by-hand", "epoch": self.service.queries.epoch, "site": self.site.name},
+                **{"id": "by-hand", "epoch": self.service.desks.epoch, "site": self.site.name},
                 **{"moves": moves, "homes_after": {**now, **homes}, "optimal": False},
                 **{"excess_span_before": 0, "excess_span_after": 0, "running_moves": 0},
                 **{"jobs_paused": [], "paused_gpus": 0, "pause_gpu_seconds": 0.0},

@@ -46,7 +46,7 @@ async def storm(seconds: float) -> dict[str, object]:
         await switch.connect(await aggregators.start())
         while not aggregators.connected():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        before = len(await rack.service.queries.events(0, 10_000))
+        before = len(rack.service.desks.fabric.events(0, 10_000))
         late: list[float] = []
         cpu, began = time.process_time(), time.monotonic()
         sent = 0
@@ -59,7 +59,7 @@ async def storm(seconds: float) -> dict[str, object]:
             late.append(time.monotonic() - now - TICK_S)
             links.calm()
         spent = time.process_time() - cpu
-        events = len(await rack.service.queries.events(0, 10_000)) - before
+        events = len(rack.service.desks.fabric.events(0, 10_000)) - before
         await aggregators.stop()
         await rack.down()
         late.sort()

@@ -10,7 +10,7 @@ from base.figures import figure
 from controller.advice.findings import Finding, Judgement, Situation, judge
 from controller.advice.homes import compact_homes
 from controller.advice.whatif import range_view
-from controller.base.errors import ServiceError
+from controller.base.errors import not_found
 from controller.base.slices import in_slices
 from controller.schema.insight.advice import AdviceView, FindingView, Limit
 from controller.schema.insight.comms import CommsView
@@ -66,14 +66,9 @@ class Advisor:
         """
         records, moment = self._state.jobs, _Moment(self._state, self._meter)
         if job is not None:
-            record = records.get(job)
-            if record is None or (jobs is not None and job not in jobs):
-                raise ServiceError(
-                    "not_found",
-                    f"there is no job {job}",
-                    object=f"job/{job}",
-                    hint="see `lightloom get jobs`",
-                )
+            if jobs is not None and job not in jobs:
+                raise not_found("job", job)
+            record = records.require(job)
             moment.inputs = await self._inputs([record])
             judged = self._judged(record, moment)
             return _view(job, judged.limit, [(job, f) for f in judged.findings], judged.unknown)

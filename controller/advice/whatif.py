@@ -66,14 +66,7 @@ class WhatIf:
         )
 
     def _running(self, name: str) -> JobRecord:
-        job = self._state.jobs.get(name)
-        if job is None:
-            raise ServiceError(
-                "not_found",
-                f"there is no job {name}",
-                object=f"job/{name}",
-                hint="see `lightloom get jobs`",
-            )
+        job = self._state.jobs.require(name)
         if job.state != "running":
             raise ServiceError(
                 "conflict",

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from controller.api.common import require_sight
 from controller.api.executing import Sessions
 from controller.api.following import Followers
 from controller.api.gate.access import Access
@@ -19,7 +20,6 @@ from controller.api.gate.pace import RateLimit
 from controller.api.gate.rules import RouteTable
 from controller.api.openapi import published_schema
 from controller.api.operation import operation_of
-from controller.api.operations import Commands, Queries
 from controller.api.problems import install
 from controller.api.routes import (
     checkpoints,
@@ -39,6 +39,7 @@ from controller.api.routes.hardware import drains, optics, repairs
 from controller.api.routes.insight import advice, comms, measurements
 from controller.api.routes.metrics import site as metrics
 from controller.api.routes.streams import events, execs
+from controller.service.desks import Desks
 from controller.stream.counters import Counters
 
 PREFIX = "/api/v1"
@@ -66,8 +67,7 @@ PARTS = (
 
 
 def create_app(
-    queries: Queries,
-    commands: Commands,
+    desks: Desks,
     access: Access | None = None,
     *,
     rate_limit: RateLimit | None = None,
@@ -75,7 +75,7 @@ def create_app(
     answers: AnswerStore | None = None,
     origins: Origins | None = None,
 ) -> FastAPI:
-    """Return the REST API; it must run on the loop of ``queries`` and ``commands``.
+    """Return the REST API; it must run on the loop of ``desks``.
 
     ``answers`` keeps the answers to changes with an ``Idempotency-Key``; in memory without one.
     Without ``access`` every caller is an admin (``--insecure-no-auth``). ``origins`` are those of
@@ -91,8 +91,7 @@ def create_app(
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
-    app.state.queries = queries
-    app.state.commands = commands
+    app.state.desks = desks
     app.state.access = access or Access()
     app.state.followers = Followers(app.state.access.clock)
     app.state.sessions = Sessions()
@@ -125,6 +124,8 @@ def _included() -> tuple[BaseRoute, ...]:
     holder = FastAPI(openapi_url=None, generate_unique_id_function=_operation_id)
     for prefix, router in _routers():
         holder.include_router(router, prefix=prefix)
+    for _, declared in _declared():
+        require_sight(declared)
     for route in holder.router.routes:
         route.matches({"type": "http", "method": "GET", "path": "/", "headers": []})
     return tuple(holder.router.routes)

@@ -1,4 +1,4 @@
-"""What the routes share: queries and commands within the caller's rights, names, time limits."""
+"""What the routes share: the desks, what the caller may see of their answers, names, limits."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Request
+from fastapi.routing import APIRoute
 
 from controller.api.following import Followers, Place
 from controller.api.gate.access import Admitted, Caller
-from controller.api.operations import Commands, Queries
-from controller.api.scope.scoped import ScopedCommands, ScopedQueries
+from controller.api.operation import operation_of
+from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
+from controller.people.authz import SITE_WIDE, VERBS, Role
+from controller.service.desks import Desks
 from sitefile import names
 
 READ_S = 15.0
 """Longest time of a read; reads come from memory."""
 CHANGE_S = 60.0
 """Longest time of a change to a job: it waits for agents."""
+_OF_PROJECTS = frozenset({Role.USER, Role.VIEWER})
+"""Roles whose callers may belong to some projects only."""
 
 
 async def _caller(request: Request) -> Caller:
@@ -36,19 +41,26 @@ async def _caller(request: Request) -> Caller:
 CallerOf = Annotated[Caller, Depends(_caller)]
 
 
-async def _queries(request: Request, caller: CallerOf) -> Queries:
-    queries = cast(Queries, request.app.state.queries)
-    if caller.principal.keeper:
-        return queries
-    return cast(Queries, ScopedQueries(queries, caller.principal))
+async def _desks(request: Request, _: CallerOf) -> Desks:
+    return cast(Desks, request.app.state.desks)
 
 
-async def _commands(request: Request, caller: CallerOf) -> Commands:
-    commands = cast(Commands, request.app.state.commands)
-    if caller.principal.keeper:
-        return commands
-    queries = cast(Queries, request.app.state.queries)
-    return cast(Commands, ScopedCommands(commands, queries, caller.principal))
+DesksOf = Annotated[Desks, Depends(_desks)]
+
+
+async def _sight(desks: DesksOf, caller: CallerOf) -> Sight:
+    return Sight(caller.principal, desks.jobs.owners)
+
+
+SightOf = Annotated[Sight, Depends(_sight)]
+
+
+async def _epoch(desks: DesksOf) -> Callable[[], int]:
+    return lambda: desks.epoch
+
+
+EpochOf = Annotated[Callable[[], int], Depends(_epoch)]
+"""Reads the revision of the intent."""
 
 
 async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
@@ -59,6 +71,17 @@ async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
 
 Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
 """Takes a place for a long answer to this caller. ServiceError ``unavailable``."""
-QueriesOf = Annotated[Queries, Depends(_queries)]
-CommandsOf = Annotated[Commands, Depends(_commands)]
 Name = Annotated[str, Path(pattern=f"^{names.NAME}$", description="an object's name")]
+
+
+def require_sight(route: APIRoute) -> None:
+    """Check that what members of some projects are shown passes through their sight.
+
+    RuntimeError for a route that asks desks, is open to them, and does not ask for ``SightOf``.
+    """
+    verb = operation_of(route).verb
+    if verb is None or verb in SITE_WIDE or not VERBS.get(verb, frozenset()) & _OF_PROJECTS:
+        return
+    asked = {dependant.call for dependant in route.dependant.dependencies}
+    if _desks in asked and _sight not in asked:
+        raise RuntimeError(f"{route.name} ({route.path}) shows users what desks answer, unlimited")

@@ -26,3 +26,15 @@ class ServiceError(Exception):
 
 class OutcomeUnknownError(ServiceError):
     """Whether a durable write was made is not known yet; the journal finds out."""
+
+
+_LISTED = {"job": "jobs", "measurement": "measurements"}
+"""What `lightloom get` calls the list of a kind of objects."""
+
+
+def not_found(kind: str, name: str) -> ServiceError:
+    """Return the refusal for an object that does not exist, or that the caller may not see."""
+    hint = f"see `lightloom get {_LISTED[kind]}`" if kind in _LISTED else ""
+    return ServiceError(
+        "not_found", f"there is no {kind} {name}", object=f"{kind}/{name}", hint=hint
+    )

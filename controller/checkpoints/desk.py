@@ -16,7 +16,6 @@ from checkpoints.restore import plan
 from checkpoints.rules import parse_rule
 from checkpoints.schemes import Scheme
 from controller.base.errors import ServiceError
-from controller.base.texts import clipped
 from controller.checkpoints.book import Book, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
 from controller.checkpoints.protection import holders_of
@@ -169,7 +168,7 @@ class CheckpointDesk:
             )
         return await book.compute(partial(verification_view, job, ledger, found, silent))
 
-    async def drop_checkpoint(self, job: str, step: int, force: bool) -> None:
+    async def drop_checkpoint(self, job: str, step: int, *, force: bool) -> CheckpointsView:
         """Remove a step from all servers, and never restore it again.
 
         ServiceError ``conflict`` for the newest complete one unless ``force``.
@@ -208,6 +207,7 @@ class CheckpointDesk:
         await asyncio.gather(*(self._drop(name, record.folder, keys) for name in reached))
         text = f"step {step} was dropped on request"
         self._state.events.add("info", f"job/{job}", "CheckpointDropped", text)
+        return await self.checkpoints(job)
 
     async def checkpoint_advice(self, job: str) -> IntervalView:
         """Return how often a job should write, as far as its figures are measured."""
@@ -254,14 +254,7 @@ class CheckpointDesk:
     # --- helpers --------------------------------------------------------------------------
 
     def _find(self, job: str) -> tuple[JobRecord, CheckpointSpec, CheckpointRecord, Book]:
-        known = self._state.jobs.get(job)
-        if known is None:
-            raise ServiceError(
-                "not_found",
-                f"there is no job {clipped(job)}",
-                object=f"job/{clipped(job)}",
-                hint="see `lightloom get jobs`",
-            )
+        known = self._state.jobs.require(job)
         found, spec = self._books.of(job), known.request.checkpoint
         if spec is None:
             raise ServiceError(

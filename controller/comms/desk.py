@@ -12,7 +12,6 @@ from controller.comms.ledger import Bucket, BucketSums
 from controller.comms.measured import Measured
 from controller.comms.views import view_of
 from controller.schema.insight.comms import CommsView
-from controller.state.records import JobRecord
 from controller.state.state import State
 
 
@@ -28,8 +27,12 @@ class CommsDesk:
         """Return the sums of the jobs that have not ended, by operation and size."""
         return self._keeper.collectives()
 
-    async def view(self, job: JobRecord, rank: int | None, since_s: float | None) -> CommsView:
-        """Return a job's communication, with ``rank`` that of one rank. Raises ServiceError."""
+    async def view(self, name: str, rank: int | None, since_s: float | None) -> CommsView:
+        """Return a job's communication, with ``rank`` that of one rank.
+
+        ServiceError ``not_found`` for a job or a rank.
+        """
+        job = self._state.jobs.require(name)
         if rank is not None and not 0 <= rank < max(job.request.count, len(job.endpoints)):
             raise ServiceError(
                 "not_found",

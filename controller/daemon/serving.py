@@ -60,13 +60,13 @@ def start_followers(service: Service, options: PeopleOptions, stack: AsyncExitSt
     """
     counters, tasks = Counters(), Tasks()
     stack.push_async_callback(tasks.stop)
-    tasks.keep("counters", lambda: counters.follow(service.queries.follow()))
-    tasks.keep("traces", lambda: trace_transactions(service.queries.follow()))
+    tasks.keep("counters", lambda: counters.follow(service.desks.feed.follow()))
+    tasks.keep("traces", lambda: trace_transactions(service.desks.feed.follow()))
     sinks = [sink_of(url) for url in options.sinks]
     for sink in sinks:
         tasks.keep(f"sink {sink.name}", sink.run)
     if sinks:
-        tasks.keep("sinks", lambda: feed_sinks(service.queries.follow(), sinks))
+        tasks.keep("sinks", lambda: feed_sinks(service.desks.feed.follow(), sinks))
     return counters
 
 
@@ -80,8 +80,7 @@ def server_of(
     """Return the HTTP server of ``service``. ServiceError if the TLS files cannot be used."""
     config = uvicorn.Config(
         create_app(
-            service.queries,
-            service.commands,
+            service.desks,
             access,
             counters=counters,
             answers=answers,

@@ -114,7 +114,7 @@ class JobKeeper:
             error = await self._ender.end(name, "cancelled", CANCELLED)
             if error is not None:
                 raise self._not_cancelled(name, error)
-        return self.get(name)
+        return self._state.jobs.require(name)
 
     def _not_cancelled(self, name: str, error: ServiceError) -> ServiceError:
         going = self._ender.is_ending(name)
@@ -167,24 +167,12 @@ class JobKeeper:
         moving = state.transactions.of_job(name) is not None
         return moving or name in self._launches or name in state.jobs.handled
 
-    def get(self, name: str) -> JobRecord:
-        """Return one job. ServiceError ``not_found``."""
-        try:
-            return self._state.jobs[name]
-        except KeyError:
-            raise ServiceError(
-                "not_found",
-                f"there is no job {name}",
-                object=f"job/{name}",
-                hint="see `lightloom get jobs`",
-            ) from None
-
     def ours(self, name: str) -> JobRecord:
         """Return one job of lightloom's queue.
 
         ServiceError ``not_found``, and ``conflict`` for a job that another engine owns.
         """
-        job = self.get(name)
+        job = self._state.jobs.require(name)
         if job.observed is not None:
             raise not_ours(job, job.observed)
         return job
@@ -241,7 +229,7 @@ class JobKeeper:
         the queue as well. Returns after the first attempt to stop them; others follow in a task.
         """
         state = self._state
-        job = self.get(name)
+        job = self._state.jobs.require(name)
         if job.state != "running" or state.transactions.of_job(name) or self._ender.is_ending(name):
             return
 
@@ -456,7 +444,7 @@ class JobKeeper:
         self._require_state(name, state, doing)
 
     def _require_state(self, name: str, state: JobState, doing: str = "") -> None:
-        job = self.get(name)
+        job = self._state.jobs.require(name)
         if job.state != state or doing:
             raise ServiceError(
                 "conflict",
@@ -507,7 +495,7 @@ class JobKeeper:
         await self._ender.save(name, switched)
         event = "JobPaused" if after == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", event, reason or "by the operator")
-        return self.get(name)
+        return self._state.jobs.require(name)
 
 
 def not_ours(job: JobRecord, told: Observed) -> ServiceError:

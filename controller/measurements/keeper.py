@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from controller.base.errors import ServiceError
+from controller.base.errors import ServiceError, not_found
 from controller.base.tasks import Tasks
 from controller.base.texts import clipped
 from controller.devices.engine import Pull
@@ -117,12 +117,7 @@ class MeasurementKeeper:
         """Return one record. ServiceError ``not_found``."""
         record = self._state.measurements.get(ident)
         if record is None:
-            raise ServiceError(
-                "not_found",
-                f"there is no measurement {ident}",
-                object=f"measurement/{ident}",
-                hint="see `lightloom get measurements`",
-            )
+            raise not_found("measurement", ident)
         return record
 
     def _view(self, record: MeasurementRecord) -> MeasurementView:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from base.processes import Worker
-from controller.base.errors import ServiceError
+from controller.base.errors import ServiceError, not_found
 from controller.base.tasks import Tasks
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.switches import Switches
@@ -250,14 +250,7 @@ class Planner:
         """Return the pending job that a plan is for; None when it is for running jobs."""
         if name is None:
             return None
-        job = self._state.jobs.get(name)
-        if job is None:
-            raise ServiceError(
-                "not_found",
-                f"there is no job {name}",
-                object=f"job/{name}",
-                hint="see `lightloom get jobs`",
-            )
+        job = self._state.jobs.require(name)
         if job.ended:
             raise ServiceError(
                 "conflict",
@@ -451,6 +444,11 @@ class Planner:
             )
         return plan
 
+    def transactions(self) -> list[TransactionView]:
+        """Return the transactions that are kept, oldest first."""
+        state = self._state.transactions
+        return [self.transaction(ident) for ident in [*state.finished, *state.running]]
+
     def transaction(self, ident: str) -> TransactionView:
         """Return one transaction."""
         state = self._state
@@ -460,9 +458,7 @@ class Planner:
         try:
             return transaction_view(state.transactions.finished[ident])
         except KeyError:
-            raise ServiceError(
-                "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
-            ) from None
+            raise not_found("transaction", ident) from None
 
 
 def _left_alone_views(

@@ -9,8 +9,8 @@ from controller.state.offers import Directory
 from controller.volumes.removal import DataRemover, Removed
 
 
-class DataCommands:
-    """The command that removes data. Raises ServiceError."""
+class DataDesk:
+    """Removes data on request. Raises ServiceError."""
 
     def __init__(self, remover: DataRemover) -> None:
         self._remover = remover
@@ -26,13 +26,7 @@ class DataCommands:
         directory = Directory(volume, Scope.JOB if "." in owner else Scope.PROJECT, owner)
         places = self._remover.find(directory, server)
         if not places:
-            where = "" if server is None else f" on {server}"
-            raise ServiceError(
-                "not_found",
-                f"{owner} left nothing in volume {volume}{where}",
-                object=f"volume/{volume}",
-                hint="see `lightloom get volumes`",
-            )
+            raise nothing_left(volume, owner, server)
         if dry_run:
             self._remover.check_unused(directory)
             done = [Removed(one) for one in places]
@@ -52,3 +46,14 @@ class DataCommands:
                 for one in done
             ],
         )
+
+
+def nothing_left(volume: str, owner: str, server: str | None = None) -> ServiceError:
+    """Return the refusal for data that are not there, or that the caller may not see."""
+    where = "" if server is None else f" on {server}"
+    return ServiceError(
+        "not_found",
+        f"{owner} left nothing in volume {volume}{where}",
+        object=f"volume/{volume}",
+        hint="see `lightloom get volumes`",
+    )

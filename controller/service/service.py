@@ -63,10 +63,13 @@ from controller.reconcile.interrupted import Interrupted
 from controller.reconcile.links import LinkWatch
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
-from controller.service.commands import Commands
-from controller.service.data import DataCommands
+from controller.service.data import DataDesk
+from controller.service.desks import Desks
 from controller.service.engines import EngineDesk
-from controller.service.queries import Queries
+from controller.service.health import HealthDesk
+from controller.service.images import ImageDesk
+from controller.service.jobs import JobDesk
+from controller.service.live import LiveDesk
 from controller.state.intend import keys
 from controller.state.journal import Journal
 from controller.state.kept.failures import exposures, exposures_of
@@ -122,7 +125,7 @@ class Engine(ExecutionEngine, CheckpointEngine, Protocol):
 class Service:
     """The controller's life: start, the loops, events of devices, stop.
 
-    ``queries`` and ``commands`` are what the API asks of it.
+    ``desks`` are what the API asks.
     """
 
     def __init__(  # noqa: PLR0915 - one statement for each part
@@ -206,7 +209,6 @@ class Service:
                 single=all(len(held) == 1 for held in site.engine.nodes.values()),
             )
         )
-        engines = EngineDesk(self._other, "open" if site.engine is None else site.engine.isolation)
         self._jobs = JobKeeper(
             self._state,
             engine,
@@ -334,14 +336,6 @@ class Service:
         )
         self._rollouts = RolloutDesk(self._state, self._plans, mover, self._tasks)
         recoveries = RecoveryViews(self._state)
-        checkpoints = CheckpointDesk(
-            self._state,
-            engine,
-            self._checkpoints,
-            step_s=self._step_s,
-            restart_s=recoveries.restart_s,
-            exposures=self._exposures,
-        )
         self._regrouper = Regrouper(
             self._state,
             self._plans,
@@ -371,64 +365,47 @@ class Service:
         jobs = JobViews(
             self._state, self._telemetry, fabric, self._meter, protection=self._checkpoints
         )
-        allocation = AllocationFiles(self._state, self._plans)
-        quarantine = QuarantineKeeper(self._state, self._adopter, self._swaps.relight)
         preparations = Preparations(self._state, images, self._tasks, lambda: token_hex(6))
         health = HealthViews(
             self._state, self._switches, self._adopter.settled, self._adopter.misplaced
         )
-        self.queries = Queries(
-            self._state,
-            engine,
-            self._jobs,
+        self.desks = Desks(
+            revision=lambda: self._state.epoch,
+            jobs=JobDesk(self._state, engine, self._jobs, jobs, images=images, secrets=secrets),
             fabric=fabric,
-            jobs=jobs,
-            health=health,
-            telemetry=self._telemetry,
-            power=self._power,
             optics=Optics(site, self._switches, clock),
-            usage=UsageViews(self._state),
+            live=LiveDesk(self._state, self._telemetry, self._power),
+            health=HealthDesk(self._state, health),
             plans=self._plans,
             rollouts=self._rollouts,
-            allocation=allocation,
-            quarantine=quarantine,
-            volumes=VolumeViews(self._state),
-            feed=self._feed,
-            preparations=preparations,
-            secrets=secrets,
-            measurements=self._measurements,
-            advice=self._advice,
+            allocation=AllocationFiles(self._state, self._plans),
+            drift=self._drift,
+            quarantine=QuarantineKeeper(self._state, self._adopter, self._swaps.relight),
+            drains=self._swaps.drains,
+            checkpoints=CheckpointDesk(
+                self._state,
+                engine,
+                self._checkpoints,
+                step_s=self._step_s,
+                restart_s=recoveries.restart_s,
+                exposures=self._exposures,
+            ),
+            recoveries=recoveries,
             comms=CommsDesk(
                 self._state,
                 self._comms,
                 Measured(self._state, self._latest, self._meter.measured_bytes_s),
             ),
-            checkpoints=checkpoints,
-            recoveries=recoveries,
-            drains=self._swaps.drains,
-            engines=engines,
-        )
-        self.commands = Commands(
-            self._state,
-            engine,
-            self._jobs,
-            images=images,
-            preparations=preparations,
-            plans=self._plans,
-            rollouts=self._rollouts,
-            allocation=allocation,
-            drift=self._drift,
-            quarantine=quarantine,
-            data=DataCommands(remover),
-            fabric=fabric,
-            health=health,
-            jobs=jobs,
-            secrets=secrets,
-            measurements=self._measurements,
             advice=self._advice,
-            checkpoints=checkpoints,
-            drains=self._swaps.drains,
-            engines=engines,
+            measurements=self._measurements,
+            images=ImageDesk(engine, preparations),
+            volumes=VolumeViews(self._state),
+            data=DataDesk(remover),
+            usage=UsageViews(self._state),
+            engine=EngineDesk(
+                self._other, "open" if site.engine is None else site.engine.isolation
+            ),
+            feed=self._feed,
         )
         self._taken_over = asyncio.Event()
         """Set when a device reconnects: it can be repaired now."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
 
+from controller.base.errors import not_found
 from controller.devices.engine import RankStatus
 from controller.state.kinds.shares import Limit, one, surplus
 from controller.state.queue import QueueReport
@@ -78,6 +79,13 @@ class Jobs(Mapping[str, JobRecord]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._records
+
+    def require(self, name: str) -> JobRecord:
+        """Return one job. ServiceError ``not_found``."""
+        try:
+            return self._records[name]
+        except KeyError:
+            raise not_found("job", name) from None
 
     def values(self) -> ValuesView[JobRecord]:
         """Return the records; a view of the dictionary, which is faster than the mixin's."""

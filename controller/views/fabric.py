@@ -52,6 +52,10 @@ class FabricViews:
         for cable in state.site.endpoints:
             self._on[cable.server].append(cable.name)
 
+    def endpoint_names(self) -> list[str]:
+        """Return the endpoints' names, in the order of the site file."""
+        return list(self._state.cables)
+
     async def endpoints(self, names: Sequence[str] | None = None) -> list[EndpointView]:
         """Return the endpoints of ``names``, or all in the order of the site file."""
         state = self._state

@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import median
 
 from checkpoints.interval import Loss, lost_by_cause
-from controller.base.errors import ServiceError
 from controller.schema.checkpoints import (
     RecoveriesView,
     RecoverySumsView,
@@ -28,14 +27,7 @@ class RecoveryViews:
 
     def of_job(self, name: str) -> RecoveriesView:
         """Return a job's recoveries, the oldest first. ServiceError ``not_found``."""
-        job = self._state.jobs.get(name)
-        if job is None:
-            raise ServiceError(
-                "not_found",
-                f"there is no job {name}",
-                object=f"job/{name}",
-                hint="see `lightloom get jobs`",
-            )
+        job = self._state.jobs.require(name)
         records = self._state.recoveries.of(job.name, job.submitted_at)
         losses = [_loss(record) for record in records if record.finished_at is not None]
         return RecoveriesView(

@@ -55,7 +55,7 @@ class Clients:
             await asyncio.gather(*(self._later(step) for step in steps))
             await asyncio.sleep(AFTER_S)
             await rack.rest()
-            known = {job.name: job.state for job in await rack.service.queries.jobs()}
+            known = {job.name: job.state for job in await rack.desks.jobs.jobs()}
             found = await rack.end()
         self._log.note(f"in memory {known}, on the disk {found}")
         durable = {name: found.get(name, "none") for name in known}
@@ -84,28 +84,28 @@ class Clients:
 
     async def _do(self, step: Step) -> None:
         rack = self.rack
-        commands = rack.service.commands
+        desks = rack.desks
         match step.what:
             case "submit":
                 body = {"name": step.job, "count": step.count, "restart": "on-failure:3"}
                 self.cancelled.discard(step.job)  # another job of that name may be there
-                await rack.do(commands.submit(JobRequest.model_validate(body)))
+                await rack.do(desks.jobs.submit(JobRequest.model_validate(body)))
                 self.submitted.add(step.job)
             case "cancel":
-                await rack.do(commands.cancel(step.job))
+                await rack.do(desks.jobs.cancel(step.job))
                 self.cancelled.add(step.job)
             case "pause":
-                await rack.do(commands.pause(step.job))
+                await rack.do(desks.jobs.pause(step.job))
             case "resume":
-                await rack.do(commands.resume(step.job))
+                await rack.do(desks.jobs.resume(step.job))
             case "regroup":
-                plan = await rack.do(commands.make_plan(PlanRequest()))
+                plan = await rack.do(desks.plans.make_plan(PlanRequest()))
                 if not plan.empty:
-                    await rack.do(commands.apply(plan, wait_s=60))
+                    await rack.do(desks.plans.apply(plan, wait_s=60))
             case "drain":
-                await rack.do(commands.drain("node", f"srv{step.count % 4}", now=True))
+                await rack.do(desks.drains.drain("node", f"srv{step.count % 4}", now=True))
             case "undrain":
-                await rack.do(commands.undrain("node", f"srv{step.count % 4}"))
+                await rack.do(desks.drains.undrain("node", f"srv{step.count % 4}"))
             case _:
                 await self._fail(step)
 

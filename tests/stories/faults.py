@@ -129,7 +129,7 @@ class Faults:
                 there = [name for name, state in self.acknowledged.items() if state == "there"]
                 if there:
                     name = dice.choice(there)
-                    await rack.do(rack.service.commands.cancel(name))
+                    await rack.do(rack.desks.jobs.cancel(name))
                     self.acknowledged[name] = "cancelled"
             case "regroup":
                 wanted = dice.sample(HOMES, len(HOMES))
@@ -137,7 +137,7 @@ class Faults:
             case "attach":
                 move = mock.Mock(aggregator=dice.choice(["as0", "as1", None]))
                 endpoint = dice.choice(ENDPOINTS)
-                await rack.do(rack.service.commands.attach(endpoint, move, WAIT_S))
+                await rack.do(rack.desks.plans.attach(endpoint, move, WAIT_S))
             case "fail" if not self.broken():
                 self._fail(dice)
             case "disk fails" if not self.broken():
@@ -149,8 +149,8 @@ class Faults:
                 port = f"1.1.{dice.randint(1, 6)}"
                 rack.switch.circuits = [c for c in rack.switch.circuits if c.a != port]
             case "empty the quarantine":
-                for entry in await rack.service.queries.quarantine():
-                    await rack.do(rack.service.commands.release(entry.object))
+                for entry in rack.desks.quarantine.views():
+                    await rack.do(rack.desks.quarantine.release(entry.object))
             case "rest":
                 await self._rest()
             case "die":
@@ -172,7 +172,7 @@ class Faults:
             body["endpoints"] = ends
         self._log.note(f"submits {body}")
         try:
-            await rack.do(rack.service.commands.submit(JobRequest.model_validate(body)))
+            await rack.do(rack.desks.jobs.submit(JobRequest.model_validate(body)))
         except ServiceError:
             self.refused.add(name)
             raise
@@ -187,9 +187,9 @@ class Faults:
     async def _regroup(self, wait_s: float, wanted: list[str]) -> None:
         """Apply the planner's plan, or a random one if the planner finds no gain."""
         rack = self.rack
-        plan = await rack.do(rack.service.commands.make_plan(PlanRequest()))
+        plan = await rack.do(rack.desks.plans.make_plan(PlanRequest()))
         if not plan.moves:
-            now = {e.name: e.home for e in await rack.service.queries.endpoints()}
+            now = {e.name: e.home for e in await rack.desks.fabric.endpoints()}
             moves = [
                 {"endpoint": e, "from": now[e], "to": home}
                 for e, home in zip(ENDPOINTS, wanted, strict=True)
@@ -199,7 +199,7 @@ class Faults:
             update |= {"circuits": {}, "basis": None}
             plan = PlanView.model_validate(plan.model_dump(by_alias=True) | update)
         if plan.moves:
-            shown = await rack.do(rack.service.commands.apply(plan, wait_s))
+            shown = await rack.do(rack.desks.plans.apply(plan, wait_s))
             if shown.finished_at is not None:
                 self.ended[shown.id] = shown.state
 
@@ -271,7 +271,7 @@ class Faults:
             assert self._repairs, "it does not come to rest by itself"
             # Most circuits vanished at once, or moving light back failed too often: the controller
             # waits for an operator's "repair".
-            await rack.do(rack.service.commands.repair("ocs0"))
+            await rack.do(rack.desks.drift.repair("ocs0"))
             await rack.until(self._at_rest, limit_s=REST_S)
         state = rack.see
         assert rack.aggregators.light() == state.light.attachments, "I4: light = intent"
@@ -286,7 +286,7 @@ class Faults:
 
     async def _at_rest(self) -> bool:
         state = self.rack.see
-        health = await self.rack.service.queries.health()
+        health = self.rack.desks.health.health()
         states = {job.state for job in state.jobs.values()}
         there = {s.job for s in self.rack.engine.statuses.values()}
         running = {job.name for job in state.jobs.values() if job.state == "running"}

@@ -67,7 +67,7 @@ class Losses:
         """Let all harm happen, repair, and check."""
         rack = self.rack
         async with rack.run():
-            await rack.do(rack.service.commands.submit(JobRequest.model_validate(JOB)))
+            await rack.do(rack.desks.jobs.submit(JobRequest.model_validate(JOB)))
             await rack.state("red", "running")
             self._write()
             for harm in [*harms, Harm("repair")]:

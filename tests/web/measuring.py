@@ -22,7 +22,7 @@ async def begun(rack: Rack, type_: str, *endpoints: str, **settings: Any) -> str
     request = MeasurementRequest.model_validate(
         {"type": type_, "endpoints": list(endpoints), "settings": settings}
     )
-    view = await rack.service.commands.measure(request, "alice")
+    view = await rack.desks.measurements.start(request, "alice")
     await _running(rack, job_name(view.id, 0))
     return view.id
 
@@ -53,7 +53,7 @@ async def finished(rack: Rack, ident: str, says: Says) -> MeasurementView:
 
         await rack.until(on)
         if len(_runs(rack, ident)) == number:
-            return await rack.service.queries.measurement(ident)
+            return await rack.desks.measurements.view(ident)
 
 
 async def measured(
@@ -100,8 +100,6 @@ def _runs(rack: Rack, ident: str) -> Sequence[Run]:
 
 async def _running(rack: Rack, job: str) -> None:
     async def reached() -> bool:
-        return any(
-            j.name == job and j.state == "running" for j in await rack.service.queries.jobs()
-        )
+        return any(j.name == job and j.state == "running" for j in await rack.desks.jobs.jobs())
 
     await rack.until(reached)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest_asyncio.fixture(loop_scope="session")
 async def answers(page: Page, rack: TalkingRack) -> Answers:
     """Job ``red`` runs, and all is known of it."""
-    await rack.service.commands.submit(scattered("red", 4, "vision"))
+    await rack.desks.jobs.submit(scattered("red", 4, "vision"))
     await rack.state("red", "running")
     answers = await Answers().on(page)
     answers.documents |= {
@@ -95,7 +95,7 @@ async def test_it_reads_again_and_asks_for_a_span(page: Page, url: str, answers:
 async def test_other_homes_are_supposed_and_nothing_moves(
     page: Page, url: str, answers: Answers, rack: TalkingRack
 ) -> None:
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     homes = {r.endpoint: r.home for r in job.ranks}
     first = job.ranks[0]
     other = "as1" if first.home == "as0" else "as0"
@@ -111,7 +111,7 @@ async def test_other_homes_are_supposed_and_nothing_moves(
     await expect(panel).to_contain_text("the overlap is not known")
     sent = [body for method, _, body in answers.asked if method == "POST"]
     assert sent == [{"homes": {first.endpoint: other}}]
-    assert {r.endpoint: r.home for r in (await rack.service.queries.job("red")).ranks} == homes
+    assert {r.endpoint: r.home for r in rack.desks.jobs.job("red").ranks} == homes
     predictions = panel.get_by_role("table", name="Predictions").locator("tbody tr")
     await expect(predictions).to_have_count(1)  # not those of other jobs
     await expect(predictions).to_contain_text("2.0 %")
@@ -167,7 +167,7 @@ async def test_a_job_says_what_to_record(page: Page, url: str, rack: TalkingRack
     await form.get_by_label("Record its communication").select_option("off")
     await form.get_by_role("button", name="Submit").click()
     await expect(page.get_by_role("row", name=re.compile("blue"))).to_be_visible()
-    assert (await rack.service.queries.job("blue")).record == "off"
+    assert rack.desks.jobs.job("blue").record == "off"
 
 
 async def test_on_a_phone_nothing_is_cut_off(browser: Browser, url: str, answers: Answers) -> None:

@@ -48,7 +48,7 @@ async def theirs(tmp_path: Path) -> AsyncIterator[TalkingRack]:
         )
     )
     await fake.allocate("slurm:7", ("gpu0", "gpu2"))
-    await made.service.commands.allocated("7")
+    await made.service.desks.engine.allocated("7")
     yield made
     await made.down()
 

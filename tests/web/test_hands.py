@@ -55,7 +55,7 @@ async def test_a_filter_outlives_the_opening_of_what_it_found(page: Page, url: s
 
 
 async def test_focus_and_selection_outlive_samples(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/jobs/red")
     back = page.locator(".back")
@@ -91,7 +91,7 @@ async def test_a_row_that_goes_elsewhere_keeps_focus(page: Page, url: str) -> No
 
 
 async def test_an_age_grows(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 1))
+    await rack.desks.jobs.submit(scattered("red", 1))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/objects/containers")
     age = page.locator(".rows tbody tr").get_by_role("cell", name=re.compile(r"^\d+ s$"))
@@ -102,14 +102,14 @@ async def test_an_age_grows(page: Page, url: str, rack: TalkingRack) -> None:
 
 
 async def test_all_jobs_stays_chosen(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/plan?job=red")
     await expect(page.locator(".applybar")).to_be_visible()
     field = page.get_by_label("For")
     await field.select_option("all jobs")
     await page.get_by_label("Solver seconds").focus()
-    await rack.service.commands.submit(scattered("blue", 2))
+    await rack.desks.jobs.submit(scattered("blue", 2))
     await expect(field.locator("option", has_text="blue")).to_have_count(1)
     await expect(field).to_have_value("")
     await page.goto(f"{url}/#/topology")
@@ -155,7 +155,7 @@ async def test_what_fails_after_its_dialog_is_closed_is_said(page: Page, url: st
 
 
 async def test_a_notice_covers_no_button(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/plan?job=red")
     apply = page.get_by_role("button", name="Apply …")

@@ -67,7 +67,7 @@ async def steady(tmp_path: Path) -> AsyncIterator[tuple[str, TalkingRack]]:
     await rack.up(facts=Recorder(rack, steps=10))  # a prediction waits for half as many
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     job = scattered("red", 4).model_copy(update={"endpoints": ends})
-    await rack.service.commands.submit(job)
+    await rack.desks.jobs.submit(job)
     await rack.state("red", "running")
     await known(rack)
     async with served(rack) as url:
@@ -121,7 +121,7 @@ async def test_a_removed_measurement_disappears_without_asking(
     rows = page.get_by_role("table", name="Measurements").locator("tbody tr")
     await expect(rows.first).to_contain_text(view.id)
     await expect(page.locator(".status")).to_contain_text("live")
-    await rack.service.commands.remove_measurement(view.id)
+    await rack.desks.measurements.remove(view.id)
     await expect(page.locator(".scroll")).to_contain_text("nothing was measured yet")
 
 
@@ -232,7 +232,7 @@ async def test_imports_of_other_tools(page: Page, url: str) -> None:
 
 
 async def test_what_a_job_communicates(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await rack.state("red", "running")
     rack.engine.recorded = [
         replace(
@@ -318,11 +318,11 @@ async def test_a_prediction_is_met_and_advice_follows_the_light(
     await expect(panel.locator(".stat", has_text="Step then")).to_contain_text("s")
     rows = panel.get_by_role("table", name="Predictions").locator("tbody tr")
     await expect(rows).to_have_count(1)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    assert (await rack.service.commands.apply(plan, 60)).state == "committed"
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    assert (await rack.desks.plans.apply(plan, 60)).state == "committed"
 
     async def met() -> bool:
-        return any(p.state == "met" for p in await rack.service.queries.predictions())
+        return any(p.state == "met" for p in rack.desks.advice.predictions())
 
     await rack.until(met)
     await page.goto(f"{url}/#/measurements/predictions")
@@ -340,7 +340,7 @@ async def test_a_user_is_refused_clearly_and_sees_nothing_of_other_projects(
 ) -> None:
     away = homes(rack)
     await measured(rack, lambda record, *_: pairs(away, record), "links", sizes=SIZES)
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await rack.state("red", "running")
     access, tokens = await people(tmp_path)
     header = {"Authorization": f"Bearer {tokens['user']}"}

@@ -41,12 +41,12 @@ WIDER = """(element) => [element.closest(".scroll"), document.documentElement]
 async def queued(rack: TalkingRack) -> None:
     """Two jobs run, spread over both aggregators, and a third waits."""
     for name, count in (("red", 4), ("blue", 2)):
-        await rack.service.commands.submit(scattered(name, count))
+        await rack.desks.jobs.submit(scattered(name, count))
         await rack.state(name, "running")
-    await rack.service.commands.submit(scattered(WAITING, 3))
+    await rack.desks.jobs.submit(scattered(WAITING, 3))
 
     async def explained() -> bool:
-        return (await rack.service.queries.job(WAITING)).wait is not None
+        return rack.desks.jobs.job(WAITING).wait is not None
 
     await rack.until(explained)
 
@@ -148,7 +148,7 @@ def output(*ranks: int) -> re.Pattern[str]:
 
 async def ended(rack: TalkingRack) -> None:
     """A job of four ranks runs and ends; no server holds its containers any more."""
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     for rank in range(4):
         rack.engine.exit("red", rank, 0)
@@ -164,7 +164,7 @@ async def read_output(page: Page, url: str) -> None:
 
 async def test_the_output_of_a_running_job(page: Page, url: str, rack: TalkingRack) -> None:
     agents = Agents(rack)
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await rack.state("red", "running")
     await read_output(page, url)
     await expect(page.get_by_label("Output")).to_have_text(output(0, 1))

@@ -20,7 +20,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 
 
 async def test_names_are_text(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
 
     async def hostile(route: Route) -> None:
@@ -59,12 +59,12 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
             yield RankSample(s.job, s.rank, s.endpoint, at, 0.42, 3 << 30, "nvml", gpu)
 
     rack.engine.telemetry = telemetry  # type: ignore[method-assign]
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
 
     async def told() -> bool:
-        return any(one.gpu is not None for one in await rack.service.queries.containers())
+        return any(one.gpu is not None for one in await rack.desks.jobs.containers())
 
     await rack.until(told)
     await page.goto(f"{url}/#/objects/containers")
@@ -93,7 +93,7 @@ async def test_figures_of_containers_are_those_of_the_last_seconds(
             yield RankSample(s.job, s.rank, s.endpoint, at, figures[0], int(figures[1]), "nvml")
 
     rack.engine.telemetry = telemetry  # type: ignore[method-assign]
-    await rack.service.commands.submit(scattered("red", 1))
+    await rack.desks.jobs.submit(scattered("red", 1))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/objects/containers")
     row = page.locator(".rows tbody tr", has_text="red")
@@ -105,7 +105,7 @@ async def test_figures_of_containers_are_those_of_the_last_seconds(
 
 
 async def test_every_view_by_keys(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await page.goto(url)
     await expect(page.locator(".status")).to_contain_text("live")
     for key, title in (
@@ -141,7 +141,7 @@ async def test_every_view_by_keys(page: Page, url: str, rack: TalkingRack) -> No
 async def test_lists_have_the_ids_of_the_command_line(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     api = f"{url}/api/v1"
     async with httpx.AsyncClient(base_url=api, timeout=60, trust_env=False) as client:
@@ -165,7 +165,7 @@ async def test_quarantine_is_shown_and_ended(page: Page, url: str, rack: Talking
     await expect(page.locator("tr", has_text="as0/4")).to_contain_text("no light")
     await page.get_by_role("button", name="Put back into use").click()
     await expect(page.get_by_text("nothing: every port and endpoint may be used")).to_be_visible()
-    assert not await rack.service.queries.quarantine()
+    assert not rack.desks.quarantine.views()
 
 
 async def test_light_and_alarms_of_a_switch(page: Page, url: str, rack: TalkingRack) -> None:
@@ -193,7 +193,7 @@ async def test_light_and_dark(page: Page, url: str) -> None:
 
 
 async def test_on_a_phone_nothing_is_cut_off(browser: Browser, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     context = await browser.new_context(viewport={"width": 390, "height": 844})
     page = await context.new_page()
     for view in ("topology", "jobs", "jobs/red", "plan", "switches", "events", "objects"):
@@ -210,7 +210,7 @@ async def test_without_a_stream_it_asks_again(page: Page, url: str, rack: Talkin
     await page.route("**/api/v1/stream", lambda route: route.abort())
     await page.goto(f"{url}/#/jobs")
     await expect(page.locator(".status")).to_contain_text("polling")
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     row = page.get_by_role("row", name=re.compile("red"))
     await expect(row).to_contain_text("running")
     await expect(row).to_contain_text("228 Mbit/s")
@@ -234,7 +234,7 @@ async def test_what_changes_while_an_answer_is_on_its_way_is_read_again(
     await page.route("**/api/v1/jobs", held, times=1)
     await page.evaluate("lightloom.data.touch(['jobs'])")
     await old_answer.wait()
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await until(page, "lightloom.data.events.some((e) => e.reason === 'JobStarted')")
     await page.wait_for_timeout(500)  # longer than the page gathers what the stream tells
     go_on.set()
@@ -244,7 +244,7 @@ async def test_what_changes_while_an_answer_is_on_its_way_is_read_again(
 async def test_a_list_that_could_not_be_read_is_read_again(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/objects/jobs")
     await expect(page.get_by_role("row", name=re.compile("red"))).to_be_visible()

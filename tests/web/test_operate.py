@@ -76,7 +76,7 @@ async def test_a_job_with_limits(page: Page, url: str, rack: TalkingRack) -> Non
     await form.get_by_label("Disk per container").fill("500")
     await form.get_by_role("button", name="Submit").click()
     await expect(form.get_by_role("alert")).to_contain_text("cpu: must be more than 0")
-    assert not await rack.service.queries.jobs()
+    assert not await rack.desks.jobs.jobs()
     await form.get_by_label("Cores per container").fill("0.5")
     await form.get_by_role("button", name="Submit").click()
     row = page.get_by_role("row", name=re.compile("red"))
@@ -102,13 +102,13 @@ async def test_a_job_without_limits(page: Page, url: str, rack: TalkingRack) -> 
 async def test_what_moves_marches(
     page: Page, url: str, rack: TalkingRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     held = HeldSwitch(rack, monkeypatch)
     await page.goto(url)
     await expect(page.locator(".chip")).to_have_text("red")
-    await rack.service.commands.apply(plan, 0.0)
+    await rack.desks.plans.apply(plan, 0.0)
     await expect(page.locator(".banner")).to_contain_text(f"moving {len(plan.moves)} endpoint")
     marching = "lightloom.view.scene.cy.edges('.make.marching').length"
     await until(page, f"{marching} === {len(plan.circuits.make)}")
@@ -134,9 +134,9 @@ async def test_a_refused_submission_says_why(page: Page, url: str) -> None:
 
 async def test_the_queue_says_why(page: Page, url: str, rack: TalkingRack) -> None:
     for name, count in (("red", 4), ("blue", 2)):
-        await rack.service.commands.submit(scattered(name, count))
+        await rack.desks.jobs.submit(scattered(name, count))
         await rack.state(name, "running")
-    await rack.service.commands.submit(scattered("green", 3))
+    await rack.desks.jobs.submit(scattered("green", 3))
     await page.goto(f"{url}/#/jobs")
     row = page.get_by_role("row", name=re.compile("green"))
     await expect(row).to_contain_text("1 of 1 waiting: needs 3 endpoints, 0 of 6 are idle")
@@ -198,8 +198,8 @@ async def test_an_endpoint_is_dragged_onto_an_aggregator(
 async def test_events_are_saved_as_they_are_shown(
     page: Page, url: str, rack: TalkingRack, tmp_path: Path
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 2))
-    await rack.service.commands.submit(scattered("blue", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("blue", 2))
     await rack.state("blue", "running")
     await page.goto(f"{url}/#/events")
     await page.get_by_label("Filter events").fill("RED job")
@@ -244,7 +244,7 @@ async def test_a_job_with_a_time_limit_and_a_secret(
     await form.get_by_role("button", name="Submit").click()
     row = page.get_by_role("row", name=re.compile("red"))
     await expect(row).to_contain_text("running")
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert (job.time_limit_s, job.time_limit_action) == (3600.0, "end")
     await row.click()
     await expect(page.get_by_text("then it is ended")).to_be_visible()
@@ -267,4 +267,4 @@ async def test_a_plan_in_batches(page: Page, url: str, rack: TalkingRack) -> Non
     await expect(told).to_contain_text("2 of 2 batches done")
     await expect(told).to_contain_text("every batch has committed")
     for name in ("red", "blue"):
-        assert (await rack.service.queries.job(name)).span == 1
+        assert rack.desks.jobs.job(name).span == 1

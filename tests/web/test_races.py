@@ -63,13 +63,13 @@ def about(page: Page, job: str) -> Locator:
 async def test_events_read_late_are_not_hidden_by_newer_ones(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await rack.state("red", "running")
     held = await Held.first(page, "**/api/v1/events?*")
     await page.goto(f"{url}/#/events")
     await live(page)
     await held.there.wait()
-    await rack.service.commands.submit(scattered("blue", 2))
+    await rack.desks.jobs.submit(scattered("blue", 2))
     await until(page, "lightloom.data.events.some((e) => e.object === 'job/blue')")
     await held.end()
     await expect(about(page, "red")).to_have_count(2)
@@ -80,7 +80,7 @@ async def test_events_read_late_are_not_hidden_by_newer_ones(
 async def test_events_that_could_not_be_read_are_read_again(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await page.route("**/api/v1/events?*", lambda route: route.abort(), times=1)
     await page.goto(f"{url}/#/events")
     await expect(about(page, "red")).to_have_count(2)
@@ -127,11 +127,11 @@ async def test_an_older_answer_about_a_transaction_does_not_win(page: Page, url:
 async def test_without_a_stream_a_transaction_is_followed_past_a_failure(
     page: Page, url: str, rack: TalkingRack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     held = HeldSwitch(rack, monkeypatch)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, 0.0)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.plans.apply(plan, 0.0)
     await page.route("**/api/v1/stream", lambda route: route.abort())
     await page.route("**/api/v1/transactions/*", lambda route: route.abort(), times=1)
     await page.goto(url)
@@ -144,7 +144,7 @@ async def test_without_a_stream_a_transaction_is_followed_past_a_failure(
 async def test_a_transaction_that_is_over_before_the_answer_is_shown(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/plan?job=red")
     held = await Held.first(page, "**/api/v1/transactions", "POST")
@@ -163,7 +163,7 @@ async def test_a_transaction_that_is_over_before_the_answer_is_shown(
 async def test_of_two_plans_the_one_asked_for_last_is_shown(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     await page.goto(f"{url}/#/plan")
     await live(page)
@@ -245,7 +245,7 @@ async def test_all_is_read_again_from_another_controller_of_the_same_site(
     await page.route("**/api/v1/health", another)
     await page.clock.fast_forward(15_000)
     await until(page, "lightloom.data.epoch < 10000")
-    await rack.service.commands.submit(scattered("red", 2))
+    await rack.desks.jobs.submit(scattered("red", 2))
     await expect(about(page, "red")).to_have_count(2)
 
 
@@ -286,7 +286,7 @@ async def test_what_the_controller_before_answered_late_is_not_taken(
     await page.clock.fast_forward(15_000)
     await until(page, "lightloom.data.epoch < 10000")
     go_on.set()
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await expect(page.get_by_role("row", name=re.compile("red"))).to_be_visible()
     assert await page.evaluate("lightloom.data.epoch") < 10_000
 
@@ -302,7 +302,7 @@ async def test_what_a_proxy_says_does_not_stop_the_reading(
         times=1,
     )
     await page.evaluate("lightloom.data.touch(['jobs'])")
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await expect(page.get_by_role("row", name=re.compile("red"))).to_be_visible()
 
 

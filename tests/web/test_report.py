@@ -40,7 +40,7 @@ async def test_a_report_of_a_job_opens_without_errors(
         sizes=[1, 65536, 1048576],
     )
     await measured(rack, said, "collectives", sizes="64k,1m", repetitions=5)
-    await rack.service.commands.submit(scattered("red", 4))
+    await rack.desks.jobs.submit(scattered("red", 4))
     await rack.state("red", "running")
     rack.engine.recorded = [
         replace(
@@ -52,8 +52,8 @@ async def test_a_report_of_a_job_opens_without_errors(
         for spec in rack.engine.specs["red"]
     ]
     await rack.parts.comms.read()
-    moved = next(r for r in (await rack.service.queries.job("red")).ranks if r.home == "as1")
-    await rack.service.commands.whatif("red", WhatIfRequest(homes={moved.endpoint: "as0"}))
+    moved = next(r for r in rack.desks.jobs.job("red").ranks if r.home == "as1")
+    await rack.desks.advice.whatif("red", WhatIfRequest(homes={moved.endpoint: "as0"}))
     file = tmp_path / "red.html"
     await asyncio.to_thread(main, ["--url", url, "report", "red", "-o", str(file)])
     failed: list[str] = []

@@ -20,9 +20,9 @@ REFUSED = "your role (%s) does not allow this"
 async def guarded(rack: TalkingRack, tmp_path: Path) -> AsyncIterator[tuple[str, dict[str, str]]]:
     """A controller with authentication, one job of project vision and one of another project."""
     access, tokens = await people(tmp_path)
-    await rack.service.commands.submit(scattered("vision-red", 4, "vision"))
+    await rack.desks.jobs.submit(scattered("vision-red", 4, "vision"))
     await rack.state("vision-red", "running")
-    await rack.service.commands.submit(scattered("secret", 2))
+    await rack.desks.jobs.submit(scattered("secret", 2))
     await rack.state("secret", "running")
     async with served(rack, access) as url:
         yield url, tokens

@@ -15,7 +15,6 @@ from controller.schema.checkpoints import (
     SiteRecoveriesView,
 )
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AttachRequest
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
 from tests.web.world import TalkingRack, enter, people, served
@@ -34,10 +33,8 @@ class Desk:
         self.checkpoints = self.fake.queries.checkpoints
         self.checkpoint_advice = self.fake.queries.checkpoint_advice
         self.verify_checkpoints = self.fake.commands.verify_checkpoints
+        self.drop_checkpoint = self.fake.commands.drop_checkpoint
         self.undrain = self.fake.commands.undrain
-
-    async def drop_checkpoint(self, job: str, step: int, force: bool) -> None:
-        await self.fake.commands.drop_checkpoint(job, step, force=force)
 
     def of_job(self, name: str) -> RecoveriesView:
         lost = {"endpoint": 0.02}
@@ -56,11 +53,10 @@ class Desk:
 async def with_desk(rack: TalkingRack) -> Desk:
     """Let a job run that keeps checkpoints; what is known of them is fake."""
     desk = Desk()
-    for part in (rack.service.queries, rack.service.commands):
-        for name in ("_checkpoints", "_recoveries", "_drains"):
-            setattr(part, name, desk)
+    for name in ("checkpoints", "recoveries", "drains"):  # the API was made with these desks
+        object.__setattr__(rack.desks, name, desk)
     request = {"name": "red", "count": 4, "command": ["train"], "checkpoint": KEPT}
-    await rack.service.commands.submit(JobRequest.model_validate(request))
+    await rack.desks.jobs.submit(JobRequest.model_validate(request))
     await rack.state("red", "running")
     return desk
 
@@ -86,7 +82,7 @@ async def test_a_jobs_page_shows_steps_and_phases(
 
 
 async def test_a_job_that_keeps_none_shows_none(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(JobRequest(name="blue", count=2, command=["train"]))
+    await rack.desks.jobs.submit(JobRequest(name="blue", count=2, command=["train"]))
     await rack.state("blue", "running")
     await page.goto(f"{url}/#/jobs/blue")
     await expect(page.get_by_role("region", name="Advice")).to_be_visible()
@@ -172,7 +168,7 @@ async def test_the_form_asks_for_checkpoints_and_spares(
     await form.get_by_label("Ranks with which it goes on at least").fill("2")
     await form.get_by_role("button", name="Submit").click()
     await expect(page.get_by_role("row", name="red")).to_be_visible()
-    asked = await rack.service.queries.job("red")
+    asked = rack.desks.jobs.job("red")
     kept = asked.checkpoint
     assert kept is not None
     assert (kept.local.size_bytes, kept.complete) == (1610612736, "dcp")
@@ -186,10 +182,10 @@ async def test_a_move_that_brings_copies_together_is_warned_of(
 ) -> None:
     kept = KEPT | {"copies": {"apart": "aggregator"}}
     request = {"name": "red", "count": 2, "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
-    await rack.service.commands.submit(JobRequest.model_validate({**request, "command": ["train"]}))
+    await rack.desks.jobs.submit(JobRequest.model_validate({**request, "command": ["train"]}))
     await rack.state("red", "running")
     home = rack.aggregators.light()["gpu4"].aggregator
-    await rack.service.commands.attach("gpu5", AttachRequest(aggregator=None), 60)  # a port
+    await rack.desks.plans.attach("gpu5", None, 60)  # a port
     await page.goto(url)
     await expect(page.locator(".status")).to_contain_text("live")
     await page.locator("#search").fill("gpu0")

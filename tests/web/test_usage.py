@@ -11,11 +11,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def test_usage_by_project_user_and_job(page: Page, url: str, rack: TalkingRack) -> None:
-    await rack.service.commands.submit(scattered("red", 4), "ann")
-    await rack.service.commands.submit(scattered("blue", 2), "<b>bob</b>")
+    await rack.desks.jobs.submit(scattered("red", 4), "ann")
+    await rack.desks.jobs.submit(scattered("blue", 2), "<b>bob</b>")
     await rack.state("red", "running")
     await rack.state("blue", "running")
-    await rack.service.commands.cancel("blue")
+    await rack.desks.jobs.cancel("blue")
     await page.goto(f"{url}/#/usage")
     rows = page.locator("table[aria-label=Usage] tbody tr")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Usage")

@@ -109,7 +109,7 @@ class HeldSwitch:
 @asynccontextmanager
 async def served(rack: Rack, access: Access | None = None) -> AsyncIterator[str]:
     """Serve the API and the console of a rack; yields the URL."""
-    async with serving(create_app(rack.service.queries, rack.service.commands, access)) as url:
+    async with serving(create_app(rack.desks, access)) as url:
         yield url
 
 

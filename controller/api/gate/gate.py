@@ -100,7 +100,7 @@ class RequestGate:
         answers: KeyedAnswers,
         origins: Origins,
     ) -> None:
-        """``owner`` is the application, whose state holds the queries and the access."""
+        """``owner`` is the application, whose state holds the desks and the access."""
         self._app = app
         self._owner = owner
         self._table = table
@@ -260,7 +260,7 @@ class RequestGate:
             except ServiceError as error:
                 return from_service(error)
         wanted = Headers(scope=asked.scope).get("if-match")
-        epoch = self._owner.state.queries.epoch
+        epoch = self._owner.state.desks.epoch
         tag = _TAG.fullmatch(wanted.strip()) if wanted is not None else None
         if tag is None or int(tag.group(1)) == epoch:
             return None
@@ -288,7 +288,7 @@ class RequestGate:
     async def _change(self, asked: _Asked, receive: Receive, send: Send) -> None:
         """Pass on a change, and record its outcome before the client gets the answer."""
         assert asked.caller is not None  # noqa: S101 - a verb needs a caller
-        before = self._owner.state.queries.epoch
+        before = self._owner.state.desks.epoch
         held: list[Message] = []
         status = 500
         prevented: JSONResponse | None = None
@@ -337,7 +337,7 @@ class RequestGate:
         """Record a refusal or a sign-in."""
         audit = asked.access.audit
         if audit is not None:
-            audit.note(self._as_record(asked, status, self._owner.state.queries.epoch))
+            audit.note(self._as_record(asked, status, self._owner.state.desks.epoch))
 
     def _as_record(self, asked: _Asked, status: int, before: int) -> Record:
         matched = asked.matched
@@ -355,6 +355,6 @@ class RequestGate:
             object=clipped("/".join(matched.params.values())) if matched else "",
             outcome=status,
             epoch_before=before,
-            epoch_after=self._owner.state.queries.epoch,
+            epoch_after=self._owner.state.desks.epoch,
             detail=clipped(asked.scope.get("state", {}).get("detail", "")),
         )

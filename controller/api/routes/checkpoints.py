@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from checkpoints.values import MAX_STEP
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
 from controller.api.deadlines import change, within
 from controller.api.operation import operation
 from controller.api.problems import responses
@@ -29,16 +29,19 @@ Step = Annotated[int, Path(ge=0, le=MAX_STEP, description="a step")]
 
 @router.get("/jobs/{name}/checkpoints", responses=responses("not_found", "conflict"))
 @operation("jobs:read")
-async def list_checkpoints(queries: QueriesOf, name: Name) -> CheckpointsView:
+async def list_checkpoints(desks: DesksOf, sight: SightOf, name: Name) -> CheckpointsView:
     """List a job's checkpoints, the newest first, and the step that a restart would load."""
-    return await within(READ_S, f"job/{name}", queries.checkpoints(name))
+    sight.require_job(name)
+    return sight.show(await within(READ_S, f"job/{name}", desks.checkpoints.checkpoints(name)))
 
 
 @router.get("/jobs/{name}/checkpoints/advice", responses=responses("not_found", "conflict"))
 @operation("jobs:read")
-async def get_checkpoint_advice(queries: QueriesOf, name: Name) -> IntervalView:
+async def get_checkpoint_advice(desks: DesksOf, sight: SightOf, name: Name) -> IntervalView:
     """Say how often a job should write checkpoints."""
-    return await within(READ_S, f"job/{name}", queries.checkpoint_advice(name))
+    sight.require_job(name)
+    advice = desks.checkpoints.checkpoint_advice(name)
+    return sight.show(await within(READ_S, f"job/{name}", advice))
 
 
 @router.post(
@@ -46,7 +49,8 @@ async def get_checkpoint_advice(queries: QueriesOf, name: Name) -> IntervalView:
 )
 @operation("jobs:change")
 async def verify_checkpoints(
-    commands: CommandsOf,
+    desks: DesksOf,
+    sight: SightOf,
     name: Name,
     step: Annotated[
         int | None, Query(ge=0, le=MAX_STEP, description="one step; all that are kept if absent")
@@ -57,7 +61,9 @@ async def verify_checkpoints(
     The answer comes after servers have read everything, at the latest after ten minutes. What is
     damaged is not restored any more.
     """
-    return await change(VERIFY_S, f"job/{name}", commands.verify_checkpoints(name, step))
+    sight.require_job(name)
+    work = desks.checkpoints.verify_checkpoints(name, step)
+    return sight.show(await change(VERIFY_S, f"job/{name}", work))
 
 
 @router.delete(
@@ -65,7 +71,8 @@ async def verify_checkpoints(
 )
 @operation("jobs:change")
 async def drop_checkpoint(
-    commands: CommandsOf,
+    desks: DesksOf,
+    sight: SightOf,
     name: Name,
     step: Step,
     *,
@@ -74,23 +81,26 @@ async def drop_checkpoint(
     ] = False,
 ) -> CheckpointsView:
     """Remove one step of a job's checkpoints, and return the others."""
-    return await change(CHANGE_S, f"job/{name}", commands.drop_checkpoint(name, step, force=force))
+    sight.require_job(name)
+    work = desks.checkpoints.drop_checkpoint(name, step, force=force)
+    return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 
 @router.get("/jobs/{name}/recoveries", responses=responses("not_found"))
 @operation("jobs:read")
-async def list_job_recoveries(queries: QueriesOf, name: Name) -> RecoveriesView:
+async def list_job_recoveries(desks: DesksOf, sight: SightOf, name: Name) -> RecoveriesView:
     """List what became of a job that lost ranks: the phases of each recovery, and its cost."""
-    return await within(READ_S, f"job/{name}", queries.recoveries(name))
+    sight.require_job(name)
+    return sight.show(desks.recoveries.of_job(name))
 
 
 @router.get("/recoveries")
 @operation("recoveries:read")
 async def get_recoveries(
-    queries: QueriesOf,
+    desks: DesksOf,
     since: Annotated[
         float, Query(ge=0, le=2**33, description="seconds since 1970; default everything kept")
     ] = 0.0,
 ) -> SiteRecoveriesView:
     """Show what failures cost the site; needs a token that sees every project."""
-    return await within(READ_S, "recoveries", queries.site_recoveries(since))
+    return await within(READ_S, "recoveries", desks.recoveries.of_site(since))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controller.api.common import READ_S, CommandsOf, QueriesOf
+from controller.api.common import DesksOf
 from controller.api.deadlines import change, within
 from controller.api.operation import operation
 from controller.api.problems import responses
@@ -25,25 +25,26 @@ Number = Annotated[
 
 @router.get("/engine")
 @operation("engine:read")
-async def get_engine(queries: QueriesOf) -> EngineView:
+async def get_engine(desks: DesksOf) -> EngineView:
     """Show how it stands with the other engine: contact, topology, the latest answers."""
-    return await within(READ_S, "engine", queries.engine())
+    return desks.engine.status()
 
 
 @router.get("/engine/check")
 @operation("engine:read")
-async def check_engine(queries: QueriesOf) -> EngineChecksView:
+async def check_engine(desks: DesksOf) -> EngineChecksView:
     """Examine the engine's versions, rights, plugins, hooks and nodes; each fault with its mend."""
-    return await within(CHECK_S, "engine", queries.engine_check())
+    return await within(CHECK_S, "engine", desks.engine.check())
 
 
 @router.post(
     "/engine/allocations/{number}", responses=responses("forbidden", "conflict", "invalid")
 )
 @operation("engine:announce")
-async def announce_allocation(commands: CommandsOf, number: Number) -> AllocationAnswerView:
+async def announce_allocation(desks: DesksOf, number: Number) -> AllocationAnswerView:
     """Bring the endpoints together that the engine has just given to a job; its hook calls this.
 
     Nothing of the job runs yet, so nothing is paused. A second call joins the first.
     """
-    return await change(ALLOCATION_S, f"engine/allocations/{number}", commands.allocated(number))
+    work = desks.engine.allocated(number)
+    return await change(ALLOCATION_S, f"engine/allocations/{number}", work)

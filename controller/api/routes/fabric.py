@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
 from controller.api.deadlines import change, within
 from controller.api.encoding import whole
 from controller.api.operation import operation
@@ -25,6 +25,7 @@ from controller.schema.fabric import (
 from controller.schema.jobs import ContainerView, SecretView
 from controller.schema.live import HealthView, PortPowerView, TraceView
 from controller.schema.volumes import DataRemovalView, VolumeView
+from controller.service.data import nothing_left
 from sitefile import names
 
 Owner = Annotated[
@@ -42,100 +43,104 @@ router = APIRouter(tags=["fabric"], responses=responses("unavailable"))
 
 @router.get("/health")
 @operation("fabric:read")
-async def get_health(queries: QueriesOf) -> HealthView:
+async def get_health(desks: DesksOf, sight: SightOf) -> HealthView:
     """Show the controller and the devices it talks to."""
-    return await within(READ_S, "health", queries.health())
+    return sight.show(desks.health.health())
 
 
 @router.get("/site", response_model=SiteView)
 @operation("fabric:read")
-async def get_site(queries: QueriesOf) -> Response:
+async def get_site(desks: DesksOf, sight: SightOf) -> Response:
     """Show what is cabled."""
-    return await whole(await within(READ_S, "site", queries.site()))
+    site = await within(READ_S, "site", desks.fabric.site())
+    return await whole(await sight.site(site))
 
 
 @router.get("/endpoints", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_endpoints(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[EndpointView]:
     """List endpoints with their homes."""
-    names = queries.endpoint_names()
-    part, epoch = cut(names, limit, cursor), queries.epoch
-    items = await within(READ_S, "endpoints", queries.endpoints(names[part.items]))
-    return Page(items=items, epoch=epoch, next=part.next)
+    names = desks.fabric.endpoint_names()
+    part, epoch = cut(names, limit, cursor), desks.epoch
+    items = await within(READ_S, "endpoints", desks.fabric.endpoints(names[part.items]))
+    return Page(items=await sight.show_all(items), epoch=epoch, next=part.next)
 
 
 @router.get("/aggregators", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_aggregators(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[AggregatorView]:
     """List aggregators with their ports."""
-    epoch = queries.epoch  # the items are at least this new
-    items = await within(READ_S, "aggregators", queries.aggregators())
+    epoch = desks.epoch  # the items are at least this new
+    views = await within(READ_S, "aggregators", desks.fabric.aggregators())
+    items = await sight.show_all(views)
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/switches", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_switches(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[SwitchView]:
     """List optical switches."""
-    items = await within(READ_S, "switches", queries.switches())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
+    items = await sight.show_all(desks.fabric.switches())
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/circuits", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_circuits(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[CircuitView]:
     """List circuits as read back from the switches."""
-    items = await within(READ_S, "circuits", queries.circuits())
-    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.switch}/{item.a}")
+    items = await sight.show_all(desks.fabric.circuits())
+    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.switch}/{item.a}")
 
 
 @router.get("/containers", responses=responses("conflict"))
 @operation("jobs:read")
 async def list_containers(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ContainerView]:
     """List containers as the agents last reported them."""
-    epoch = queries.epoch  # the items are at least this new
-    items = await within(READ_S, "containers", queries.containers())
+    epoch = desks.epoch  # the items are at least this new
+    views = await within(READ_S, "containers", desks.jobs.containers())
+    items = await sight.show_all(views)
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/secrets", tags=["jobs"], responses=responses("conflict", "forbidden"))
 @operation("secrets:list")
 async def list_secrets(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[SecretView]:
     """List the secrets that jobs may use: projects and names, never values."""
-    items = await within(READ_S, "secrets", queries.secrets())
-    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.project}/{item.name}")
+    items = await within(READ_S, "secrets", desks.jobs.secrets())
+    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.project}/{item.name}")
 
 
 @router.get("/nodes", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_nodes(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[NodeView]:
     """List servers and their agents."""
-    items = await within(READ_S, "nodes", queries.nodes())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
+    items = await sight.nodes(desks.fabric.nodes(), desks.jobs.containers)
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/volumes", responses=responses("conflict"))
 @operation("volumes:read")
 async def list_volumes(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[VolumeView]:
     """List the volumes of every server, and what jobs left in them."""
-    epoch = queries.epoch  # the items are at least this new
-    items = await within(READ_S, "volumes", queries.volumes())
+    epoch = desks.epoch  # the items are at least this new
+    views = await within(READ_S, "volumes", desks.volumes.volumes())
+    items = await sight.show_all(views)
     part = cut([_volume(item) for item in items], limit, cursor)
     shown, following = light(part, items[part.items], _volume, _volume_bytes)
     return Page(items=shown, epoch=epoch, next=following)
@@ -154,7 +159,8 @@ def _volume_bytes(item: VolumeView) -> int:
 )
 @operation("volumes:change")
 async def remove_data(
-    commands: CommandsOf,
+    desks: DesksOf,
+    sight: SightOf,
     name: Name,
     owner: Owner,
     server: Annotated[
@@ -164,34 +170,37 @@ async def remove_data(
     dry_run: Annotated[bool, Query(description="only say what would be removed")] = False,
 ) -> DataRemovalView:
     """Remove what a project or a job left in a volume; refused while a job uses it."""
-    removal = commands.remove_data(name, owner, server=server, dry_run=dry_run)
-    return await change(CHANGE_S, f"volume/{name}", removal)
+    if not sight.sees(owner.partition(".")[0]):
+        raise nothing_left(name, owner)
+    removal = desks.data.remove(name, owner, server=server, dry_run=dry_run)
+    return sight.show(await change(CHANGE_S, f"volume/{name}", removal))
 
 
 @router.get("/power", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_power(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PortPowerView]:
     """List the light at the ports of the optical switches, measured every 15 seconds."""
-    items = await within(READ_S, "power", queries.power())
-    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.switch}/{item.port}")
+    items = await sight.show_all(desks.live.power())
+    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.switch}/{item.port}")
 
 
 @router.get("/endpoints/{name}/trace", responses=responses("not_found"))
 @operation("fabric:read")
-async def trace_endpoint(queries: QueriesOf, name: Name) -> TraceView:
+async def trace_endpoint(desks: DesksOf, sight: SightOf, name: Name) -> TraceView:
     """Follow an endpoint's light to its aggregator, hop by hop."""
-    return await within(READ_S, f"endpoint/{name}", queries.trace(name))
+    return sight.show(desks.live.trace(name))
 
 
 @router.get("/events")
 @operation("events:read")
 async def list_events(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     since: Annotated[int, Query(ge=0, lt=2**63, description="ids above this one")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Page[EventView]:
     """List events, oldest first."""
-    items = await within(READ_S, "events", queries.events(since, limit))
-    return Page[EventView](items=items, epoch=queries.epoch)
+    items = await within(READ_S, "events", sight.events(desks.fabric.events, since, limit))
+    return Page[EventView](items=items, epoch=desks.epoch)

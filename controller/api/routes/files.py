@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, DesksOf, SightOf
 from controller.api.deadlines import change, within
 from controller.api.encoding import whole
 from controller.api.operation import MIB, operation
@@ -26,9 +26,9 @@ MAX_EVENTS = 10_000
 
 @router.get("/allocation", responses=responses("forbidden"))
 @operation("allocation:read")
-async def get_allocation(queries: QueriesOf) -> Allocation:
+async def get_allocation(desks: DesksOf) -> Allocation:
     """Show where every endpoint's light leads and which job holds it, as `import` takes it."""
-    return await within(READ_S, "allocation", queries.allocation())
+    return desks.allocation.export()
 
 
 @router.put(
@@ -38,13 +38,13 @@ async def get_allocation(queries: QueriesOf) -> Allocation:
 )
 @operation("allocation:change", body=4 * MIB)
 async def put_allocation(
-    commands: CommandsOf,
+    desks: DesksOf,
     body: Allocation,
     dry_run: Annotated[bool, Query(description="list the changes without making them")] = False,
     wait_s: Annotated[float, Query(ge=0, le=600, description="wait up to this long")] = 0.0,
 ) -> AllocationDiffView:
     """Move the endpoints that are not where the file says, in one transaction."""
-    work = commands.bring_back(body, dry_run=dry_run, wait_s=wait_s)
+    work = desks.allocation.bring_back(body, dry_run=dry_run, wait_s=wait_s)
     return await change(CHANGE_S + wait_s, "allocation", work)
 
 
@@ -64,7 +64,7 @@ async def put_allocation(
 )
 @operation("events:export")
 async def export_events(
-    queries: QueriesOf,
+    desks: DesksOf,
     form: Annotated[
         Literal["jsonl", "csv"], Query(alias="format", description="JSON lines or CSV")
     ] = "jsonl",
@@ -79,7 +79,7 @@ async def export_events(
     ] = "",
 ) -> Response:
     """Export the stored events, with their stable ids and severities."""
-    found = await within(READ_S, "events", queries.events(since, MAX_EVENTS))
+    found = desks.fabric.events(since, MAX_EVENTS)
     wanted = words.lower().split()
 
     def text() -> str:
@@ -103,7 +103,9 @@ async def export_events(
 )
 @operation("usage:read")
 async def get_usage(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
+    *,
     since: Annotated[
         float | None,
         Query(ge=0, lt=2**40, description="seconds since 1970; default 30 days before the end"),
@@ -121,7 +123,8 @@ async def get_usage(
     By job, at most 500 lines: those that held most. In CSV, the last lines are `others` and
     `total`.
     """
-    view = await within(READ_S, "usage", queries.usage(since, until, by, None))
+    work = desks.usage.over(since, until, by, sight.projects())
+    view = sight.show(await within(READ_S, "usage", work))
     if form == "json":
         return await whole(view)
     return Response(await asyncio.to_thread(_usage_csv, view), media_type="text/csv")

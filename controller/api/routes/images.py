@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, QueriesOf
-from controller.api.deadlines import change, within
+from controller.api.common import READ_S, DesksOf
+from controller.api.deadlines import within
 from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
@@ -23,11 +23,11 @@ Ident = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,63}$", description="a prep
 @router.get("", responses=responses("forbidden", "conflict"))
 @operation("images:prepare")
 async def list_images(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[ImageView]:
     """List the images of the servers that answer."""
-    items = await within(READ_S, "images", queries.images(LIST_S))
-    return paged(items, queries.epoch, limit, cursor, lambda item: f"{item.server} {item.image_id}")
+    items = await within(READ_S, "images", desks.images.images(LIST_S))
+    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.server} {item.image_id}")
 
 
 @router.post(
@@ -37,16 +37,16 @@ async def list_images(
 )
 @operation("images:prepare")
 async def prepare_image(
-    commands: CommandsOf, request: PrepareRequest, response: Response
+    desks: DesksOf, request: PrepareRequest, response: Response
 ) -> PreparationView:
     """Begin to pull an image to servers; joins the same preparation if one is under way."""
-    view = await change(CHANGE_S, f"image/{request.image}", commands.prepare_image(request))
+    view = desks.images.prepare(request)
     response.headers["Location"] = f"/api/v1/images/preparations/{view.id}"
     return view
 
 
 @router.get("/preparations/{ident}", responses=responses("forbidden", "not_found"))
 @operation("images:prepare")
-async def get_preparation(queries: QueriesOf, ident: Ident) -> PreparationView:
+async def get_preparation(desks: DesksOf, ident: Ident) -> PreparationView:
     """Show how far the servers are."""
-    return await within(READ_S, f"preparation/{ident}", queries.preparation(ident))
+    return desks.images.preparation(ident)

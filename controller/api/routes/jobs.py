@@ -8,18 +8,19 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 from fastapi.responses import StreamingResponse
 
-from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, Entrance, Name, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, CallerOf, DesksOf, Entrance, Name, SightOf
 from controller.api.deadlines import change, within
 from controller.api.following import Following
 from controller.api.operation import KIB, operation
-from controller.api.operations import Queries
 from controller.api.paging import Cursor, Limit, cut, light
 from controller.api.problems import from_service, responses
+from controller.api.scope.naming import Naming
 from controller.base.errors import ServiceError
 from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
 from controller.schema.jobs import JobRequest, JobView
 from controller.schema.live import LogLineView
+from controller.service.desks import Desks
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
 LINES = "application/x-ndjson"
@@ -28,12 +29,13 @@ LINES = "application/x-ndjson"
 @router.get("", responses=responses("conflict"))
 @operation("jobs:read")
 async def list_jobs(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[JobView]:
     """List all jobs."""
-    names = list(queries.owners())
-    part, epoch = cut(names, limit, cursor), queries.epoch
-    items = await within(READ_S, "jobs", queries.jobs(names[part.items]))
+    names = list(sight.owners())
+    part, epoch = cut(names, limit, cursor), desks.epoch
+    views = await within(READ_S, "jobs", desks.jobs.jobs(names[part.items]))
+    items = await sight.show_all(views)
     shown, following = light(part, items, lambda job: job.name, _weight)
     return Page(items=shown, epoch=epoch, next=following)
 
@@ -45,8 +47,8 @@ def _weight(job: JobView) -> int:
 @router.post("", status_code=status.HTTP_201_CREATED, responses=responses("forbidden", "conflict"))
 @operation("jobs:submit", body=256 * KIB)
 async def submit_job(
-    queries: QueriesOf,
-    commands: CommandsOf,
+    desks: DesksOf,
+    sight: SightOf,
     caller: CallerOf,
     request: JobRequest,
     response: Response,
@@ -56,9 +58,11 @@ async def submit_job(
     The job of a user who belongs to one project only need not name it.
     """
     request = with_project(caller.principal, request)
-    check_priority(queries, caller.principal, request)
-    work = commands.submit(request, caller.principal.name)
-    view = await change(CHANGE_S, f"job/{request.name or ''}", work)
+    check_priority(desks, caller.principal, request)
+    name = caller.principal.name
+    naming = Naming(sight, desks.jobs)
+    work = naming.submit([request], lambda named: desks.jobs.submit(named[0], name))
+    view = sight.show(await change(CHANGE_S, f"job/{request.name or ''}", work))
     response.headers["Location"] = f"/api/v1/jobs/{view.name}"
     return view
 
@@ -78,11 +82,11 @@ def with_project(principal: Principal, request: JobRequest) -> JobRequest:
     )
 
 
-def check_priority(queries: Queries, principal: Principal, request: JobRequest) -> None:
+def check_priority(desks: Desks, principal: Principal, request: JobRequest) -> None:
     """Refuse (ServiceError ``forbidden``) a priority that the principal may not give."""
     if authorise(principal, "jobs:outrank") is Authorisation.ALLOWED:
         return
-    highest = queries.highest_priority(request.project)
+    highest = desks.jobs.highest_priority(request.project)
     if request.priority > highest and principal.sees(request.project):
         raise ServiceError(
             "forbidden",
@@ -95,30 +99,34 @@ def check_priority(queries: Queries, principal: Principal, request: JobRequest) 
 
 @router.get("/{name}", responses=responses("not_found"))
 @operation("jobs:read")
-async def get_job(queries: QueriesOf, name: Name) -> JobView:
+async def get_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Show one job."""
-    return await within(READ_S, f"job/{name}", queries.job(name))
+    sight.require_job(name)
+    return sight.show(desks.jobs.job(name))
 
 
 @router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
 @operation("jobs:change")
-async def cancel_job(commands: CommandsOf, name: Name) -> JobView:
+async def cancel_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
-    return await change(CHANGE_S, f"job/{name}", commands.cancel(name))
+    sight.require_job(name)
+    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.cancel(name)))
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
 @operation("jobs:change")
-async def pause_job(commands: CommandsOf, name: Name) -> JobView:
+async def pause_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
-    return await change(CHANGE_S, f"job/{name}", commands.pause(name))
+    sight.require_job(name)
+    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.pause(name)))
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
 @operation("jobs:change")
-async def resume_job(commands: CommandsOf, name: Name) -> JobView:
+async def resume_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Thaw a paused job."""
-    return await change(CHANGE_S, f"job/{name}", commands.resume(name))
+    sight.require_job(name)
+    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.resume(name)))
 
 
 @router.get(
@@ -134,7 +142,8 @@ async def resume_job(commands: CommandsOf, name: Name) -> JobView:
 )
 @operation("logs:read")
 async def stream_job_logs(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     enter: Entrance,
     name: Name,
     *,
@@ -154,7 +163,8 @@ async def stream_job_logs(
     Output that cannot be read, because a server does not answer or keeps it no more, is a line of
     the stream ``missing`` that says so.
     """
-    job = await within(READ_S, f"job/{name}", queries.job(name))
+    sight.require_job(name)
+    job = desks.jobs.job(name)
     if rank is not None and rank >= job.count:
         raise ServiceError(
             "not_found",
@@ -162,7 +172,7 @@ async def stream_job_logs(
             object=f"job/{name}/rank/{rank}",
             hint="omit the rank to read all ranks",
         )
-    lines = queries.logs(name, rank=rank, tail=tail, follow=follow, since=since, search=search)
+    lines = desks.jobs.logs(name, rank=rank, tail=tail, follow=follow, since=since, search=search)
     return Following(_json_lines(lines), media_type=LINES, place=enter())
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from controller.api.common import READ_S, QueriesOf
+from controller.api.common import READ_S, DesksOf, SightOf
 from controller.api.deadlines import within
 from controller.api.encoding import whole
 from controller.api.operation import operation
@@ -19,15 +19,16 @@ router = APIRouter(tags=["live"], responses=responses("unavailable"))
 
 @router.get("/top", response_model=TopView)
 @operation("live:read")
-async def get_top(queries: QueriesOf) -> Response:
+async def get_top(desks: DesksOf, sight: SightOf) -> Response:
     """Show throughput and utilisation of the last second."""
-    return await whole(await within(READ_S, "top", queries.top()))
+    return await whole(sight.show(await within(READ_S, "top", desks.jobs.top())))
 
 
 @router.get("/series", response_model=SeriesView)
 @operation("live:read")
 async def get_series(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     since_s: Annotated[
         float, Query(gt=0, le=31 * 86400, description="seconds to look back")
     ] = 300.0,
@@ -39,8 +40,8 @@ async def get_series(
 
     At most 120,000 samples; if there are more, the interval grows: see `interval_s`.
     """
-    jobs = None if job is None else (job,)
-    view = await within(READ_S, "series", queries.series(since_s, jobs))
+    jobs = sight.jobs(None if job is None else (job,))
+    view = sight.show(await within(READ_S, "series", desks.live.series(since_s, jobs)))
     if job is not None:
         view = view.model_copy(
             update={

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response, status
 
-from controller.api.common import READ_S, CallerOf, Name, QueriesOf
+from controller.api.common import READ_S, CallerOf, DesksOf, Name, SightOf
 from controller.api.deadlines import within
 from controller.api.following import Followers
 from controller.api.gate.access import Access
@@ -40,13 +40,15 @@ TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{1,16}$", description="a token'
 @operation("projects:read")
 async def list_projects(
     request: Request,
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     caller: CallerOf,
+    *,
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Page[ProjectView]:
     """List the projects you belong to, and what they hold."""
-    live = [job for job in queries.owners().values() if not job.ended]
+    live = [job for job in sight.owners().values() if not job.ended]
     jobs = Counter(job.project for job in live)
     endpoints: Counter[str] = Counter()
     for job in live:
@@ -64,7 +66,7 @@ async def list_projects(
         for project in known
         if caller.principal.sees(project.name)
     ]
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.name)
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.name)
 
 
 @router.put("/projects/{name}", responses=responses("forbidden", "not_found", "conflict"))
@@ -82,12 +84,12 @@ async def put_project(request: Request, name: Name, body: ProjectRequest) -> Pro
 @router.get("/tokens", responses=responses("forbidden", "not_found", "conflict"))
 @operation("people:manage")
 async def list_tokens(
-    request: Request, queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    request: Request, desks: DesksOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TokenView]:
     """List all tokens, without their secrets."""
     now = _access(request).clock()
     items = [_view(token, now) for token in _accounts(request).tokens()]
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.post(
@@ -121,7 +123,7 @@ async def revoke_token(request: Request, ident: TokenId) -> TokenView:
 @operation("audit:read")
 async def list_audit(
     request: Request,
-    queries: QueriesOf,
+    desks: DesksOf,
     since: Annotated[
         int | None, Query(ge=0, lt=2**63, description="records after this one; default the newest")
     ] = None,
@@ -133,7 +135,7 @@ async def list_audit(
         AuditRecordView(**{name: getattr(record, name) for name in AuditRecordView.model_fields})
         for record in records
     ]
-    return Page[AuditRecordView](items=items, epoch=queries.epoch)
+    return Page[AuditRecordView](items=items, epoch=desks.epoch)
 
 
 @router.get("/audit/verification", responses=responses("forbidden", "not_found"))

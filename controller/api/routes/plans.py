@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
 from controller.api.deadlines import change, within
 from controller.api.operation import MIB, operation
 from controller.api.paging import Cursor, Limit, paged
@@ -35,10 +35,10 @@ class TransactionRequest(Request):
 
 @router.post("/plans", responses=responses("not_found"))
 @operation("plans:make")
-async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
+async def make_plan(desks: DesksOf, request: PlanRequest) -> PlanView:
     """Compute a regroup; changes nothing. 503 if too many plans wait for the planner."""
     limit_s = READ_S + LINE_S + request.time_limit_s
-    return await within(limit_s, "plan", commands.make_plan(request))
+    return await within(limit_s, "plan", desks.plans.make_plan(request))
 
 
 @router.post(
@@ -48,13 +48,13 @@ async def make_plan(commands: CommandsOf, request: PlanRequest) -> PlanView:
 )
 @operation("plans:apply", body=4 * MIB)
 async def apply_plan(
-    commands: CommandsOf,
+    desks: DesksOf,
     request: TransactionRequest,
     response: Response,
     wait_s: Annotated[float, Query(ge=0, le=600, description="wait up to this long")] = 0.0,
 ) -> TransactionView:
     """Carry out a plan: 409 if something that it depends on has changed since it was made."""
-    work = commands.apply(request.plan, wait_s)
+    work = desks.plans.apply(request.plan, wait_s)
     view = await change(CHANGE_S + wait_s, f"plan/{request.plan.id}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"
     return view
@@ -66,9 +66,9 @@ WaitS = Annotated[float, Query(ge=0, le=600, description="wait up to this long")
 
 @router.post("/transactions/{ident}/abort", responses=responses("not_found", "conflict"))
 @operation("plans:apply")
-async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionView:
+async def abort_transaction(desks: DesksOf, ident: Ident) -> TransactionView:
     """Roll a transaction back: 409 if its new paths are proven or it has ended."""
-    return await change(READ_S, f"transaction/{ident}", commands.abort(ident))
+    return desks.plans.abort(ident)
 
 
 @router.post(
@@ -77,16 +77,14 @@ async def abort_transaction(commands: CommandsOf, ident: Ident) -> TransactionVi
     responses=responses("forbidden", "conflict"),
 )
 @operation("plans:apply", body=4 * MIB)
-async def begin_rollout(
-    commands: CommandsOf, request: RolloutRequest, response: Response
-) -> RolloutView:
+async def begin_rollout(desks: DesksOf, request: RolloutRequest, response: Response) -> RolloutView:
     """Carry out a plan in batches with a limited number of endpoints dark at once.
 
     Each batch is one transaction and begins when the one before has committed. 409 if something
     that the plan depends on has changed, there is no order within the limits, or another rollout
     is under way.
     """
-    work = commands.roll_out(request)
+    work = desks.rollouts.begin(request)
     view = await change(CHANGE_S + LINE_S, f"plan/{request.plan.id}", work)
     response.headers["Location"] = f"/api/v1/rollouts/{view.id}"
     return view
@@ -95,25 +93,25 @@ async def begin_rollout(
 @router.get("/rollouts", responses=responses("conflict"))
 @operation("plans:make")
 async def list_rollouts(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[RolloutView]:
     """List the rollouts that are kept, oldest first."""
-    items = await within(READ_S, "rollouts", queries.rollouts())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+    items = desks.rollouts.rollouts()
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/rollouts/{ident}", responses=responses("not_found"))
 @operation("plans:make")
-async def get_rollout(queries: QueriesOf, ident: Ident) -> RolloutView:
+async def get_rollout(desks: DesksOf, ident: Ident) -> RolloutView:
     """Show how far a rollout is, or how it ended."""
-    return await within(READ_S, f"rollout/{ident}", queries.rollout(ident))
+    return desks.rollouts.rollout(ident)
 
 
 @router.post("/rollouts/{ident}/abort", responses=responses("not_found", "conflict"))
 @operation("plans:apply")
-async def abort_rollout(commands: CommandsOf, ident: Ident) -> RolloutView:
+async def abort_rollout(desks: DesksOf, ident: Ident) -> RolloutView:
     """Let no further batch begin; the one under way ends by itself. 409 if it has ended."""
-    return await change(READ_S, f"rollout/{ident}", commands.abort_rollout(ident))
+    return await change(READ_S, f"rollout/{ident}", desks.rollouts.abort(ident))
 
 
 @router.post(
@@ -123,14 +121,14 @@ async def abort_rollout(commands: CommandsOf, ident: Ident) -> RolloutView:
 )
 @operation("fabric:change")
 async def attach_endpoint(
-    commands: CommandsOf,
+    desks: DesksOf,
     name: Name,
     request: AttachRequest,
     response: Response,
     wait_s: WaitS = 0.0,
 ) -> TransactionView:
     """Move one endpoint's light to an aggregator, or darken it."""
-    work = commands.attach(name, request, wait_s)
+    work = desks.plans.attach(name, request.aggregator, wait_s)
     view = await change(CHANGE_S + wait_s, f"endpoint/{name}", work)
     response.headers["Location"] = f"/api/v1/transactions/{view.id}"
     return view
@@ -139,15 +137,15 @@ async def attach_endpoint(
 @router.get("/transactions", responses=responses("conflict"))
 @operation("transactions:read")
 async def list_transactions(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TransactionView]:
     """List the transactions that are kept, oldest first."""
-    items = await within(READ_S, "transactions", queries.transactions())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+    items = await sight.show_all(desks.plans.transactions())
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/transactions/{ident}", responses=responses("not_found"))
 @operation("transactions:read")
-async def get_transaction(queries: QueriesOf, ident: Ident) -> TransactionView:
+async def get_transaction(desks: DesksOf, sight: SightOf, ident: Ident) -> TransactionView:
     """Show one transaction and its phases."""
-    return await within(READ_S, f"transaction/{ident}", queries.transaction(ident))
+    return sight.require(desks.plans.transaction(ident), "transaction", ident)

@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from controller.people.authz import ALL_PROJECTS, Owned
-from controller.schema.checkpoints import CheckpointsView, DrainView, RecoveriesView
-from controller.schema.fabric import AggregatorView, EndpointView, EventView, NodeView, SwitchView
-from controller.schema.insight.advice import FindingView
+from controller.schema.base import View
+from controller.schema.checkpoints import (
+    CheckpointsView,
+    DrainView,
+    IntervalView,
+    RecoveriesView,
+    VerificationView,
+)
+from controller.schema.fabric import (
+    AggregatorView,
+    CircuitView,
+    EndpointView,
+    EventView,
+    NodeView,
+    OpticsView,
+    SwitchView,
+)
+from controller.schema.insight.advice import AdviceView, FindingView, PredictionView, WhatIfView
+from controller.schema.insight.comms import CommsView
+from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
-from controller.schema.live import HealthView, MarkerView, SeriesView, TopRowView, TopView
-from controller.schema.plans import TransactionView
+from controller.schema.live import (
+    HealthView,
+    MarkerView,
+    PortPowerView,
+    PowerSeriesView,
+    SeriesView,
+    TopRowView,
+    TopView,
+    TraceView,
+)
+from controller.schema.plans import QuarantineView, TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
-from controller.schema.volumes import VolumeView
+from controller.schema.usage import UsageView
+from controller.schema.volumes import DataRemovalView, VolumeView
 from controller.stream.feed import Frame, Payload
 
 _JOB = re.compile(r"\b(jobs?[ /])([a-z0-9][a-z0-9-]*)")
@@ -25,6 +52,7 @@ _ADDRESS = re.compile(r"\S+://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b")
 _OPEN = frozenset({"job", "transaction", "endpoint"})
 """Kinds of objects whose events a reader of all projects sees; the others are devices."""
 ANOTHER = "another project's job"
+AnyView = TypeVar("AnyView", bound=View)
 AnyTransaction = TypeVar("AnyTransaction", bound=TransactionView)
 Told = TypeVar("Told", EventView, MarkerView)
 
@@ -37,6 +65,17 @@ class Redactor:
     """The reader's projects; ``*`` is all."""
     whose: Mapping[str, Owned]
     """Every known job by name, also jobs that ended."""
+
+    def view(self, view: AnyView) -> AnyView | None:
+        """Return the visible part of a view, None for nothing. TypeError for one without a rule.
+
+        Views of jobs, checkpoints and advice are those of own jobs: who asks has checked it.
+        """
+        rule = RULES.get(type(view))
+        if rule is None:
+            raise TypeError(f"no rule says who may see a {type(view).__name__}")
+        shown: AnyView | None = rule(self, view)
+        return shown
 
     @property
     def whole(self) -> bool:
@@ -94,6 +133,11 @@ class Redactor:
         texts = {"reason": self.text(wait.reason), "remedy": self.text(wait.remedy)}
         return wait.model_copy(update={**texts, "plan": plan})
 
+    def advice(self, view: AdviceView) -> AdviceView:
+        """Return advice on own jobs."""
+        findings = [self.finding(finding) for finding in view.findings]
+        return view.model_copy(update={"findings": findings})
+
     def finding(self, view: FindingView) -> FindingView:
         """Return advice on an own job; what it says may name another project's job."""
         return view.model_copy(
@@ -114,6 +158,10 @@ class Redactor:
         changes = {name: self.text(getattr(view, name)) for name in texts}
         return view.model_copy(update={**changes, "steps": steps})
 
+    def interval(self, view: IntervalView) -> IntervalView:
+        """Return how often an own job should write; the reason may name another project's job."""
+        return view.model_copy(update={"why": self.text(view.why)})
+
     def recoveries(self, view: RecoveriesView) -> RecoveriesView:
         """Return the recoveries of an own job; a spare may have been another project's."""
         found = [r.model_copy(update={"why": self.text(r.why)}) for r in view.recoveries]
@@ -124,8 +172,10 @@ class Redactor:
         jobs = {job: self.text(why) for job, why in view.jobs.items() if self.owns(job)}
         return view.model_copy(update={"jobs": jobs})
 
-    def container(self, view: ContainerView) -> ContainerView:
-        """Return an own container; other jobs are removed from its agent's message."""
+    def container(self, view: ContainerView) -> ContainerView | None:
+        """Return an own container, without other jobs in its agent's message; None for others."""
+        if not self.owns(view.job):
+            return None
         return view.model_copy(update={"reason": self.text(view.reason)}) if view.reason else view
 
     def endpoint(self, view: EndpointView) -> EndpointView:
@@ -163,6 +213,19 @@ class Redactor:
     def switch(self, view: SwitchView) -> SwitchView:
         """Blank the device's address: only the controller needs it."""
         return view.model_copy(update={"url": "", "error": ""})
+
+    def optics(self, view: OpticsView) -> OpticsView:
+        """Return the health of ports, without the operator's labels and the alarms."""
+        ports = [port.model_copy(update={"label": ""}) for port in view.ports]
+        return view.model_copy(update={"ports": ports, "alarms": []})
+
+    def quarantine(self, view: QuarantineView) -> QuarantineView:
+        """Return what is out of use, without the reason."""
+        return view.model_copy(update={"reason": "out of use"})
+
+    def measurement(self, view: MeasurementView) -> MeasurementView | None:
+        """Return a measurement of an own project, None for others."""
+        return view if self.whole or view.project in self.projects else None
 
     def node(self, view: NodeView, containers: int) -> NodeView:
         """Blank the agent's address and remove other jobs."""
@@ -299,3 +362,42 @@ class Redactor:
             containers=[c for c in sample.containers if self.owns(c.job)],
             links=[],
         )
+
+
+def _open(_: Redactor, view: AnyView) -> AnyView:
+    """Return a view that reveals nothing of jobs, or only what was asked for own projects."""
+    return view
+
+
+RULES: Mapping[type[View], Callable[[Redactor, Any], Any]] = {
+    AdviceView: Redactor.advice,
+    AggregatorView: Redactor.aggregator,
+    CheckpointsView: Redactor.checkpoints,
+    CircuitView: _open,
+    CommsView: _open,
+    ContainerView: Redactor.container,
+    DataRemovalView: _open,
+    DrainView: Redactor.drain,
+    EndpointView: Redactor.endpoint,
+    EventView: Redactor.event,
+    HealthView: Redactor.health,
+    IntervalView: Redactor.interval,
+    JobView: Redactor.job,
+    MeasurementView: Redactor.measurement,
+    OpticsView: Redactor.optics,
+    PortPowerView: _open,
+    PowerSeriesView: _open,
+    PredictionView: _open,
+    QuarantineView: Redactor.quarantine,
+    RecoveriesView: Redactor.recoveries,
+    SeriesView: Redactor.series,
+    SwitchView: Redactor.switch,
+    TopView: Redactor.top,
+    TraceView: _open,
+    TransactionView: Redactor.transaction,
+    UsageView: _open,
+    VerificationView: _open,
+    VolumeView: Redactor.volume,
+    WhatIfView: _open,
+}
+"""What callers see who belong to some projects only; a view without a rule is shown to none."""

@@ -14,4 +14,4 @@ from tests.parts.api.fake_service import FakeService
 def app_of(service: Service | FakeService | None = None, *parts: Any, **options: Any) -> FastAPI:
     """Return the API over ``service``, or over a fake one of its own."""
     service = service or FakeService()
-    return create_app(service.queries, service.commands, *parts, **options)
+    return create_app(service.desks, *parts, **options)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from controller.base.errors import ServiceError
+from controller.base.errors import ServiceError, not_found
 from controller.comms.ledger import Bucket, BucketSums
 from controller.people.authz import Owned
 from controller.schema.checkpoints import DrainView
@@ -341,7 +341,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             total=total,
         )
 
-    async def comms(self, name: str, *, rank: int | None, since_s: float | None) -> CommsView:
+    async def comms(self, name: str, rank: int | None, since_s: float | None) -> CommsView:
         job = await self.job(name)
         if rank is not None and rank >= job.count:
             raise ServiceError("not_found", f"no rank {rank}", object=f"job/{name}")
@@ -472,9 +472,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
 
     async def transaction(self, ident: str) -> TransactionView:
         if ident not in self._fake.transactions_:
-            raise ServiceError(
-                "not_found", f"there is no transaction {ident}", object=f"transaction/{ident}"
-            )
+            raise not_found("transaction", ident)
         views = self._fake.transactions_[ident]
         return views.pop(0) if len(views) > 1 else views[0]
 
@@ -499,9 +497,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
     async def measurement(self, ident: str) -> MeasurementView:
         await self._fake.enter("measurement")
         if ident not in self._fake.measurements:
-            raise ServiceError(
-                "not_found", f"there is no measurement {ident}", object=f"measurement/{ident}"
-            )
+            raise not_found("measurement", ident)
         return self._fake.measurements[ident]
 
     async def predictions(self, projects: Collection[str] | None = None) -> list[PredictionView]:

@@ -24,7 +24,6 @@ from controller.schema.live import HealthView, LogLineView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
-    AttachRequest,
     MoveView,
     PlanRequest,
     PlanView,
@@ -36,6 +35,7 @@ from controller.schema.plans import (
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
+from tests.parts.api.fake_desks import FakeDesks
 from tests.parts.api.fake_engine import EngineCommands
 from tests.parts.api.fake_plans import (
     STARTED_AT,
@@ -97,6 +97,7 @@ class FakeService:
         self.drained: dict[str, DrainView] = {}
         self.queries = FakeQueries(self)
         self.commands = FakeCommands(self)
+        self.desks = FakeDesks(self)
         self.jobs: dict[str, JobView] = {}
         self.put("red", "running", ["gpu0", "gpu2", "gpu1", "gpu3"])
 
@@ -386,7 +387,7 @@ class FakeCommands(SurvivalCommands, EngineCommands):
     async def abort(self, ident: str) -> TransactionView:
         return await self._fake.queries.transaction(ident)
 
-    async def attach(self, endpoint: str, request: AttachRequest, wait_s: float) -> TransactionView:
+    async def attach(self, endpoint: str, aggregator: str | None, wait_s: float) -> TransactionView:
         await self._fake.enter("attach")
         if endpoint not in self._fake.homes:
             raise ServiceError(

@@ -167,10 +167,10 @@ class SurvivalQueries:
             failures={"endpoint": 1, "program": 2},
         )
 
-    def survival(self) -> tuple[dict[str, CheckpointSumsView], RecoverySumsView]:
+    def checkpoint_sums(self) -> dict[str, CheckpointSumsView]:
         if "survival" in self._fake.refuse:
             raise self._fake.refuse["survival"]
-        kept = {
+        return {
             name: CheckpointSumsView(
                 bytes=dict.fromkeys(STEPS.values(), len(job.endpoints) * 2**30),
                 written_s=0.8,
@@ -179,12 +179,13 @@ class SurvivalQueries:
             for name, job in self._fake.jobs.items()
             if job.checkpoint is not None and job.finished_at is None
         }
-        sums = RecoverySumsView(
+
+    def recovery_sums(self) -> RecoverySumsView:
+        return RecoverySumsView(
             seconds={"light_s": (3, 2.4)},
             gpu_hours_lost={"endpoint": 0.02, "program": 0.01},
             open_s={"alpha-red": 7.0},
         )
-        return kept, sums
 
     async def drains(self) -> list[DrainView]:
         await self._fake.enter("drains")

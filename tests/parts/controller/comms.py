@@ -15,7 +15,7 @@ MB = 10**6
 
 async def running(rack: Rack, name: str = "red", **fields: object) -> None:
     request = JobRequest.model_validate({"name": name, "count": 2, "command": ["x"], **fields})
-    await rack.service.commands.submit(request)
+    await rack.desks.jobs.submit(request)
     await rack.state(name, "running")
 
 
@@ -31,7 +31,7 @@ def recorded(rack: Rack, calls: int, *, job: str = "red", **fields: object) -> l
 
 async def view(rack: Rack, job: str = "red", rank: int | None = None) -> CommsView:
     await rack.parts.comms.read()
-    return await rack.service.queries.comms(job, rank=rank, since_s=None)
+    return await rack.desks.comms.view(job, rank=rank, since_s=None)
 
 
 def calls(shown: CommsView) -> int:

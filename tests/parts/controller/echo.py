@@ -103,11 +103,11 @@ class MeasuringRack(Rack):
         request = MeasurementRequest.model_validate(
             {"type": "links", "endpoints": list(endpoints), **fields}
         )
-        return await self.service.commands.measure(request, OPERATOR)
+        return await self.service.desks.measurements.start(request, OPERATOR)
 
     async def running(self, job: str) -> None:
         async def reached() -> bool:
-            view = [v for v in await self.service.queries.jobs() if v.name == job]
+            view = [v for v in await self.service.desks.jobs.jobs() if v.name == job]
             return bool(view) and view[0].state == "running"
 
         await self.until(reached)
@@ -129,11 +129,11 @@ class MeasuringRack(Rack):
 
     async def ended(self, ident: str) -> MeasurementView:
         async def over() -> bool:
-            view = await self.service.queries.measurement(ident)
+            view = await self.service.desks.measurements.view(ident)
             return view.state in ("completed", "failed", "cancelled")
 
         await self.until(over)
-        return await self.service.queries.measurement(ident)
+        return await self.service.desks.measurements.view(ident)
 
     def homes(self) -> dict[str, str | None]:
         return self.see.homes()

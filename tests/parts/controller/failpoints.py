@@ -47,21 +47,21 @@ async def story(rack: Rack, seen: list[Homes]) -> None:
     await submit(rack, "blue", 2, policy="restart")
     await rack.state("red", "running")
     await rack.state("blue", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     seen.append(plan.homes_after)
-    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
-    await rack.service.commands.cancel("blue")
+    assert (await rack.desks.plans.apply(plan, wait_s=60)).state == "committed"
+    await rack.desks.jobs.cancel("blue")
     state = rack.parts.state
     state.light.quarantine.put(Quarantine("as0/4", "a test", 0.0))
     await state.store.commit(PutRecords(QUARANTINE, [state.light.quarantine["as0/4"]]))
-    await rack.service.commands.release("as0/4")
+    await rack.desks.quarantine.release("as0/4")
 
 
 async def settle(rack: Rack) -> None:
     """Wait until a restarted controller has nothing left to put right."""
 
     async def settled() -> bool:
-        jobs = await rack.service.queries.jobs()
+        jobs = await rack.desks.jobs.jobs()
         state = rack.see
         return (
             not state.transactions.running
@@ -70,7 +70,7 @@ async def settle(rack: Rack) -> None:
             and all(job.state in ("running", "cancelled", "failed") for job in jobs)
             and {s.job for s in rack.engine.statuses.values()}
             == {job.name for job in jobs if job.state == "running"}
-            and (await rack.service.queries.health()).status == "ok"
+            and rack.desks.health.health().status == "ok"
             and _flows_as_intended(rack)
         )
 

@@ -16,7 +16,7 @@ from tests.parts.controller.rack import Rack
 
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
-    return await rack.service.commands.submit(
+    return await rack.desks.jobs.submit(
         JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
     )
 
@@ -28,13 +28,13 @@ async def scattered(rack: Rack, policy: Policy = Policy.PAUSE) -> JobView:
     await submit(rack, "blue", 2, policy=policy)
     await rack.state("red", "running")
     await rack.state("blue", "running")
-    return await rack.service.queries.job("red")
+    return rack.desks.jobs.job("red")
 
 
 async def plan_and_begin(rack: Rack) -> PlanView:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, wait_s=0)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.plans.apply(plan, wait_s=0)
     return plan
 
 
@@ -42,25 +42,25 @@ async def waiting(rack: Rack, *names: str) -> list[JobView]:
     """Return the jobs once the queue has recorded why each of them waits."""
 
     async def told() -> bool:
-        return all([(await rack.service.queries.job(name)).wait for name in names])
+        return all(rack.desks.jobs.job(name).wait for name in names)
 
     await rack.until(told)
-    return [await rack.service.queries.job(name) for name in names]
+    return [rack.desks.jobs.job(name) for name in names]
 
 
 async def until(rack: Rack, name: str, **wanted: object) -> JobView:
     """Wait until the job's view has these values."""
 
     async def reached() -> bool:
-        job = await rack.service.queries.job(name)
+        job = rack.desks.jobs.job(name)
         return all(getattr(job, key) == value for key, value in wanted.items())
 
     await rack.until(reached)
-    return await rack.service.queries.job(name)
+    return rack.desks.jobs.job(name)
 
 
 async def events(rack: Rack, reason: str) -> list[str]:
-    return [e.message for e in await rack.service.queries.events(0, 500) if e.reason == reason]
+    return [e.message for e in rack.desks.fabric.events(0, 500) if e.reason == reason]
 
 
 def regrouper(rack: Rack, triggers: TriggerPolicy) -> Regrouper:

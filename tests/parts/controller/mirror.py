@@ -34,28 +34,30 @@ def strip(value: Any) -> Any:
 
 async def _listed(service: Service, kind: str) -> Shown:
     """Read one kind of object, with everything that its frames announce."""
-    queries = service.queries
+    desks = service.desks
     lists = {
-        "job": (queries.jobs, "name"),
-        "endpoint": (queries.endpoints, "name"),
-        "aggregator": (queries.aggregators, "name"),
-        "measurement": (queries.measurements, "id"),
-        "quarantine": (queries.quarantine, "object"),
+        "job": (desks.jobs.jobs, "name"),
+        "endpoint": (desks.fabric.endpoints, "name"),
+        "aggregator": (desks.fabric.aggregators, "name"),
     }
     if kind in lists:
         read, name = lists[kind]
         return {getattr(one, name): plain(one) for one in await read()}  # type: ignore[operator]
+    if kind == "measurement":
+        return {one.id: plain(one) for one in desks.measurements.views()}
+    if kind == "quarantine":
+        return {one.object: plain(one) for one in desks.quarantine.views()}
     if kind == "switch":
-        circuits, power = await service.queries.circuits(), await service.queries.power()
+        circuits, power = service.desks.fabric.circuits(), service.desks.live.power()
         return {
             s.name: {
                 "switch": plain(s),
                 "circuits": [plain(c) for c in circuits if c.switch == s.name],
                 "power": [plain(p) for p in power if p.switch == s.name],
             }
-            for s in await service.queries.switches()
+            for s in service.desks.fabric.switches()
         }
-    containers = await service.queries.containers()
+    containers = await service.desks.jobs.containers()
     return {
         n.name: {
             "node": plain(n),
@@ -63,7 +65,7 @@ async def _listed(service: Service, kind: str) -> Shown:
                 (plain(c) for c in containers if c.server == n.name), key=lambda c: c["name"]
             ),
         }
-        for n in await service.queries.nodes()
+        for n in service.desks.fabric.nodes()
     }
 
 
@@ -73,8 +75,8 @@ KINDS = ("job", "endpoint", "aggregator", "switch", "node", "quarantine", "measu
 async def truth(service: Service) -> Lists:
     """Read all lists."""
     lists = {kind: await _listed(service, kind) for kind in KINDS}
-    lists["transaction"] = {t.id: plain(t) for t in await service.queries.transactions()}
-    lists["event"] = {str(e.id): plain(e) for e in await service.queries.events(0, 10_000)}
+    lists["transaction"] = {t.id: plain(t) for t in service.desks.plans.transactions()}
+    lists["event"] = {str(e.id): plain(e) for e in service.desks.fabric.events(0, 10_000)}
     return lists
 
 
@@ -83,7 +85,7 @@ class Mirror:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._reader = service.queries.watch(None)
+        self._reader = service.desks.feed.read(None)
         self.lists: Lists = {}
         self.frames: list[Frame] = []
         self._task: asyncio.Task[None] | None = None

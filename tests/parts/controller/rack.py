@@ -20,6 +20,7 @@ from controller.devices.observed import ObservedEngine
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
 from controller.reconcile.drift_policy import DriftPolicy
+from controller.service.desks import Desks
 from controller.service.service import Service
 from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
@@ -58,6 +59,11 @@ class Rack:
         """Another engine, which owns the jobs of some endpoints."""
         self.planner: Worker | None = None
         """The process that computes plans; None computes them inline."""
+
+    @property
+    def desks(self) -> Desks:
+        """Whom the API asks."""
+        return self.service.desks
 
     async def up(
         self,
@@ -108,7 +114,7 @@ class Rack:
         return self.service
 
     async def whole(self) -> bool:
-        return (await self.service.queries.health()).status == "ok"
+        return self.desks.health.health().status == "ok"
 
     async def down(self) -> None:
         self.disk.release()
@@ -130,7 +136,7 @@ class Rack:
         """Wait until the job is in one of ``states``."""
 
         async def reached() -> bool:
-            return (await self.service.queries.job(job)).state in states
+            return self.desks.jobs.job(job).state in states
 
         await self.until(reached)
 

@@ -138,5 +138,5 @@ async def mended(rack: Rack) -> None:
     state = state_of(rack)
     await rack.until(lambda: not state.light.unfit and not state.drains.left)
     for name in list(state.light.quarantine):
-        await rack.service.commands.release(name)
+        await rack.desks.quarantine.release(name)
     await rack.until(lambda: _quiet(rack, state))

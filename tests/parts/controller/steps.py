@@ -110,7 +110,7 @@ async def started(tmp_path: Path) -> tuple[Rack, Recorder]:
     recorder.silent = {"red", "blue"}  # it tells facts of jobs that are alone
     await rack.up(facts=recorder)
     await scattered(rack)
-    await rack.service.commands.cancel("blue")
+    await rack.desks.jobs.cancel("blue")
     await rack.state("blue", "cancelled")
     recorder.silent.clear()
     await known(rack)

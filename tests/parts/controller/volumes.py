@@ -55,7 +55,7 @@ async def submit(rack: Rack, name: str, *volumes: str, **fields: object) -> JobV
         volume, path, *mode = text.split(":")
         mounts.append({"volume": volume, "path": path, "read_only": "ro" in mode or None})
     body = {"name": name, "count": 1, "project": "vision", "command": ["true"], "volumes": mounts}
-    return await rack.service.commands.submit(JobRequest.model_validate(body | fields))
+    return await rack.desks.jobs.submit(JobRequest.model_validate(body | fields))
 
 
 def data(owner: str, *, used_at: float, jobs: tuple[str, ...] = ()) -> VolumeData:

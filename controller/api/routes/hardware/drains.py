@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
-from controller.api.deadlines import change, within
+from controller.api.common import CHANGE_S, DesksOf, Name, SightOf
+from controller.api.deadlines import change
 from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
@@ -19,51 +19,53 @@ _CHANGED = responses("forbidden", "not_found", "conflict")
 @router.get("/drains", responses=responses("conflict"))
 @operation("fabric:read")
 async def list_drains(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[DrainView]:
     """List what is drained or being drained, and the jobs that still use it."""
-    items = await within(READ_S, "drains", queries.drains())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.object)
+    items = await sight.show_all(desks.drains.views())
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.object)
 
 
 @router.post("/nodes/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def drain_node(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+async def drain_node(desks: DesksOf, name: Name, request: DrainRequest) -> DrainView:
     """Take a server out of use: its jobs write a checkpoint, then their ranks leave it."""
-    return await change(CHANGE_S, f"node/{name}", commands.drain("node", name, now=request.now))
+    return await change(CHANGE_S, f"node/{name}", desks.drains.drain("node", name, now=request.now))
 
 
 @router.delete("/nodes/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def undrain_node(commands: CommandsOf, name: Name) -> DrainView:
+async def undrain_node(desks: DesksOf, name: Name) -> DrainView:
     """Put a server back into use; the answer shows the drain that ended."""
-    return await change(CHANGE_S, f"node/{name}", commands.undrain("node", name))
+    return await change(CHANGE_S, f"node/{name}", desks.drains.undrain("node", name))
 
 
 @router.post("/aggregators/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def drain_aggregator(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+async def drain_aggregator(desks: DesksOf, name: Name, request: DrainRequest) -> DrainView:
     """Take an aggregator out of use: the light of jobs' endpoints leaves it."""
-    work = commands.drain("aggregator", name, now=request.now)
+    work = desks.drains.drain("aggregator", name, now=request.now)
     return await change(CHANGE_S, f"aggregator/{name}", work)
 
 
 @router.delete("/aggregators/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def undrain_aggregator(commands: CommandsOf, name: Name) -> DrainView:
+async def undrain_aggregator(desks: DesksOf, name: Name) -> DrainView:
     """Put an aggregator back into use; the answer shows the drain that ended."""
-    return await change(CHANGE_S, f"aggregator/{name}", commands.undrain("aggregator", name))
+    return await change(CHANGE_S, f"aggregator/{name}", desks.drains.undrain("aggregator", name))
 
 
 @router.post("/switches/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def drain_switch(commands: CommandsOf, name: Name, request: DrainRequest) -> DrainView:
+async def drain_switch(desks: DesksOf, name: Name, request: DrainRequest) -> DrainView:
     """Take an optical switch out of use: no light of a job goes through it afterwards."""
-    return await change(CHANGE_S, f"switch/{name}", commands.drain("switch", name, now=request.now))
+    return await change(
+        CHANGE_S, f"switch/{name}", desks.drains.drain("switch", name, now=request.now)
+    )
 
 
 @router.delete("/switches/{name}/drain", responses=_CHANGED)
 @operation("fabric:change")
-async def undrain_switch(commands: CommandsOf, name: Name) -> DrainView:
+async def undrain_switch(desks: DesksOf, name: Name) -> DrainView:
     """Put an optical switch back into use; the answer shows the drain that ended."""
-    return await change(CHANGE_S, f"switch/{name}", commands.undrain("switch", name))
+    return await change(CHANGE_S, f"switch/{name}", desks.drains.undrain("switch", name))

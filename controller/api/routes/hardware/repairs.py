@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
-from controller.api.deadlines import change, within
+from controller.api.common import CHANGE_S, DesksOf, Name, SightOf
+from controller.api.deadlines import change
 from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -26,30 +26,31 @@ Object = Annotated[
 
 @router.get("/quarantine")
 @operation("fabric:read")
-async def list_quarantine(queries: QueriesOf) -> Page[QuarantineView]:
+async def list_quarantine(desks: DesksOf, sight: SightOf) -> Page[QuarantineView]:
     """List ports and endpoints that are out of use."""
-    items = await within(READ_S, "quarantine", queries.quarantine())
-    return Page[QuarantineView](items=items, epoch=queries.epoch)
+    items = await sight.show_all(desks.quarantine.views())
+    return Page[QuarantineView](items=items, epoch=desks.epoch)
 
 
 @router.post(
     "/quarantine/{name:path}/release", responses=responses("forbidden", "not_found", "conflict")
 )
 @operation("fabric:change")
-async def release_quarantine(commands: CommandsOf, name: Object) -> QuarantineView:
+async def release_quarantine(desks: DesksOf, name: Object) -> QuarantineView:
     """Put a port or an endpoint back into use."""
-    return await change(CHANGE_S, f"quarantine/{name}", commands.release(name))
+    return await change(CHANGE_S, f"quarantine/{name}", desks.quarantine.release(name))
 
 
 @router.post("/switches/{name}/repair", responses=responses("forbidden", "not_found", "conflict"))
 @operation("fabric:change")
-async def repair_switch(commands: CommandsOf, name: Name) -> SwitchView:
+async def repair_switch(desks: DesksOf, name: Name) -> SwitchView:
     """Accept a switch's map as it is and restore all circuits that jobs lack."""
-    return await change(CHANGE_S, f"switch/{name}", commands.repair(name))
+    await change(CHANGE_S, f"switch/{name}", desks.drift.repair(name))
+    return next(view for view in desks.fabric.switches() if view.name == name)
 
 
 @router.post("/store/accept", responses=responses("forbidden", "conflict"))
 @operation("fabric:change")
-async def accept_store(commands: CommandsOf) -> HealthView:
+async def accept_store(desks: DesksOf) -> HealthView:
     """Give up what the store, an older copy, does not know; return the health."""
-    return await change(CHANGE_S, "store", commands.accept_store())
+    return await change(CHANGE_S, "store", desks.health.accept_store())

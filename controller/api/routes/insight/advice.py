@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from controller.api.common import CHANGE_S, READ_S, CommandsOf, Name, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
 from controller.api.deadlines import change, within
 from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
@@ -20,29 +20,34 @@ router = APIRouter(tags=["advice"], responses=responses("unavailable"))
 
 @router.post("/jobs/{name}/whatif", responses=responses("forbidden", "not_found", "conflict"))
 @operation("predictions:make")
-async def predict_job(commands: CommandsOf, name: Name, request: WhatIfRequest) -> WhatIfView:
+async def predict_job(
+    desks: DesksOf, sight: SightOf, name: Name, request: WhatIfRequest
+) -> WhatIfView:
     """Predict a running job's step with other homes, and keep the prediction; nothing moves."""
-    return await change(CHANGE_S, f"job/{name}", commands.whatif(name, request))
+    sight.require_job(name)
+    return sight.show(await change(CHANGE_S, f"job/{name}", desks.advice.whatif(name, request)))
 
 
 @router.get("/predictions", responses=responses("conflict"))
 @operation("jobs:read")
 async def list_predictions(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PredictionView]:
     """List the predictions that are kept, oldest first, with what was measured."""
-    items = await within(READ_S, "predictions", queries.predictions())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+    items = await sight.show_all(desks.advice.predictions(sight.projects()))
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/advice", responses=responses("not_found"))
 @operation("jobs:read")
 async def get_advice(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     job: Annotated[
         str | None,
         Query(pattern=f"^{names.NAME}$", description="one job; all that hold endpoints if absent"),
     ] = None,
 ) -> AdviceView:
     """Say what limits a job, or all jobs, and what helps, in order of gain."""
-    return await within(READ_S, "advice", queries.advice(job))
+    found = await within(READ_S, "advice", desks.advice.advise(job, sight.jobs()))
+    return sight.show(found)

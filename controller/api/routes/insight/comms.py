@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from controller.api.common import READ_S, Name, QueriesOf
+from controller.api.common import READ_S, DesksOf, Name, SightOf
 from controller.api.deadlines import within
 from controller.api.operation import operation
 from controller.api.problems import responses
@@ -18,7 +18,8 @@ router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailab
 @router.get("/{name}/comms", responses=responses("not_found"))
 @operation("jobs:read")
 async def get_comms(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     name: Name,
     *,
     rank: Annotated[int | None, Query(ge=0, lt=2**31, description="one rank; default all")] = None,
@@ -31,4 +32,6 @@ async def get_comms(
 
     Figures are at most about twenty seconds old; those of an ended job are its last.
     """
-    return await within(READ_S, f"job/{name}", queries.comms(name, rank=rank, since_s=since_s))
+    sight.require_job(name)
+    work = desks.comms.view(name, rank, since_s)
+    return sight.show(await within(READ_S, f"job/{name}", work))

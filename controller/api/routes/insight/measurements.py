@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response, status
 
-from controller.api.common import CHANGE_S, READ_S, CallerOf, CommandsOf, QueriesOf
+from controller.api.common import CHANGE_S, READ_S, CallerOf, DesksOf, SightOf
 from controller.api.deadlines import change, within
 from controller.api.operation import KIB, MIB, operation
 from controller.api.paging import Cursor, Limit, paged
@@ -26,18 +26,19 @@ Ident = Annotated[str, Path(pattern=r"^m[0-9]{1,18}$", description="a measuremen
 @router.get("/measurements", responses=responses("conflict"))
 @operation("measurements:read")
 async def list_measurements(
-    queries: QueriesOf, limit: Limit = None, cursor: Cursor = None
+    desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[MeasurementView]:
     """List the measurements that are kept, oldest first, without their results."""
-    items = await within(READ_S, "measurements", queries.measurements())
-    return paged(items, queries.epoch, limit, cursor, lambda item: item.id)
+    items = await sight.show_all(desks.measurements.views())
+    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/measurements/{ident}", responses=responses("not_found"))
 @operation("measurements:read")
-async def get_measurement(queries: QueriesOf, ident: Ident) -> MeasurementView:
+async def get_measurement(desks: DesksOf, sight: SightOf, ident: Ident) -> MeasurementView:
     """Show one measurement: how far it is, and its result once it has ended."""
-    return await within(READ_S, f"measurement/{ident}", queries.measurement(ident))
+    view = await within(READ_S, f"measurement/{ident}", desks.measurements.view(ident))
+    return sight.require(view, "measurement", ident)
 
 
 @router.post(
@@ -47,10 +48,10 @@ async def get_measurement(queries: QueriesOf, ident: Ident) -> MeasurementView:
 )
 @operation("measurements:make", body=256 * KIB)
 async def start_measurement(
-    commands: CommandsOf, caller: CallerOf, request: MeasurementRequest, response: Response
+    desks: DesksOf, caller: CallerOf, request: MeasurementRequest, response: Response
 ) -> MeasurementView:
     """Begin a measurement on idle endpoints; with ``dry_run`` only show its jobs."""
-    work = commands.measure(request, caller.principal.name)
+    work = desks.measurements.start(request, caller.principal.name)
     view = await change(CHANGE_S, f"measurement/{request.type}", work)
     if view.id:
         response.headers["Location"] = f"/api/v1/measurements/{view.id}"
@@ -64,10 +65,10 @@ async def start_measurement(
 )
 @operation("measurements:make", body=8 * MIB)
 async def import_measurement(
-    commands: CommandsOf, caller: CallerOf, request: MeasurementImport, response: Response
+    desks: DesksOf, caller: CallerOf, request: MeasurementImport, response: Response
 ) -> MeasurementView:
     """Keep the result of another tool as a measurement."""
-    work = commands.import_measurement(request, caller.principal.name)
+    work = desks.measurements.take(request, caller.principal.name)
     view = await change(CHANGE_S, f"measurement/{request.type}", work)
     response.headers["Location"] = f"/api/v1/measurements/{view.id}"
     return view
@@ -77,13 +78,13 @@ async def import_measurement(
     "/measurements/{ident}/cancel", responses=responses("forbidden", "not_found", "conflict")
 )
 @operation("measurements:make")
-async def cancel_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
+async def cancel_measurement(desks: DesksOf, ident: Ident) -> MeasurementView:
     """Stop a measurement: its jobs end, and its light is put back."""
-    return await change(CHANGE_S, f"measurement/{ident}", commands.cancel_measurement(ident))
+    return await change(CHANGE_S, f"measurement/{ident}", desks.measurements.cancel(ident))
 
 
 @router.delete("/measurements/{ident}", responses=responses("forbidden", "not_found", "conflict"))
 @operation("measurements:make")
-async def remove_measurement(commands: CommandsOf, ident: Ident) -> MeasurementView:
+async def remove_measurement(desks: DesksOf, ident: Ident) -> MeasurementView:
     """Forget a measurement that has ended, with its result."""
-    return await change(CHANGE_S, f"measurement/{ident}", commands.remove_measurement(ident))
+    return await change(CHANGE_S, f"measurement/{ident}", desks.measurements.remove(ident))

@@ -11,10 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from controller.api.common import READ_S, CallerOf
+from controller.api.common import READ_S, DesksOf
 from controller.api.deadlines import within
 from controller.api.operation import operation
-from controller.api.operations import Queries
 from controller.api.problems import responses
 from controller.api.routes.metrics.comms import of_collectives
 from controller.api.routes.metrics.gpu import of_gpus
@@ -26,6 +25,7 @@ from controller.schema.fabric import AggregatorView, EndpointState, EndpointView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
 from controller.schema.usage import UsageSumsView
+from controller.service.desks import Desks
 from controller.stream.counters import Counters
 
 router = APIRouter(tags=["live"], responses=responses("unavailable"))
@@ -47,12 +47,11 @@ JOB_STATES = (
     },
 )
 @operation("metrics:read")
-async def get_metrics(request: Request, _: CallerOf) -> Response:
+async def get_metrics(request: Request, desks: DesksOf) -> Response:
     """Show metrics for Prometheus; needs a token that sees every project."""
     counters = cast(Counters, request.app.state.counters)
     # Not redacted, also for a viewer: metrics have no messages or addresses of devices.
-    queries = cast(Queries, request.app.state.queries)
-    moment = await within(READ_S, "metrics", _moment(queries))
+    moment = await within(READ_S, "metrics", _moment(desks))
     registry = CollectorRegistry()
     registry.register(moment)
     text = await asyncio.to_thread(
@@ -61,24 +60,24 @@ async def get_metrics(request: Request, _: CallerOf) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _moment(queries: Queries) -> Moment:
-    health, jobs = await queries.health(), await queries.jobs()
+async def _moment(desks: Desks) -> Moment:
+    health, jobs = desks.health.health(), await desks.jobs.jobs()
     return Moment(
         health=health,
         jobs=jobs,
-        endpoints=await queries.endpoints(),
-        aggregators=await queries.aggregators(),
-        switches=await queries.switches(),
-        power=await queries.power(),
-        usage=queries.usage_totals(),
-        collectives=queries.collectives(),
-        survived=_survival(queries),
+        endpoints=await desks.fabric.endpoints(),
+        aggregators=await desks.fabric.aggregators(),
+        switches=desks.fabric.switches(),
+        power=desks.live.power(),
+        usage=desks.usage.totals(),
+        collectives=desks.comms.collectives(),
+        survived=_survival(desks),
     )
 
 
-def _survival(queries: Queries) -> Survival | None:
+def _survival(desks: Desks) -> Survival | None:
     try:
-        return queries.survival()
+        return desks.checkpoints.sums(), desks.recoveries.sums()
     except ServiceError:  # a controller that keeps no checkpoints
         return None
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
-from controller.api.common import Entrance, QueriesOf
+from controller.api.common import DesksOf, Entrance, SightOf
 from controller.api.following import Following, Place
 from controller.api.operation import operation
 from controller.api.problems import responses
@@ -65,7 +65,8 @@ async def _pieces(reader: Reader) -> AsyncGenerator[bytes]:
 )
 @operation("live:read")
 async def stream_events(
-    queries: QueriesOf,
+    desks: DesksOf,
+    sight: SightOf,
     enter: Entrance,
     last_event_id: Annotated[
         str | None, Header(max_length=64, description="continue after this event")
@@ -74,7 +75,7 @@ async def stream_events(
     """Follow samples, events, changes and transactions live."""
     place = enter()
     try:
-        return Stream(queries.watch(last_event_id), place=place)
+        return Stream(desks.feed.read(last_event_id, sight.cut()), place=place)
     except ServiceError:
         place.leave(place)
         raise

@@ -16,10 +16,11 @@ from controller.api.common import (
     CHANGE_S,
     READ_S,
     CallerOf,
-    CommandsOf,
+    DesksOf,
     Entrance,
+    EpochOf,
     Name,
-    QueriesOf,
+    SightOf,
 )
 from controller.api.deadlines import within
 from controller.api.executing import OPEN_S, Session, Sessions
@@ -64,7 +65,8 @@ Ident = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="a command's 
 @operation("jobs:exec", body=128 * KIB)
 async def prepare_exec(
     request: Request,
-    commands: CommandsOf,
+    desks: DesksOf,
+    sight: SightOf,
     sessions: SessionsOf,
     caller: CallerOf,
     *,
@@ -73,10 +75,11 @@ async def prepare_exec(
 ) -> ExecView:
     """Prepare a command in one rank; it begins when its output is opened."""
     request.state.detail = _asked(body)
+    sight.require_job(name)
     session = await within(
         CHANGE_S,
         f"job/{name}/exec",
-        sessions.prepare(caller, name, body, lambda given: commands.exec(name, body, given)),
+        sessions.prepare(caller, name, body, lambda given: desks.jobs.exec(name, body, given)),
     )
     request.state.detail = f"{session.id[:_SHOWN_ID]}: {_asked(body)}"
     return ExecView(id=session.id, job=name, rank=body.rank, open_s=OPEN_S)
@@ -102,7 +105,7 @@ def _asked(body: ExecRequest) -> str:
 @operation("jobs:exec")
 async def stream_exec(
     request: Request,
-    queries: QueriesOf,
+    epoch: EpochOf,
     sessions: SessionsOf,
     caller: CallerOf,
     *,
@@ -125,7 +128,7 @@ async def stream_exec(
         sessions.close(session)
         if access.audit is not None:
             how = f"{session.id[:_SHOWN_ID]}: {session.how} after {clock.monotonic() - began:.1f} s"
-            access.audit.tell(_record(session, access.clock(), queries.epoch, remote, clipped(how)))
+            access.audit.tell(_record(session, access.clock(), epoch(), remote, clipped(how)))
 
     return Following(_json_lines(session), media_type=LINES, place=place, close=ended)
 

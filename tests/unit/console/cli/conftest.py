@@ -63,14 +63,13 @@ def _server() -> Iterator[tuple[FastAPI, str]]:
 @pytest.fixture
 def service(_server: tuple[FastAPI, str]) -> FakeService:
     fake = FakeService()
-    state = _server[0].state
-    state.queries, state.commands = fake.queries, fake.commands
+    _server[0].state.desks = fake.desks
     return fake
 
 
 @pytest.fixture
 def url(_server: tuple[FastAPI, str], service: FakeService) -> str:
-    assert _server[0].state.queries is service.queries
+    assert _server[0].state.desks is service.desks
     return _server[1]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.scope.scoped import ScopedCommands, ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role
 from controller.schema.insight.advice import WhatIfRequest
@@ -23,22 +23,22 @@ BOB = Principal("bob", Role.USER, frozenset({"default"}))
 
 async def test_a_scattered_job_is_advised_to_regroup_running_and_ended(tmp_path: Path) -> None:
     rack, recorder = await started(tmp_path)
-    queries = rack.service.queries
-    view = await queries.advice("red")
+    desks = rack.desks
+    view = await desks.advice.advise("red")
     assert view.limit == "scatter"
     assert view.findings[0].command == "lightloom plan --job red"
     assert view.findings[0].gain and view.findings[0].gain.low > 0.3
     assert any("measure links" in text for text in view.unknown)
-    assert [f.job for f in (await queries.advice(None)).findings][:1] == ["red"]
+    assert [f.job for f in (await desks.advice.advise(None)).findings][:1] == ["red"]
     last = recorder("red")
     assert last is not None
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     recorder.kept["red"] = last
-    ended = await queries.advice("red")
+    ended = await desks.advice.advise("red")
     assert ended.limit == "scatter"
     assert ended.findings[0].command == ""
     assert ended.findings[0].gain == view.findings[0].gain
-    assert (await queries.advice(None)).findings == []
+    assert (await desks.advice.advise(None)).findings == []
     await rack.down()
 
 
@@ -47,10 +47,10 @@ async def test_a_waiting_job_says_why_it_waits(tmp_path: Path) -> None:
     await submit(rack, "big", 6)
 
     async def held() -> bool:
-        return (await rack.service.queries.job("big")).wait is not None
+        return rack.desks.jobs.job("big").wait is not None
 
     await rack.until(held)
-    view = await rack.service.queries.advice("big")
+    view = await rack.desks.advice.advise("big")
     assert view.limit == "none"
     assert view.findings[0].text.startswith("it does not run: ")
     await rack.down()
@@ -58,29 +58,27 @@ async def test_a_waiting_job_says_why_it_waits(tmp_path: Path) -> None:
 
 async def test_a_second_user_sees_nothing_of_it(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    queries, commands = rack.service.queries, rack.service.commands
-    await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    mine, theirs = ScopedQueries(queries, BOB), ScopedQueries(queries, ANN)
-    assert len(await mine.predictions()) == 1
-    assert await theirs.predictions() == []
-    assert (await mine.advice(None)).findings
-    assert (await theirs.advice(None)).findings == []
-    assert (await mine.advice("red")).limit == "scatter"
+    desks = rack.desks
+    await desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    mine, theirs = (Sight(who, desks.jobs.owners) for who in (BOB, ANN))
+    assert len(desks.advice.predictions(mine.projects())) == 1
+    assert desks.advice.predictions(theirs.projects()) == []
+    assert (await desks.advice.advise(None, mine.jobs())).findings
+    assert (await desks.advice.advise(None, theirs.jobs())).findings == []
+    assert (await desks.advice.advise("red", mine.jobs())).limit == "scatter"
     with pytest.raises(ServiceError, match="no job red") as caught:
-        await theirs.advice("red")
+        await desks.advice.advise("red", theirs.jobs())
     assert caught.value.code == "not_found"
+    mine.require_job("red")
     with pytest.raises(ServiceError, match="no job red"):
-        await ScopedCommands(commands, queries, ANN).whatif("red", WhatIfRequest(homes=TOGETHER))
-    assert await ScopedCommands(commands, queries, BOB).whatif(
-        "red", WhatIfRequest(homes={"gpu2": "as0"})
-    )
+        theirs.require_job("red")
     await rack.down()
 
 
 async def test_an_unknown_job_is_not_found(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
     with pytest.raises(ServiceError, match="no job green"):
-        await rack.service.queries.advice("green")
+        await rack.desks.advice.advise("green")
     await rack.down()
 
 
@@ -105,7 +103,7 @@ async def test_a_measured_loader_tells_of_the_jobs_that_use_its_volume(tmp_path:
         state.measurements.results[ident] = json.dumps(result)
 
     async def limit(job: str = "red") -> str | None:
-        return (await rack.service.queries.advice(job)).limit
+        return (await rack.desks.advice.advise(job)).limit
 
     def mounts(job: str, *volumes: str) -> None:
         record = state.jobs[job]
@@ -121,9 +119,9 @@ async def test_a_measured_loader_tells_of_the_jobs_that_use_its_volume(tmp_path:
     mounts("red", "results")
     assert await limit() != "input"
     mounts("red", "results", "images")
-    view = await rack.service.queries.advice("red")
+    view = await rack.desks.advice.advise("red")
     found = next(f for f in view.findings if f.limit == "input")
     assert any("m1" in text for text in found.evidence)
-    everything = await rack.service.queries.advice(None)
+    everything = await rack.desks.advice.advise(None)
     assert "input" in [f.limit for f in everything.findings]
     await rack.down()

@@ -76,7 +76,7 @@ async def compared(rack: ComparingRack, number: int = 1) -> MeasurementView:
 
 
 async def predictions(rack: ComparingRack) -> dict[str, PredictionView]:
-    found = await rack.service.queries.predictions()
+    found = rack.desks.advice.predictions()
     return {p.job + (f"-{p.state}" if p.state != "met" else ""): p for p in found}
 
 
@@ -86,9 +86,9 @@ def row(done: MeasurementView, name: str) -> dict[str, Any]:
 
 
 async def go_there(rack: ComparingRack, homes: dict[str, str]) -> PlanView:
-    plan = await rack.service.commands.make_plan(PlanRequest(homes=homes))
+    plan = await rack.desks.plans.make_plan(PlanRequest(homes=homes))
     if plan.moves:
-        done = await rack.service.commands.apply(plan.model_dump(mode="json"), wait_s=60)
+        done = await rack.desks.plans.apply(plan.model_dump(mode="json"), wait_s=60)
         assert done.state == "committed", done.error
     return plan
 
@@ -104,7 +104,7 @@ async def submit(rack: ComparingRack, name: str, order: list[str], **fields: Any
             **fields,
         }
     )
-    await rack.service.commands.submit(request)
+    await rack.desks.jobs.submit(request)
     await rack.state(name, "running")
 
 
@@ -120,7 +120,7 @@ async def test_what_it_ran_has_met_its_measurement_the_rest_is_open(tmp_path: Pa
     hybrid = found["measurement/m1-open"]
     assert hybrid.homes == row(done, "hybrid")["homes"]
     assert hybrid.step_s and hybrid.step_s.low == row(done, "hybrid")["predicted_step_s"]["low"]
-    assert await rack.service.queries.predictions({"other"}) == []
+    assert rack.desks.advice.predictions({"other"}) == []
     await rack.down()
 
 
@@ -141,7 +141,7 @@ async def test_the_users_job_meets_it_after_a_restart(tmp_path: Path) -> None:
 
     await rack.until(looked)
     assert (await predictions(rack))["measurement/m1-open"].state == "open"
-    await rack.service.commands.cancel("other")
+    await rack.desks.jobs.cancel("other")
     await rack.state("other", "cancelled")
     await submit(rack, "red", hybrid["endpoints"])
 
@@ -182,7 +182,7 @@ async def test_who_compares_again_replaces_the_open_prediction(tmp_path: Path) -
     await rack.up()
     await compared(rack, 1)
     await compared(rack, 2)
-    found = await rack.service.queries.predictions()
+    found = rack.desks.advice.predictions()
     assert [p.job for p in found if p.state == "open"] == ["measurement/m2"]
     assert len(found) == 5
     await rack.down()
@@ -207,7 +207,7 @@ async def test_homes_of_jobs_and_strange_names_are_refused(tmp_path: Path) -> No
     rack = ComparingRack(tmp_path)
     await rack.up()
     await submit(rack, "red", ["gpu0", "gpu1", "gpu2", "gpu3"])
-    plan = rack.service.commands.make_plan
+    plan = rack.desks.plans.make_plan
     for homes, code in (
         ({"gpu0": "as1"}, "conflict"),
         ({"gpu9": "as1"}, "not_found"),

@@ -9,7 +9,7 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.schema.insight.advice import WhatIfRequest
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from controller.state.kept.predictions import KEPT_PREDICTIONS, PredictionRecord
 from controller.telemetry.steps import HOW_TO_KNOW
 from tests.parts.controller.steps import PROFILE, TOGETHER, known, started
@@ -18,8 +18,8 @@ from tests.parts.controller.steps import PROFILE, TOGETHER, known, started
 async def test_a_what_if_predicts_in_seconds_and_moves_nothing(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
     circuits = list(rack.switch.circuits)
-    commands = rack.service.commands
-    view = await commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0", "gpu3": "as0"}))
+    desks = rack.desks
+    view = await desks.advice.whatif("red", WhatIfRequest(homes={"gpu2": "as0", "gpu3": "as0"}))
     assert rack.switch.circuits == circuits
     assert (view.span_before, view.span_after) == (2, 1)
     assert view.homes_after == TOGETHER
@@ -31,15 +31,15 @@ async def test_a_what_if_predicts_in_seconds_and_moves_nothing(tmp_path: Path) -
     assert view.ring_rate_after == pytest.approx(1.0)
     assert view.possible
     assert view.unidentified == []
-    (kept,) = await rack.service.queries.predictions()
+    (kept,) = rack.desks.advice.predictions()
     assert (kept.id, kept.state, kept.cause) == (view.prediction, "open", "whatif")
     await rack.down()
 
 
 async def test_plans_and_what_ifs_agree(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    view = await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     gain = next(gain for gain in plan.predicted_gain if gain.job == "red")
     assert view.step_now_s and view.step_then_s and gain.step_speedup_low
     assert gain.step_speedup_low == pytest.approx(view.step_now_s / view.step_then_s.high)
@@ -49,49 +49,49 @@ async def test_plans_and_what_ifs_agree(tmp_path: Path) -> None:
 
 async def test_a_prediction_meets_what_is_measured_after_the_regroup(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    commands, queries = rack.service.commands, rack.service.queries
-    asked = await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    plan = await commands.make_plan(PlanRequest())
-    done = await commands.apply(plan, wait_s=60)
+    desks = rack.desks
+    asked = await desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    plan = await desks.plans.make_plan(PlanRequest())
+    done = await desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
 
     async def met() -> bool:
-        return any(p.state == "met" and p.cause == "plan" for p in await queries.predictions())
+        return any(p.state == "met" and p.cause == "plan" for p in desks.advice.predictions())
 
     await rack.until(met)
-    found = {p.cause: p for p in await queries.predictions()}
+    found = {p.cause: p for p in desks.advice.predictions()}
     judged = found["plan"]
     assert judged.error is not None and judged.error < 0.02
     assert judged.measured_s is not None and judged.measured_at
-    homes = {e.name: e.home for e in await queries.endpoints() if e.name in TOGETHER}
+    homes = {e.name: e.home for e in await desks.fabric.endpoints() if e.name in TOGETHER}
     assert judged.homes == homes
-    whatif = next(p for p in await queries.predictions() if p.id == asked.prediction)
+    whatif = next(p for p in desks.advice.predictions() if p.id == asked.prediction)
     assert whatif.state == ("met" if homes == TOGETHER else "open")
     await rack.down()
 
 
 async def test_predictions_outlive_a_restart_and_ids_are_not_used_again(tmp_path: Path) -> None:
     rack, recorder = await started(tmp_path)
-    before = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    again = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    before = await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    again = await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert again.prediction == before.prediction
     await rack.down()
     await rack.up(facts=recorder)
-    (kept,) = await rack.service.queries.predictions()
+    (kept,) = rack.desks.advice.predictions()
     assert (kept.id, kept.state, kept.homes) == (before.prediction, "open", TOGETHER)
     await rack.state("red", "running")
     await known(rack)
-    other = await rack.service.commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
+    other = await rack.desks.advice.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
     assert other.prediction != before.prediction
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
 
     async def expired() -> bool:
-        return all(p.state == "expired" for p in await rack.service.queries.predictions())
+        return all(p.state == "expired" for p in rack.desks.advice.predictions())
 
     await rack.until(expired)
     await rack.down()
     await rack.up(facts=recorder)
-    assert [p.state for p in await rack.service.queries.predictions()] == ["expired", "expired"]
+    assert [p.state for p in rack.desks.advice.predictions()] == ["expired", "expired"]
     await rack.down()
 
 
@@ -99,17 +99,17 @@ async def test_a_refused_write_leaves_no_prediction(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
     rack.disk.fault, rack.disk.after, rack.disk.times = "full", 0, 10**6
     with pytest.raises(ServiceError):
-        await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    assert await rack.service.queries.predictions() == []
+        await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert rack.desks.advice.predictions() == []
     rack.disk.release()
     await rack.down()
 
 
 async def test_only_predictions_of_the_projects_that_are_asked_for(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
-    assert len(await rack.service.queries.predictions({"default"})) == 1
-    assert await rack.service.queries.predictions({"other"}) == []
+    await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
+    assert len(rack.desks.advice.predictions({"default"})) == 1
+    assert rack.desks.advice.predictions({"other"}) == []
     await rack.down()
 
 
@@ -127,7 +127,7 @@ async def test_homes_that_make_no_sense_are_refused(
 ) -> None:
     rack, _ = await started(tmp_path)
     with pytest.raises(ServiceError, match=message) as caught:
-        await rack.service.commands.whatif("red", WhatIfRequest(homes=homes))
+        await rack.desks.advice.whatif("red", WhatIfRequest(homes=homes))
     assert caught.value.code == "invalid"
     assert caught.value.object == "job/red"
     await rack.down()
@@ -135,13 +135,13 @@ async def test_homes_that_make_no_sense_are_refused(
 
 async def test_only_running_jobs_have_a_next_step(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    commands = rack.service.commands
-    await commands.cancel("red")
+    desks = rack.desks
+    await desks.jobs.cancel("red")
     with pytest.raises(ServiceError, match="is cancelled") as caught:
-        await commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+        await desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert caught.value.code == "conflict"
     with pytest.raises(ServiceError, match="no job green"):
-        await commands.whatif("green", WhatIfRequest(homes=TOGETHER))
+        await desks.advice.whatif("green", WhatIfRequest(homes=TOGETHER))
     await rack.down()
 
 
@@ -150,7 +150,7 @@ async def test_without_facts_traffic_gives_the_ratio_or_nothing(tmp_path: Path) 
     await rack.down()
     await rack.up()
     await rack.state("red", "running")
-    view = await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    view = await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert view.step_then_s is None and view.step_now_s is None
     assert view.change is None
     assert view.unidentified == [f"nothing was measured of its steps yet: {HOW_TO_KNOW}"]
@@ -161,7 +161,7 @@ async def test_without_facts_traffic_gives_the_ratio_or_nothing(tmp_path: Path) 
 async def test_facts_of_the_old_placement_do_not_count_after_a_move(tmp_path: Path) -> None:
     rack, recorder = await started(tmp_path)
     recorder.silent.add("red")
-    await rack.service.commands.attach("gpu2", AttachRequest(aggregator="as0"), wait_s=60)
+    await rack.desks.plans.attach("gpu2", "as0", wait_s=60)
     state = rack.see
     assert rack.parts.meter.current(state.jobs["red"], state.homes()) is None
     await rack.down()
@@ -170,7 +170,7 @@ async def test_facts_of_the_old_placement_do_not_count_after_a_move(tmp_path: Pa
 async def test_the_oldest_predictions_are_forgotten(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
     state = rack.parts.state
-    await rack.service.commands.whatif("red", WhatIfRequest(homes=TOGETHER))
+    await rack.desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
     (first,) = state.predictions.values()
     for _ in range(KEPT_PREDICTIONS):
         made: PredictionRecord = replace(first, id=state.predictions.next_key(), state="expired")

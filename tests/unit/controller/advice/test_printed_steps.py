@@ -11,7 +11,7 @@ import pytest
 
 from base import clock
 from controller.schema.insight.advice import PredictionView, WhatIfRequest
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from controller.telemetry.steps import HOW_TO_KNOW
 from scheduler.steptime.identify import LEAST_STEPS
 from tests.parts.controller.jobs import scattered
@@ -25,7 +25,7 @@ async def trained(tmp_path: Path) -> AsyncIterator[tuple[Rack, Trainer]]:
     rack = Rack(tmp_path)
     await rack.up()
     await scattered(rack)
-    await rack.service.commands.cancel("blue")
+    await rack.desks.jobs.cancel("blue")
     await rack.state("blue", "cancelled")
     trainer = Trainer(rack)
     running = asyncio.create_task(trainer.run())
@@ -37,14 +37,14 @@ async def trained(tmp_path: Path) -> AsyncIterator[tuple[Rack, Trainer]]:
 
 async def regrouped(rack: Rack) -> float:
     """Carry out a plan; return when."""
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
     return clock.time()
 
 
 async def planned(rack: Rack) -> PredictionView:
-    return next(p for p in await rack.service.queries.predictions() if p.cause == "plan")
+    return next(p for p in rack.desks.advice.predictions() if p.cause == "plan")
 
 
 async def measured(rack: Rack, step_s: float) -> PredictionView:
@@ -89,22 +89,22 @@ async def test_what_was_measured_first_is_corrected(tmp_path: Path) -> None:
 async def test_steps_recorded_before_a_pause_are_not_those_after_it(tmp_path: Path) -> None:
     """The job is paused while its light moves: what was known of it is of the old placement."""
     rack, recorder = await started(tmp_path)
-    commands, queries = rack.service.commands, rack.service.queries
-    await commands.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
+    desks = rack.desks
+    await desks.advice.whatif("red", WhatIfRequest(homes={"gpu2": "as0"}))
     old = recorder("red")
     assert old is not None
     recorder.kept["red"] = old
-    await commands.pause("red")
+    await desks.jobs.pause("red")
     await asyncio.sleep(5.0)
-    await commands.attach("gpu2", AttachRequest(aggregator="as0"), wait_s=60)
-    await commands.resume("red")
+    await desks.plans.attach("gpu2", "as0", wait_s=60)
+    await desks.jobs.resume("red")
     await asyncio.sleep(30.0)
-    (made,) = await queries.predictions()
+    (made,) = desks.advice.predictions()
     assert made.state == "open"
     del recorder.kept["red"]
 
     async def met() -> bool:
-        return (await queries.predictions())[0].state == "met"
+        return desks.advice.predictions()[0].state == "met"
 
     await rack.until(met, limit_s=300)
     await rack.down()
@@ -151,7 +151,7 @@ async def test_lines_that_are_no_steps_tell_nothing(tmp_path: Path) -> None:
         rack.engine.printed["red", rank] = timed
     await asyncio.sleep(60.0)
     assert not settled(rack)
-    assert (await rack.service.queries.health()).status == "ok"
+    assert rack.desks.health.health().status == "ok"
     await rack.down()
 
 

@@ -146,9 +146,9 @@ async def test_a_plan_with_such_a_text_is_refused(client: httpx.AsyncClient) -> 
 
 async def test_what_an_older_version_kept_is_shown_escaped(rack: Rack) -> None:
     """The store has a job that would be refused today; the lists that hold it answer."""
-    await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
+    await rack.desks.jobs.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await rack.state("red", "running")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     old = JobRecord(
         name="odd",
         request=JobSpec(name="odd", count=1, command=(SURROGATE,), env={"A": SURROGATE}),

@@ -45,7 +45,7 @@ def request(name: str = "red", endpoints: list[str] | None = None, **fields: Any
 
 
 async def running(rack: Rack, name: str = "red", **fields: Any) -> list[RankSpec]:
-    await rack.service.commands.submit(request(name, **fields))
+    await rack.desks.jobs.submit(request(name, **fields))
     await rack.state(name, "running")
     return rack.engine.specs[name]
 
@@ -123,7 +123,7 @@ async def test_a_restarted_controller_goes_on(rack: Rack) -> None:
 
 
 async def test_a_job_without_checkpoints_has_no_folder(rack: Rack) -> None:
-    await rack.service.commands.submit(JobRequest(name="plain", count=2, command=["x"]))
+    await rack.desks.jobs.submit(JobRequest(name="plain", count=2, command=["x"]))
     await rack.state("plain", "running")
     assert all(spec.checkpoint is None for spec in rack.engine.specs["plain"])
     assert not rack.see.checkpoints
@@ -132,7 +132,7 @@ async def test_a_job_without_checkpoints_has_no_folder(rack: Rack) -> None:
 async def test_a_name_that_is_used_again_gets_another_folder_and_key(rack: Rack) -> None:
     await running(rack)
     first = record(rack)
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await running(rack)
     second = record(rack)
     assert first.folder != second.folder and first.key != second.key
@@ -141,13 +141,13 @@ async def test_a_name_that_is_used_again_gets_another_folder_and_key(rack: Rack)
 
 async def test_the_stream_tells_when_a_job_is_protected(rack: Rack) -> None:
     await running(rack)
-    reader = rack.service.queries.watch(None)
+    reader = rack.desks.feed.read(None)
 
     async def shown(state: bool) -> None:
         async for frame in reader:
             changed = frame.data
             if isinstance(changed, ChangedView) and changed.kind == "job":
-                job = await rack.service.queries.job("red")
+                job = rack.desks.jobs.job("red")
                 if [c.status for c in job.conditions if c.type == "Protected"] == [state]:
                     return
 

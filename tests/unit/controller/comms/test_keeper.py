@@ -36,7 +36,7 @@ async def test_the_ranks_of_a_job_are_summed(rack: Rack) -> None:
     shown = await view(rack)
     assert calls(shown) == 20
     assert calls(await view(rack, rank=1)) == 10
-    assert rack.service.queries.collectives()["red"][("all_reduce", 4**10)].calls == 20
+    assert rack.desks.comms.collectives()["red"][("all_reduce", 4**10)].calls == 20
     with pytest.raises(ServiceError, match="no rank 2"):
         await view(rack, rank=2)
 
@@ -52,7 +52,7 @@ async def test_the_last_figures_of_an_ended_job_stay(rack: Rack) -> None:
     assert calls(await view(rack)) == 24
     rack.engine.recorded = []
     assert calls(await view(rack)) == 24
-    assert rack.service.queries.collectives() == {}
+    assert rack.desks.comms.collectives() == {}
 
 
 async def test_a_restarted_controller_asks_again(rack: Rack) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.api.scope.scoped import ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.comms import kept
 from controller.comms.kept import kept_view, record_of
@@ -73,7 +73,7 @@ async def test_an_ended_job_is_told_after_a_restart(rack: Rack) -> None:
     facts = rack.parts.comms.facts("red")
     assert facts is not None
     assert facts.step_s == pytest.approx(1.1)
-    lately = await rack.service.queries.comms("red", rank=None, since_s=60.0)
+    lately = await rack.desks.comms.view("red", rank=None, since_s=60.0)
     assert (lately.since, lately.rows) == (None, before.rows)
     assert "whole run" in lately.notes[-1]
 
@@ -85,11 +85,12 @@ async def test_a_second_user_sees_nothing_of_it(rack: Rack) -> None:
     rack.engine.recorded = []
     await rack.down()
     await rack.up()
-    queries = rack.service.queries
-    mine, theirs = ScopedQueries(queries, BOB), ScopedQueries(queries, ANN)
-    assert calls(await mine.comms("red", rank=None, since_s=None)) == 80
+    desks = rack.desks
+    mine, theirs = (Sight(who, desks.jobs.owners) for who in (BOB, ANN))
+    mine.require_job("red")
+    assert calls(await desks.comms.view("red", rank=None, since_s=None)) == 80
     with pytest.raises(ServiceError, match="no job red") as caught:
-        await theirs.comms("red", rank=None, since_s=None)
+        theirs.require_job("red")
     assert caught.value.code == "not_found"
 
 
@@ -106,7 +107,7 @@ async def test_another_job_of_the_same_name_does_not_inherit_it(rack: Rack) -> N
     state.comms.put(earlier)
     assert rack.parts.comms.brief("red") is None
     assert rack.parts.comms.facts("red") is None
-    assert calls(await rack.service.queries.comms("red", rank=None, since_s=None)) == 0
+    assert calls(await rack.desks.comms.view("red", rank=None, since_s=None)) == 0
     await rack.parts.comms.read()
     assert "red" not in state.comms
 
@@ -184,7 +185,7 @@ async def test_who_comes_last_is_evidence_of_a_straggler(rack: Rack) -> None:
     shown = await view(rack)
     assert (shown.rows[0].last_rank, shown.rows[0].last_share) == (1, 1.0)
     for _ in ("running", "ended", "restarted"):
-        advice = await rack.service.queries.advice("red")
+        advice = await rack.desks.advice.advise("red")
         late = next(one for one in advice.findings if one.limit == "straggler")
         assert "rank 1" in late.text
         (last,) = (text for text in late.evidence if "came last" in text)

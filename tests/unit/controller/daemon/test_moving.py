@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.schema.plans import AttachRequest
 from tests.parts.controller.rack import Rack, crash
 
 
@@ -18,7 +17,7 @@ async def test_a_transaction_is_open_from_its_begin_to_its_end(rack: Rack) -> No
         return await apply(*args, **kwargs)  # type: ignore[arg-type]
 
     rack.switch.apply = later  # type: ignore[method-assign, assignment]
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    await rack.desks.plans.attach("gpu0", "as1", wait_s=0)
     await reached.wait()
     assert rack.service.moving
     go.set()
@@ -33,7 +32,7 @@ async def test_what_a_predecessor_left_open_is_open_until_it_is_put_right(rack: 
         return await asyncio.Event().wait()
 
     rack.switch.apply = never  # type: ignore[method-assign, assignment]
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    await rack.desks.plans.attach("gpu0", "as1", wait_s=0)
     await reached.wait()
     await crash(rack)
     rack.switch.apply = apply  # type: ignore[method-assign]

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from controller.base.errors import ServiceError
-from controller.schema.plans import AttachRequest
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
-TO_AS1, DARK = AttachRequest(aggregator="as1"), AttachRequest(aggregator=None)
+TO_AS1, DARK = "as1", None
 
 
 def block_switch(rack: Rack) -> asyncio.Event:
@@ -31,16 +30,16 @@ async def ended(rack: Rack, *idents: str) -> list[str]:
         return not rack.see.transactions.running
 
     await rack.until(done)
-    return [(await rack.service.queries.transaction(ident)).state for ident in idents]
+    return [rack.desks.plans.transaction(ident).state for ident in idents]
 
 
 async def test_disjoint_transactions_run_concurrently(rack: Rack) -> None:
     go = block_switch(rack)
-    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
-    second = await rack.service.commands.attach("gpu5", DARK, wait_s=0)
+    first = await rack.desks.plans.attach("gpu0", TO_AS1, wait_s=0)
+    second = await rack.desks.plans.attach("gpu5", DARK, wait_s=0)
 
     async def both_at_the_light() -> bool:
-        views = [await rack.service.queries.transaction(t.id) for t in (first, second)]
+        views = [rack.desks.plans.transaction(t.id) for t in (first, second)]
         return {view.phase for view in views} == {"switch"}
 
     await rack.until(both_at_the_light)
@@ -55,10 +54,10 @@ async def test_disjoint_transactions_run_concurrently(rack: Rack) -> None:
 async def test_two_transactions_never_choose_the_same_port(rack: Rack) -> None:
     """as1 has one free port: the second transaction is refused before a device is touched."""
     go = block_switch(rack)
-    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
+    first = await rack.desks.plans.attach("gpu0", TO_AS1, wait_s=0)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.attach("gpu1", TO_AS1, wait_s=0)
+        await rack.desks.plans.attach("gpu1", TO_AS1, wait_s=0)
     assert (caught.value.code, len(rack.switch.applied)) == ("conflict", asked)
     go.set()
     assert await ended(rack, first.id) == ["committed"]
@@ -68,10 +67,10 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"])
     await rack.state("red", "running")
     go = block_switch(rack)
-    first = await rack.service.commands.attach("gpu0", TO_AS1, wait_s=0)
+    first = await rack.desks.plans.attach("gpu0", TO_AS1, wait_s=0)
     for endpoint, to in (("gpu0", "as1"), ("gpu2", "as0")):
         with pytest.raises(ServiceError) as caught:
-            await rack.service.commands.attach(endpoint, AttachRequest(aggregator=to), wait_s=0)
+            await rack.desks.plans.attach(endpoint, to, wait_s=0)
         assert caught.value.code == "conflict"
     go.set()
     assert await ended(rack, first.id) == ["committed"]
@@ -80,7 +79,7 @@ async def test_the_same_endpoint_or_the_same_job_is_a_conflict(rack: Rack) -> No
 
 async def test_many_operators_at_once_lose_no_update(rack: Rack) -> None:
     """Of all requests for the same move, one succeeds and the others get a conflict."""
-    plans = [rack.service.commands.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
+    plans = [rack.desks.plans.attach("gpu0", TO_AS1, wait_s=60) for _ in range(20)]
     results = await asyncio.gather(*plans, return_exceptions=True)
     refused = [r for r in results if isinstance(r, ServiceError)]
     assert len(refused) == 19

@@ -45,15 +45,15 @@ async def private(tmp_path: Path) -> AsyncIterator[Rack]:
 
 async def submit(rack: Rack, name: str, **fields: object) -> JobView:
     given = {"name": name, "count": 2, "command": ["true"], **fields}
-    return await rack.service.commands.submit(JobRequest.model_validate(given))
+    return await rack.desks.jobs.submit(JobRequest.model_validate(given))
 
 
 async def job(rack: Rack, name: str) -> JobView:
-    return await rack.service.queries.job(name)
+    return rack.desks.jobs.job(name)
 
 
 async def reasons(rack: Rack, about: str) -> list[str]:
-    return [e.reason for e in await rack.service.queries.events(0, 1000) if e.object == about]
+    return [e.reason for e in rack.desks.fabric.events(0, 1000) if e.object == about]
 
 
 async def test_a_tag_is_pinned_at_submit_and_fetched_by_its_digest(private: Rack) -> None:
@@ -69,7 +69,7 @@ async def test_a_tag_is_pinned_at_submit_and_fetched_by_its_digest(private: Rack
 async def test_a_restarted_controller_starts_the_same_image(private: Rack) -> None:
     await submit(private, "red", project="vision", image=TAG, pull="missing")
     await private.state("red", "running")
-    await private.service.commands.cancel("red")
+    await private.service.desks.jobs.cancel("red")
     await submit(private, "red", project="vision", image=TAG, pull="missing", count=6)
     await private.state("red", "running")
     blue = await submit(private, "blue", project="vision", image=TAG, pull="missing")
@@ -77,7 +77,7 @@ async def test_a_restarted_controller_starts_the_same_image(private: Rack) -> No
     await private.down()
     private.engine.registry[TAG] = f"sha256:{'e' * 64}"
     await private.up()
-    await private.service.commands.cancel("red")
+    await private.service.desks.jobs.cancel("red")
     await private.state("blue", "running")
     assert {spec.image for spec in private.engine.specs["blue"]} == {PIN}
     ended = await job(private, "red")
@@ -108,7 +108,7 @@ async def test_a_missing_image_is_refused_before_endpoints_are_taken(private: Ra
     with pytest.raises(ServiceError) as unknown:
         await submit(private, "red", project="vision", image=TAG, pull="missing")
     assert unknown.value.code == "not_found"
-    assert await private.service.queries.jobs() == []
+    assert await private.service.desks.jobs.jobs() == []
 
 
 async def test_servers_that_disagree_about_a_name_are_named(rack: Rack) -> None:
@@ -145,7 +145,7 @@ async def test_a_job_that_waits_for_its_image_says_so_and_can_be_cancelled(priva
 
     await private.until(told)
     assert "1.2 of 3.4 GB" in (await job(private, "red")).reason
-    ended = await private.service.commands.cancel("red")
+    ended = await private.service.desks.jobs.cancel("red")
     assert (ended.state, ended.reason) == ("cancelled", "cancelled by the operator")
     assert "red" not in private.engine.specs
     assert "ImagePulling" in await reasons(private, "job/red")
@@ -199,7 +199,7 @@ async def test_the_password_is_in_no_answer_and_not_in_the_store(
     await submit(private, "red", project="vision", image=TAG, pull="missing")
     await private.state("red", "running")
     shown = (await job(private, "red")).model_dump_json()
-    events = [e.model_dump_json() for e in await private.service.queries.events(0, 1000)]
+    events = [e.model_dump_json() for e in private.service.desks.fabric.events(0, 1000)]
     assert PASSWORD not in shown + "".join(events)
     assert PASSWORD.encode() not in stored_bytes(tmp_path)
     captured = capsys.readouterr()
@@ -208,14 +208,14 @@ async def test_the_password_is_in_no_answer_and_not_in_the_store(
 
 async def ended(rack: Rack, ident: str) -> PreparationView:
     async def over() -> bool:
-        return (await rack.service.queries.preparation(ident)).state != "running"
+        return rack.desks.images.preparation(ident).state != "running"
 
     await rack.until(over)
-    return await rack.service.queries.preparation(ident)
+    return rack.desks.images.preparation(ident)
 
 
 async def test_an_image_is_prepared_on_all_servers_with_the_login(private: Rack) -> None:
-    began = await private.service.commands.prepare_image(PrepareRequest(image=TAG))
+    began = private.service.desks.images.prepare(PrepareRequest(image=TAG))
     found = await ended(private, began.id)
     assert found.state == "done"
     assert {s.server for s in found.servers} == {s.name for s in private.site.servers}
@@ -230,7 +230,7 @@ async def test_a_server_that_fails_is_named_and_the_others_are_done(private: Rac
     first, second = (server.name for server in private.site.servers[:2])
     private.engine.lost.add(second)
     request = PrepareRequest(image=TAG, servers=[first, second])
-    found = await ended(private, (await private.service.commands.prepare_image(request)).id)
+    found = await ended(private, private.service.desks.images.prepare(request).id)
     assert found.state == "failed"
     assert [(s.server, s.state, s.message) for s in found.servers] == [
         (first, "done", ""),
@@ -241,8 +241,8 @@ async def test_a_server_that_fails_is_named_and_the_others_are_done(private: Rac
 async def test_a_repeated_preparation_joins_the_one_under_way(private: Rack) -> None:
     private.engine.slow = asyncio.Event()
     request = PrepareRequest(image=TAG)
-    began = await private.service.commands.prepare_image(request)
-    again = await private.service.commands.prepare_image(request)
+    began = private.service.desks.images.prepare(request)
+    again = private.service.desks.images.prepare(request)
     assert again.id == began.id
     private.engine.slow.set()
     await ended(private, began.id)
@@ -251,18 +251,16 @@ async def test_a_repeated_preparation_joins_the_one_under_way(private: Rack) -> 
 
 async def test_what_a_preparation_refuses(private: Rack) -> None:
     with pytest.raises(ServiceError) as unknown:
-        await private.service.commands.prepare_image(
-            PrepareRequest(image=TAG, servers=["srv-none"])
-        )
+        private.service.desks.images.prepare(PrepareRequest(image=TAG, servers=["srv-none"]))
     assert (unknown.value.code, unknown.value.object) == ("not_found", "server/srv-none")
     with pytest.raises(ServiceError) as forgotten:
-        await private.service.queries.preparation("0")
+        private.service.desks.images.preparation("0")
     assert forgotten.value.code == "not_found"
     private.engine.slow = asyncio.Event()
     for number in range(8):
-        await private.service.commands.prepare_image(PrepareRequest(image=f"net:{number}"))
+        private.service.desks.images.prepare(PrepareRequest(image=f"net:{number}"))
     with pytest.raises(ServiceError) as full:
-        await private.service.commands.prepare_image(PrepareRequest(image="net:8"))
+        private.service.desks.images.prepare(PrepareRequest(image="net:8"))
     assert full.value.code == "conflict"
 
 
@@ -271,7 +269,7 @@ async def test_images_are_listed_without_the_servers_that_do_not_answer(rack: Ra
     await rack.state("red", "running")
     away = rack.site.servers[0].name
     rack.engine.lost.add(away)
-    found = await rack.service.queries.images(10)
+    found = await rack.desks.images.images(10)
     assert {one.server for one in found} == {s.name for s in rack.site.servers} - {away}
     assert {tuple(one.jobs) for one in found} == {("red",)}
 

@@ -12,7 +12,7 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.schema.jobs import JobView
-from controller.schema.plans import AttachRequest, PlanRequest, TransactionView
+from controller.schema.plans import PlanRequest, TransactionView
 from controller.state.writes import PutJob, Write
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack
@@ -42,28 +42,28 @@ async def test_a_job_that_fails_while_it_is_paused_stays_failed(rack: Rack) -> N
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     freeze = Held(rack, "freeze")
-    pause = await begun(rack.service.commands.pause("red"), freeze)
+    pause = await begun(rack.desks.jobs.pause("red"), freeze)
     rack.engine.exit("red", 1, 7)
     await rack.state("red", "failed")
     freeze.go.set()
     with pytest.raises(ServiceError, match="red is failed, not running"):
         await pause
-    assert (await rack.service.queries.job("red")).state == "failed"
-    assert all(e.state == "idle" for e in await rack.service.queries.endpoints())
+    assert rack.desks.jobs.job("red").state == "failed"
+    assert all(e.state == "idle" for e in await rack.desks.fabric.endpoints())
 
 
 async def test_a_job_that_is_being_paused_is_not_moved_and_a_cancel_waits(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     freeze = Held(rack, "freeze")
-    pause = await begun(rack.service.commands.pause("red"), freeze)
+    pause = await begun(rack.desks.jobs.pause("red"), freeze)
     with pytest.raises(ServiceError, match="job red is being paused") as caught:
-        await rack.service.commands.apply(plan, wait_s=0)
+        await rack.desks.plans.apply(plan, wait_s=0)
     assert caught.value.code == "conflict"
     with pytest.raises(ServiceError, match="red is being paused, not running"):
-        await rack.service.commands.pause("red")
+        await rack.desks.jobs.pause("red")
     stop = Held(rack, "stop")
-    cancel = asyncio.create_task(rack.service.commands.cancel("red"))
+    cancel = asyncio.create_task(rack.desks.jobs.cancel("red"))
     await asyncio.sleep(5)
     assert not stop.reached.is_set()
     freeze.go.set()
@@ -79,18 +79,18 @@ async def test_a_job_that_is_ending_is_neither_moved_nor_started_again(
     ends = ["gpu0", "gpu2"]
     await submit(rack, "red", 2, endpoints=ends, rank_order="placed", policy=policy)
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert plan.moves
     stop = Held(rack, "stop")
-    cancel = await begun(rack.service.commands.cancel("red"), stop)
+    cancel = await begun(rack.desks.jobs.cancel("red"), stop)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service.commands.apply(plan, wait_s=60)
+        await rack.desks.plans.apply(plan, wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
-        await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+        await rack.desks.plans.attach("gpu0", "as1", wait_s=60)
     with pytest.raises(ServiceError, match="job red is ending"):
         await rack.parts.starter.restart("red")
     with pytest.raises(ServiceError, match="red is ending, not running"):
-        await rack.service.commands.pause("red")
+        await rack.desks.jobs.pause("red")
     stop.go.set()
     assert (await cancel).state == "cancelled"
     assert not rack.engine.statuses
@@ -101,7 +101,7 @@ async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     stop = Held(rack, "stop")
-    cancels = [asyncio.create_task(rack.service.commands.cancel("red")) for _ in range(3)]
+    cancels = [asyncio.create_task(rack.desks.jobs.cancel("red")) for _ in range(3)]
     await asyncio.wait_for(stop.reached.wait(), 30)
     with pytest.raises(ServiceError, match="exists and is running"):
         await submit(rack, "red", 2)
@@ -111,7 +111,7 @@ async def test_a_second_cancel_leaves_the_next_job_of_that_name_alone(rack: Rack
     await submit(rack, "red", 2)
     await rack.state("red", "running")
     await asyncio.sleep(10)
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
@@ -125,9 +125,7 @@ async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
 
     async def moved(name: str) -> None:
         if rack.see.jobs[name].state == "running" and not moves:
-            attach = rack.service.commands.attach(
-                "gpu0", AttachRequest(aggregator="as1"), wait_s=30
-            )
+            attach = rack.desks.plans.attach("gpu0", "as1", wait_s=30)
             moves.append(asyncio.create_task(attach))
             await asyncio.wait_for(freeze.reached.wait(), 30)
         await keep(name)
@@ -135,7 +133,7 @@ async def test_a_cancel_also_waits_for_operations_that_begin_meanwhile(
     monkeypatch.setattr(ender, "keep", moved)
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await asyncio.wait_for(start.reached.wait(), 30)
-    cancel = asyncio.create_task(rack.service.commands.cancel("red"))
+    cancel = asyncio.create_task(rack.desks.jobs.cancel("red"))
     stop = Held(rack, "stop")
     start.go.set()
     await asyncio.wait_for(freeze.reached.wait(), 30)
@@ -180,7 +178,7 @@ async def test_a_waiting_restart_leaves_the_next_job_of_that_name_alone(rack: Ra
     await rack.state("red", "running")
     rack.engine.exit("red", 0, 1)
     await rack.state("red", "starting")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     start = Held(rack, "start")
     calls: list[Sequence[object]] = []
     inner = start._call
@@ -197,7 +195,7 @@ async def test_a_waiting_restart_leaves_the_next_job_of_that_name_alone(rack: Ra
     await rack.state("red", "running")
     await asyncio.sleep(5)
     assert len(calls) == 1
-    assert (await rack.service.queries.job("red")).restarts == 0
+    assert rack.desks.jobs.job("red").restarts == 0
 
 
 async def test_a_job_that_could_not_be_saved_leaves_no_trace(
@@ -227,9 +225,9 @@ async def test_a_job_that_could_not_be_saved_leaves_no_trace(
     refuse.set()
     with pytest.raises(ServiceError, match="the disk is full"):
         await request
-    assert [job.name for job in await rack.service.queries.jobs()] == ["green", "blue"]
+    assert [job.name for job in await rack.desks.jobs.jobs()] == ["green", "blue"]
     assert {s.job for s in rack.engine.statuses.values()} == {"green"}
-    await rack.service.commands.cancel("green")
+    await rack.desks.jobs.cancel("green")
     await rack.state("blue", "running")
     await submit(rack, "red", 2)
     await rack.state("red", "running")
@@ -249,11 +247,11 @@ async def test_a_job_cancelled_while_its_start_is_not_durable_stays_cancelled(
     with failpoints.hooked(refused):
         await submit(rack, "red", 2)
         await asyncio.wait_for(writing.wait(), 60)
-        cancel = asyncio.create_task(rack.service.commands.cancel("red"))
+        cancel = asyncio.create_task(rack.desks.jobs.cancel("red"))
         await asyncio.sleep(1)
         assert not cancel.done(), "it waits until the outcome of the start is known"
         refuse.set()
         assert (await cancel).state == "cancelled"
     await asyncio.sleep(10)
-    assert (await rack.service.queries.job("red")).state == "cancelled"
+    assert rack.desks.jobs.job("red").state == "cancelled"
     assert not rack.engine.statuses

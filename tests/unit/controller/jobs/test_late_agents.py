@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
 from controller.schema.fabric import EventView
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from tests.parts.controller.jobs import plan_and_begin, submit
 from tests.parts.controller.rack import Rack, crash
 
@@ -45,7 +45,7 @@ async def died_in_thaw(rack: Rack) -> None:
 
 
 async def told(rack: Rack, reason: str) -> list[EventView]:
-    return [e for e in await rack.service.queries.events(0, 1000) if e.reason == reason]
+    return [e for e in rack.desks.fabric.events(0, 1000) if e.reason == reason]
 
 
 async def test_a_frozen_job_waits_for_its_agents_and_goes_on(rack: Rack) -> None:
@@ -54,15 +54,15 @@ async def test_a_frozen_job_waits_for_its_agents_and_goes_on(rack: Rack) -> None
     await rack.up()
     await rack.until(lambda: late.asked > 6)
     for job in ("red", "blue"):
-        assert (await rack.service.queries.job(job)).state == "running"
+        assert rack.desks.jobs.job(job).state == "running"
         assert rack.engine.states(job) == {RankState.PAUSED}
-    assert (await rack.service.queries.transaction("t2")).finished_at is None
+    assert rack.desks.plans.transaction("t2").finished_at is None
     assert {e.object for e in await told(rack, "WaitsForAgents")} == {"job/red", "job/blue"}
     assert len(await told(rack, "WaitsForAgents")) == 2
     late.answers = True
 
     async def ended() -> bool:
-        return (await rack.service.queries.transaction("t2")).state == "committed"
+        return rack.desks.plans.transaction("t2").state == "committed"
 
     await rack.until(ended)
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
@@ -102,18 +102,18 @@ async def test_a_job_that_was_being_stopped_restarts_all_its_ranks(rack: Rack) -
 
     stop = rack.engine.stop
     rack.engine.stop = half  # type: ignore[method-assign]
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, wait_s=0)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.plans.apply(plan, wait_s=0)
     await asyncio.wait_for(reached.wait(), 30)
     await crash(rack)
     rack.engine.stop = stop  # type: ignore[method-assign]
     await rack.up()
 
     async def ended() -> bool:
-        return (await rack.service.queries.transaction("t2")).state == "rolled_back"
+        return rack.desks.plans.transaction("t2").state == "rolled_back"
 
     await rack.until(ended)
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, red.restarts) == ("running", 1)
     assert [s.state for s in rack.engine.statuses.values()] == [RankState.RUNNING] * 4
 
@@ -129,7 +129,7 @@ async def test_a_cancel_waits_for_a_job_that_is_being_recovered(rack: Rack) -> N
 
     stop, start = rack.engine.stop, rack.engine.start
     rack.engine.stop = never  # type: ignore[method-assign, assignment]
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    await rack.desks.plans.attach("gpu0", "as1", wait_s=0)
     await asyncio.wait_for(died.wait(), 60)
     await crash(rack)
     rack.engine.stop = stop  # type: ignore[method-assign]
@@ -143,7 +143,7 @@ async def test_a_cancel_waits_for_a_job_that_is_being_recovered(rack: Rack) -> N
     rack.engine.start = late  # type: ignore[method-assign]
     await rack.up()
     await asyncio.wait_for(starts.wait(), 60)
-    cancel = asyncio.create_task(rack.service.commands.cancel("red"))
+    cancel = asyncio.create_task(rack.desks.jobs.cancel("red"))
     await asyncio.sleep(5)
     go.set()
     assert (await cancel).state == "cancelled"
@@ -168,14 +168,14 @@ async def test_a_half_started_job_queues_again_when_its_agents_confirm_its_stop(
     late = Late(rack, "stop")
     await rack.up()
     await rack.until(lambda: late.asked > 3)
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, red.endpoints) == ("starting", ["gpu0", "gpu1"])
     assert "no answer" in red.reason
     assert rack.engine.statuses == before
     assert len(await told(rack, "NotStopped")) == 1
     late.answers = True
     await rack.state("red", "running")
-    assert (await rack.service.queries.job("red")).epoch > before["red", 0].epoch
+    assert rack.desks.jobs.job("red").epoch > before["red", 0].epoch
 
 
 async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreachable(
@@ -188,7 +188,7 @@ async def test_a_half_started_job_can_be_cancelled_while_its_agents_are_unreacha
     late = Late(rack, "stop")
     await rack.up()
     await rack.until(lambda: late.asked > 1)
-    await rack.service.commands.cancel("red")
-    red = await rack.service.queries.job("red")
+    await rack.desks.jobs.cancel("red")
+    red = rack.desks.jobs.job("red")
     assert red.state == "cancelled"
     assert "not every container stopped" in red.reason

@@ -53,7 +53,7 @@ async def test_a_job_ends_at_its_limit_and_not_before(rack: Rack) -> None:
     watched.check()
     steady.now = HOUR - 1
     watched.check()
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
     steady.now = HOUR
     watched.check()
     job = await until(rack, "red", state="failed")
@@ -116,7 +116,7 @@ async def test_frozen_time_counts(rack: Rack) -> None:
     steady = Steady()
     watched = limits(rack, steady)
     watched.check()
-    await rack.service.commands.pause("red")
+    await rack.desks.jobs.pause("red")
     steady.now = HOUR
     watched.check()
     await rack.state("red", "failed")
@@ -164,7 +164,7 @@ async def test_the_limit_counts_on_over_a_restart_of_the_controller(rack: Rack) 
     job = await until(rack, "red", state="failed")
     assert job.reason == "its time limit of 1 h ended it"
     assert job.restarts == 0
-    assert (await rack.service.queries.job("blue")).state == "running"
+    assert rack.desks.jobs.job("blue").state == "running"
 
 
 async def test_a_job_is_warned_once(rack: Rack) -> None:
@@ -235,7 +235,7 @@ async def test_the_site_says_how_much_of_a_job_is_recorded(tmp_path: Path) -> No
     await later.up()
     try:
         fresh = await submit(later, "grey", 1)
-        old = await later.service.queries.job("red")
+        old = later.service.desks.jobs.job("red")
     finally:
         await later.down()
     assert [fresh.record, old.record] == ["off", "full"]
@@ -243,7 +243,7 @@ async def test_the_site_says_how_much_of_a_job_is_recorded(tmp_path: Path) -> No
 
 async def test_an_end_without_a_limit_is_refused(rack: Rack) -> None:
     with pytest.raises(ServiceError, match="has none") as refused:
-        await rack.service.commands.submit(
+        await rack.desks.jobs.submit(
             JobRequest(name="red", count=1, time_limit_action=TimeLimitAction.END)
         )
     assert "--time-limit" in refused.value.hint

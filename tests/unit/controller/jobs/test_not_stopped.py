@@ -31,7 +31,7 @@ def started_on(rack: Rack, job: str) -> list[str]:
 
 
 async def reason(rack: Rack, job: str) -> str:
-    return (await rack.service.queries.job(job)).reason
+    return rack.desks.jobs.job(job).reason
 
 
 async def test_a_victim_that_hangs_keeps_its_endpoints_until_it_has_ended(urgent: Rack) -> None:
@@ -45,8 +45,8 @@ async def test_a_victim_that_hangs_keeps_its_endpoints_until_it_has_ended(urgent
         return "not every container stopped" in await reason(rack, "victim")
 
     await rack.until(told)
-    assert (await rack.service.queries.job("victim")).state == "starting"
-    assert (await rack.service.queries.job("urgent")).state == "pending"
+    assert rack.desks.jobs.job("victim").state == "starting"
+    assert rack.desks.jobs.job("urgent").state == "pending"
     await submit(rack, "small", 1)
     assert started_on(rack, "small") == []
     rack.engine.hung.clear()
@@ -58,39 +58,39 @@ async def test_a_victim_that_hangs_keeps_its_endpoints_until_it_has_ended(urgent
 async def test_a_drain_of_a_server_that_is_away_starts_no_second_run(rack: Rack) -> None:
     await submit(rack, "red", 2, restart="on-failure:9")
     await rack.state("red", "running")
-    first = await rack.service.queries.job("red")
+    first = rack.desks.jobs.job("red")
     server = rack.site.endpoint(first.endpoints[0]).server
     rack.engine.lost = {server}
     await rack.until(lambda: not rack.parts.state.connections.servers()[server])
-    await rack.service.commands.drain("node", server, now=True)
+    await rack.desks.drains.drain("node", server, now=True)
     await rack.until(lambda: rack.engine.hanging)
-    assert (await rack.service.queries.job("red")).state == "starting"
+    assert rack.desks.jobs.job("red").state == "starting"
     assert rack.engine.calls.count(("start", "red")) == 1
     rack.engine.lost = set()
     await rack.state("red", "running")
     assert not rack.engine.hanging
     assert [what for what, job in rack.engine.calls if job == "red"][-2:] == ["stop", "start"]
-    assert (await rack.service.queries.job("red")).epoch > first.epoch
+    assert rack.desks.jobs.job("red").epoch > first.epoch
 
 
 async def test_what_lives_on_a_lost_server_is_stopped_when_it_is_back(rack: Rack) -> None:
     """The server stays away: the job goes on elsewhere, and nothing is placed beside its ranks."""
     await submit(rack, "red", 2, restart="on-failure:9")
     await rack.state("red", "running")
-    first = await rack.service.queries.job("red")
+    first = rack.desks.jobs.job("red")
     server = rack.site.endpoint(first.endpoints[0]).server
     rack.engine.lost = {server}
     await rack.until(lambda: not rack.parts.state.connections.servers()[server])
-    await rack.service.commands.drain("node", server, now=True)
+    await rack.desks.drains.drain("node", server, now=True)
     await rack.until(lambda: rack.engine.calls.count(("start", "red")) == 2)
-    await rack.service.commands.undrain("node", server)
+    await rack.desks.drains.undrain("node", server)
     rack.engine.lost, rack.engine.hung = set(), set(first.endpoints)
     await submit(rack, "next", 4)
     await asyncio.sleep(30)
     assert started_on(rack, "next") == []
     rack.engine.hung.clear()
     await rack.state("next", "running")
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
 
 
 async def test_endpoints_of_a_cancelled_job_that_hangs_get_nothing_new(rack: Rack) -> None:
@@ -98,7 +98,7 @@ async def test_endpoints_of_a_cancelled_job_that_hangs_get_nothing_new(rack: Rac
     await rack.state("red", "running")
     rack.engine.hung = {"gpu0"}
     await submit(rack, "next", 6)
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await asyncio.sleep(30)
     assert started_on(rack, "next") == []
     assert not rack.see.light.strangers, "the job is known, it is no stranger"
@@ -110,7 +110,7 @@ async def test_what_a_cancelled_job_left_is_still_held_after_a_restart(rack: Rac
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
     rack.engine.hung = {"gpu0"}
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await crash(rack)
     whole = rack.whole
     rack.whole = lambda: ready(rack)  # type: ignore[method-assign]
@@ -124,7 +124,7 @@ async def test_what_a_cancelled_job_left_is_still_held_after_a_restart(rack: Rac
 
 
 async def ready(rack: Rack) -> bool:
-    return (await rack.service.queries.health()).status != "starting"
+    return rack.desks.health.health().status != "starting"
 
 
 async def test_a_container_of_an_earlier_run_is_stopped_and_its_endpoint_held(rack: Rack) -> None:
@@ -142,5 +142,5 @@ async def test_a_container_of_an_earlier_run_is_stopped_and_its_endpoint_held(ra
     assert started_on(rack, "next") == []
     rack.engine.hung.clear()
     await rack.state("next", "running")
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
     assert list(rack.engine.statuses), "the present run goes on"

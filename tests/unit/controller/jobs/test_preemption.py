@@ -51,9 +51,9 @@ async def test_a_victim_older_than_the_priority_makes_up_for_is_stopped_once(urg
     rounds = rack.parts.queue.rounds
     rack.parts.state.jobs.wake.set()
     await rack.until(lambda: rack.parts.queue.rounds > rounds)
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, rack.engine.calls.count(("stop", "red"))) == ("pending", 1)
-    await rack.service.commands.cancel("urgent")
+    await rack.desks.jobs.cancel("urgent")
     await rack.state("red", "running")
 
 
@@ -64,7 +64,7 @@ async def test_free_endpoints_are_kept_for_the_urgent_job_until_it_starts(urgent
     await submit(rack, "grey", 3)
     await rack.state("red", "running")
     await rack.state("grey", "running")
-    lost = (await rack.service.queries.job("red")).endpoints[0]
+    lost = rack.desks.jobs.job("red").endpoints[0]
     stop = rack.engine.stop
 
     async def stop_and_lose(job: str, grace_s: float, *, until: int) -> list[RankStatus]:
@@ -107,7 +107,7 @@ async def test_a_job_for_which_others_were_stopped_comes_first_after_a_restart(
     await rack.state("urgent", "running")
     calls = rack.engine.calls[begun:]
     assert ("start", "red") not in calls[: calls.index(("start", "urgent"))]
-    assert (await rack.service.queries.job("red")).state == "pending"
+    assert rack.desks.jobs.job("red").state == "pending"
 
 
 async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(

@@ -42,7 +42,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Rack]:
 
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
-    return await rack.service.commands.submit(
+    return await rack.desks.jobs.submit(
         JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
     )
 
@@ -55,9 +55,9 @@ async def test_priority_comes_before_age(rack: Rack) -> None:
     early, urgent = await waiting(rack, "early", "urgent")
     assert early.wait and urgent.wait
     assert (urgent.wait.position, early.wait.position, urgent.wait.queued) == (1, 2, 2)
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await rack.state("urgent", "running")
-    assert (await rack.service.queries.job("early")).state == "pending"
+    assert rack.desks.jobs.job("early").state == "pending"
 
 
 async def test_backfill_uses_time_limits_and_keeps_the_reservation(rack: Rack) -> None:
@@ -72,7 +72,7 @@ async def test_backfill_uses_time_limits_and_keeps_the_reservation(rack: Rack) -
     assert "delay job wide" in long.reason
     await submit(rack, "short", 2, time_limit_s=500)
     await rack.state("short", "running")
-    told = [e.reason for e in await rack.service.queries.events(0, 1000) if e.object == "job/short"]
+    told = [e.reason for e in rack.desks.fabric.events(0, 1000) if e.object == "job/short"]
     assert "Backfilled" in told
 
 
@@ -97,10 +97,10 @@ async def test_fair_share_favours_the_project_that_holds_least_for_its_weight(sh
     await submit(shared, "d2", 2)
     await submit(shared, "s2", 2, project="speech")
     await waiting(shared, "d2", "s2")
-    await shared.service.commands.cancel("rest")
+    await shared.service.desks.jobs.cancel("rest")
     # Both hold 2 now; speech weighs three times as much.
     await shared.state("s2", "running")
-    assert (await shared.service.queries.job("d2")).state == "pending"
+    assert shared.service.desks.jobs.job("d2").state == "pending"
 
 
 @pytest.mark.parametrize(
@@ -165,23 +165,23 @@ async def test_a_strict_job_shows_how_many_moves_would_make_room(rack: Rack) -> 
 
 async def test_plan_for_a_waiting_job_makes_room_and_it_starts(rack: Rack) -> None:
     await blocked(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
+    plan = await rack.desks.plans.make_plan(PlanRequest(job="blue"))
     assert (plan.makes_room_for, plan.running_moves, plan.jobs_paused) == ("blue", 1, ["red"])
     assert plan.worth and plan.worth.gain_low_gpu_s > 0
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
     await rack.state("blue", "running")
-    blue, red = await rack.service.queries.job("blue"), await rack.service.queries.job("red")
+    blue, red = rack.desks.jobs.job("blue"), rack.desks.jobs.job("red")
     assert (blue.span, red.span, red.pauses) == (1, 1, 1)
 
 
 async def test_endpoints_reserved_by_a_plan_for_room_are_not_given_away(rack: Rack) -> None:
     await blocked(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
-    await rack.service.commands.apply(plan, wait_s=0)
+    plan = await rack.desks.plans.make_plan(PlanRequest(job="blue"))
+    await rack.desks.plans.apply(plan, wait_s=0)
     await submit(rack, "thief", 1, time_limit_s=1)
     await rack.state("blue", "running")
-    assert (await rack.service.queries.job("thief")).state == "pending"
+    assert rack.desks.jobs.job("thief").state == "pending"
 
 
 async def test_they_are_not_given_away_after_a_restart_either(rack: Rack) -> None:
@@ -194,8 +194,8 @@ async def test_they_are_not_given_away_after_a_restart_either(rack: Rack) -> Non
         await asyncio.Event().wait()
 
     rack.engine.thaw = never  # type: ignore[method-assign]
-    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
-    await rack.service.commands.apply(plan, wait_s=0)
+    plan = await rack.desks.plans.make_plan(PlanRequest(job="blue"))
+    await rack.desks.plans.apply(plan, wait_s=0)
     await asyncio.wait_for(proven.wait(), 60)
     await submit(rack, "thief", 1)
     await crash(rack)
@@ -203,11 +203,11 @@ async def test_they_are_not_given_away_after_a_restart_either(rack: Rack) -> Non
     rack.engine.lost = {"srv0"}
     up = asyncio.create_task(rack.up())
     await asyncio.sleep(30)
-    assert (await rack.service.queries.job("thief")).state == "pending"
+    assert rack.desks.jobs.job("thief").state == "pending"
     rack.engine.lost = set()
     await up
     await rack.state("blue", "running")
-    assert (await rack.service.queries.job("blue")).span == 1
+    assert rack.desks.jobs.job("blue").span == 1
     assert not rack.see.jobs.promised
 
 
@@ -215,7 +215,7 @@ async def test_pinned_jobs_make_no_room(rack: Rack) -> None:
     blue = await blocked(rack, pinned=True)
     assert blue.wait and blue.wait.plan is None
     with pytest.raises(ServiceError, match="no move of light makes room for job blue"):
-        await rack.service.commands.make_plan(PlanRequest(job="blue", force=True))
+        await rack.desks.plans.make_plan(PlanRequest(job="blue", force=True))
 
 
 async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
@@ -224,7 +224,7 @@ async def test_plan_for_a_job_that_no_move_helps_says_so(rack: Rack) -> None:
     await submit(rack, "blue", 2, locality="strict")
     await waiting(rack, "blue")
     with pytest.raises(ServiceError, match="no move of light makes room for job blue") as caught:
-        await rack.service.commands.make_plan(PlanRequest(job="blue"))
+        await rack.desks.plans.make_plan(PlanRequest(job="blue"))
     assert caught.value.code == "conflict"
 
 
@@ -241,7 +241,7 @@ async def test_preemption_is_off_by_default(rack: Rack) -> None:
     await pushed_out(rack)
     (urgent,) = await waiting(rack, "urgent")
     assert urgent.wait and urgent.wait.code == "busy"
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
 
 
 async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path: Path) -> None:
@@ -251,15 +251,13 @@ async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path:
     try:
         await pushed_out(rack)
         await rack.state("urgent", "running")
-        red = await rack.service.queries.job("red")
+        red = rack.desks.jobs.job("red")
         assert (red.state, red.endpoints, red.started_at) == ("pending", [], None)
-        assert (await rack.service.queries.job("grey")).state == "running"
+        assert rack.desks.jobs.job("grey").state == "running"
         assert ("stop", "red") in rack.engine.calls
-        told = [
-            e.message for e in await rack.service.queries.events(0, 1000) if e.object == "job/red"
-        ]
+        told = [e.message for e in rack.desks.fabric.events(0, 1000) if e.object == "job/red"]
         assert "stopped to make way for job urgent" in told
-        await rack.service.commands.cancel("urgent")
+        await rack.desks.jobs.cancel("urgent")
         await rack.state("red", "running")
     finally:
         await rack.down()
@@ -268,7 +266,7 @@ async def test_preemption_stops_preemptible_jobs_and_queues_them_again(tmp_path:
 async def test_scores_of_a_placement(rack: Rack) -> None:
     await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"])
     await rack.state("red", "running")
-    placement = (await rack.service.queries.job("red")).placement
+    placement = rack.desks.jobs.job("red").placement
     assert placement
     assert (placement.span, placement.span_reachable, placement.idle) == (2, 1, 2)
     assert 0 <= placement.fragmentation <= 1

@@ -54,8 +54,8 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(rack: Rack) -> N
     waiting = await until(rack, "red", state="starting")
     assert "restart 1 of 3 in 1 s" in waiting.reason
     async with asyncio.timeout(60):
-        await rack.service.commands.cancel("red")
-    assert (await rack.service.queries.job("red")).state == "cancelled"
+        await rack.desks.jobs.cancel("red")
+    assert rack.desks.jobs.job("red").state == "cancelled"
     assert not rack.engine.holds("gpu0")
 
 
@@ -77,11 +77,11 @@ async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) 
     await until(rack, "red", state="running", restarts=0, count=2)
 
     async def elsewhere() -> bool:
-        after = await rack.service.queries.job("red")
+        after = rack.desks.jobs.job("red")
         return gone not in after.endpoints and after.state == "running"
 
     await rack.until(elsewhere)
-    states = {e.name: e.state for e in await rack.service.queries.endpoints()}
+    states = {e.name: e.state for e in await rack.desks.fabric.endpoints()}
     assert states[gone] not in ("idle", "busy")
     others = {n: s for n, s in states.items() if n != gone}
     assert set(others.values()) == {"idle", "busy"}
@@ -92,7 +92,7 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(rack: Rack) -> None:
     await submit(rack, "red", 2)
     running = await until(rack, "red", state="running")
     idle = next(
-        e.name for e in await rack.service.queries.endpoints() if e.name not in running.endpoints
+        e.name for e in await rack.desks.fabric.endpoints() if e.name not in running.endpoints
     )
     rack.engine.sick = dict.fromkeys((running.endpoints[0], idle), "NVML hangs on this GPU")
     key = next(k for k, s in rack.engine.statuses.items() if s.endpoint == running.endpoints[0])
@@ -105,7 +105,7 @@ async def test_a_driver_that_hangs_briefly_ends_no_job(rack: Rack) -> None:
         return not await is_idle()
 
     await rack.until(is_not_idle)
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
     rack.engine.sick = {}
     await rack.until(is_idle)
     assert await events(rack, "Quarantined") == []
@@ -116,15 +116,15 @@ async def test_a_driver_that_does_not_work_keeps_new_jobs_away_and_nothing_else(
 ) -> None:
     await submit(rack, "red", 2)
     await until(rack, "red", state="running")
-    names = [e.name for e in await rack.service.queries.endpoints()]
+    names = [e.name for e in await rack.desks.fabric.endpoints()]
     why = "NVML does not work: Driver/library version mismatch"
     rack.engine.driverless = dict.fromkeys(names, why)
     await asyncio.sleep(5)
     await submit(rack, "blue", 1)
     await asyncio.sleep(60)
-    assert (await rack.service.queries.job("red")).state == "running"
-    assert (await rack.service.queries.job("blue")).state == "pending"
-    idle = [e for e in await rack.service.queries.endpoints() if e.job is None]
+    assert rack.desks.jobs.job("red").state == "running"
+    assert rack.desks.jobs.job("blue").state == "pending"
+    idle = [e for e in await rack.desks.fabric.endpoints() if e.job is None]
     assert {e.reason for e in idle} == {why}
     rack.engine.driverless = {}
     await until(rack, "blue", state="running")
@@ -132,7 +132,7 @@ async def test_a_driver_that_does_not_work_keeps_new_jobs_away_and_nothing_else(
 
 
 async def endpoint(rack: Rack, name: str) -> EndpointView:
-    return next(e for e in await rack.service.queries.endpoints() if e.name == name)
+    return next(e for e in await rack.desks.fabric.endpoints() if e.name == name)
 
 
 async def test_a_lost_gpu_without_a_policy_fails_the_job_and_says_why(rack: Rack) -> None:
@@ -156,8 +156,8 @@ async def test_a_cancel_ends_even_if_a_server_never_answers(
 
     monkeypatch.setattr(rack.engine, "stop", never)
     async with asyncio.timeout(60):
-        await rack.service.commands.cancel("red")
-    job = await rack.service.queries.job("red")
+        await rack.desks.jobs.cancel("red")
+    job = rack.desks.jobs.job("red")
     assert job.state == "cancelled"
     assert "not every container stopped" in job.reason
     assert await events(rack, "NotStopped")
@@ -183,8 +183,8 @@ async def test_a_failed_job_names_its_first_cause_also_after_a_restart(rack: Rac
     assert failure.lines == [f"step {n}" for n in range(10, 30)]
     await rack.down()
     await rack.up()
-    assert (await rack.service.queries.job("red")).failure == failure
-    (listed,) = await rack.service.queries.jobs()
+    assert rack.desks.jobs.job("red").failure == failure
+    (listed,) = await rack.desks.jobs.jobs()
     assert listed.failure == failure.model_copy(update={"lines": None})
 
 
@@ -228,16 +228,16 @@ async def test_last_lines_are_read_once_the_server_is_back(rack: Rack) -> None:
     await rack.up()
 
     async def read() -> bool:
-        failure = (await rack.service.queries.job("red")).failure
+        failure = rack.desks.jobs.job("red").failure
         return failure is not None and not failure.unread
 
     await rack.until(read)
-    failure = (await rack.service.queries.job("red")).failure
+    failure = rack.desks.jobs.job("red").failure
     assert failure is not None
     assert failure.lines == ["one", "two"]
     await rack.down()
     await rack.up()
-    assert (await rack.service.queries.job("red")).failure == failure
+    assert rack.desks.jobs.job("red").failure == failure
 
 
 async def test_a_job_that_completes_after_a_restart_shows_no_failure(rack: Rack) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from controller.devices.engine import RankSpec, RankState, RankStatus
 from controller.schema.plans import (
-    AttachRequest,
     CircuitChangesView,
     MoveView,
     PlanRequest,
@@ -50,7 +49,7 @@ async def restart(rack: Rack) -> None:
 
 async def died_in_switch(rack: Rack, *, after: bool) -> None:
     reached = hang(rack.switch, after=after)
-    before = {e.name: e.home for e in await rack.service.queries.endpoints()}
+    before = {e.name: e.home for e in await rack.desks.fabric.endpoints()}
     await plan_and_begin(rack)
     await asyncio.wait_for(reached.wait(), 60)
     assert rack.engine.states("red") == {RankState.PAUSED}
@@ -58,13 +57,13 @@ async def died_in_switch(rack: Rack, *, after: bool) -> None:
     await restart(rack)
 
     async def recovered() -> bool:
-        return (await rack.service.queries.transaction("t2")).state == "rolled_back"
+        return rack.desks.plans.transaction("t2").state == "rolled_back"
 
     await rack.until(recovered)
-    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == before
+    assert {e.name: e.home for e in await rack.desks.fabric.endpoints()} == before
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
     for job in ("red", "blue"):
-        assert (await rack.service.queries.job(job)).state == "running"
+        assert rack.desks.jobs.job(job).state == "running"
         assert rack.engine.states(job) == {RankState.RUNNING}
 
 
@@ -91,10 +90,10 @@ async def test_died_after_the_paths_were_proven(rack: Rack) -> None:
     await rack.up()
 
     async def recovered() -> bool:
-        return (await rack.service.queries.transaction("t2")).state == "committed"
+        return rack.desks.plans.transaction("t2").state == "committed"
 
     await rack.until(recovered)
-    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == plan.homes_after
+    assert {e.name: e.home for e in await rack.desks.fabric.endpoints()} == plan.homes_after
     for job in ("red", "blue"):
         assert rack.engine.states(job) == {RankState.RUNNING}
 
@@ -119,7 +118,7 @@ async def test_stop_lets_a_transaction_end(rack: Rack) -> None:
     await plan_and_begin(rack)
     await rack.down()
     await rack.up()
-    assert (await rack.service.queries.transaction("t2")).state == "committed"
+    assert rack.desks.plans.transaction("t2").state == "committed"
     assert rack.engine.states("red") == {RankState.RUNNING}
 
 
@@ -132,7 +131,7 @@ async def test_light_that_moved_while_the_controller_was_away(rack: Rack) -> Non
     rack.switch.add("1.1.1", "2.2.4")  # gpu0 of red, now under as1
     rack.switch.add("1.1.6", "2.1.4")  # idle gpu5, now under as0
     await rack.up()
-    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
+    homes = {e.name: e.home for e in await rack.desks.fabric.endpoints()}
     assert (homes["gpu0"], homes["gpu5"]) == ("as0", "as0")
     assert rack.engine.states("red") == {RankState.RUNNING}
 
@@ -141,7 +140,7 @@ async def test_containers_of_a_restarted_job_never_have_an_unknown_epoch(rack: R
     """The controller dies when the ranks of a new epoch run, and before the job is written."""
     await submit(rack, "red", 4, endpoints=["gpu0", "gpu2", "gpu1", "gpu3"], policy="restart")
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     reached, start = asyncio.Event(), rack.engine.start
 
     async def started_and_gone(ranks: list[RankSpec], deadline_s: float) -> list[RankStatus]:
@@ -151,7 +150,7 @@ async def test_containers_of_a_restarted_job_never_have_an_unknown_epoch(rack: R
         raise AssertionError
 
     rack.engine.start = started_and_gone  # type: ignore[method-assign, assignment]
-    await rack.service.commands.apply(plan, wait_s=0)
+    await rack.desks.plans.apply(plan, wait_s=0)
     await asyncio.wait_for(reached.wait(), 60)
     epochs = {status.epoch for status in rack.engine.statuses.values()}
     await crash(rack)
@@ -162,18 +161,18 @@ async def test_containers_of_a_restarted_job_never_have_an_unknown_epoch(rack: R
     await rack.up()
     await rack.until(lambda: not rack.see.interrupted)
     await rack.state("red", "running")
-    assert {s.epoch for s in rack.engine.statuses.values()} == {rack.service.queries.epoch}
+    assert {s.epoch for s in rack.engine.statuses.values()} == {rack.desks.epoch}
 
 
 async def test_an_endpoint_that_a_rolled_back_regroup_had_lit_is_dark_again(rack: Rack) -> None:
     """Else it keeps the port that another endpoint needs on its way back, and nothing moves."""
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator=None), wait_s=60)
-    await rack.service.commands.attach("gpu4", AttachRequest(aggregator="as1"), wait_s=60)
-    before = {e.name: e.home for e in await rack.service.queries.endpoints()}
+    await rack.desks.plans.attach("gpu0", None, wait_s=60)
+    await rack.desks.plans.attach("gpu4", "as1", wait_s=60)
+    before = {e.name: e.home for e in await rack.desks.fabric.endpoints()}
     assert list(before.values()).count("as1") == 4, "as1 is full"
     reached = hang(rack.switch, after=True)
     moves = {"gpu0": "as1", "gpu1": "as1", "gpu2": "as0", "gpu3": "as0", "gpu4": "as0"}
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     edited = plan.model_copy(
         update={
             "moves": [
@@ -184,11 +183,11 @@ async def test_an_endpoint_that_a_rolled_back_regroup_had_lit_is_dark_again(rack
             "basis": None,
         }
     )
-    await rack.service.commands.apply(edited, wait_s=0)
+    await rack.desks.plans.apply(edited, wait_s=0)
     await asyncio.wait_for(reached.wait(), 60)
     await crash(rack)
     await restart(rack)
     await rack.until(lambda: not rack.see.interrupted)
-    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == before
+    assert {e.name: e.home for e in await rack.desks.fabric.endpoints()} == before
     light = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     assert light == {e: home for e, home in before.items() if home}

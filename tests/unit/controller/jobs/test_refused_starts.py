@@ -77,7 +77,7 @@ async def test_an_endpoint_that_refuses_every_start_swallows_no_queue(
     await run_all(rack, 40)
     assert {job.state for job in rack.see.jobs.values()} == {"completed"}
     assert refusing.tries["gpu0"] <= 5
-    shown = {e.name: e for e in await rack.service.queries.endpoints()}
+    shown = {e.name: e for e in await rack.desks.fabric.endpoints()}
     assert shown["gpu0"].state == "quarantined"
     assert "it refused to start 3 different jobs" in shown["gpu0"].reason
     assert "no space left" in shown["gpu0"].reason
@@ -118,7 +118,7 @@ async def test_a_job_that_every_server_refuses_takes_no_endpoint_with_it(rack: R
     await run_all(rack, 12)
     assert {job.state for job in rack.see.jobs.values()} == {"failed"}
     assert refusing.tries.total() <= 3 * 12
-    shown = await rack.service.queries.endpoints()
+    shown = await rack.desks.fabric.endpoints()
     assert {e.state for e in shown} == {"idle"}
     await submit(rack, "good", 6)
     await until(rack, "good", state="running")
@@ -129,11 +129,11 @@ async def test_a_job_avoids_what_refused_it_and_says_so(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
 
     async def waits() -> bool:
-        wait = (await rack.service.queries.job("red")).wait
+        wait = rack.desks.jobs.job("red").wait
         return wait is not None and wait.code == "refused"
 
     await rack.until(waits)
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert red.reason == "a start on gpu0 failed lately"
     refusing.code = lambda spec: ""
     await until(rack, "red", state="running")
@@ -164,11 +164,11 @@ async def test_a_server_that_falls_silent_during_a_first_start_is_not_the_jobs_e
     assert any("srv0" in text for text in told)
     await submit(rack, "next", 4)
     await asyncio.sleep(60)
-    assert (await rack.service.queries.job("next")).state == "pending", "a rank may live there"
+    assert rack.desks.jobs.job("next").state == "pending", "a rank may live there"
     rack.engine.lost = set()
     await until(rack, "next", state="running")
     assert not rack.engine.hanging, "it was stopped when its server was back"
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
 
 
 def living(spec: RankSpec) -> RankStatus:
@@ -193,7 +193,7 @@ async def test_an_image_that_others_have_is_not_the_jobs_reason(rack: Rack) -> N
     await submit(rack, "red", 6, pull="missing")
 
     async def refused() -> bool:
-        red = await rack.service.queries.job("red")
+        red = rack.desks.jobs.job("red")
         assert red.state != "failed"
         return len(await events(rack, "NotStarted")) >= 4
 
@@ -269,7 +269,7 @@ async def test_flows_that_cannot_be_installed_end_no_job(
     await submit(rack, "red", 1)
     await until(rack, "red", state="running")
     assert not left
-    assert {e.state for e in await rack.service.queries.endpoints()} == {"idle", "busy"}
+    assert {e.state for e in await rack.desks.fabric.endpoints()} == {"idle", "busy"}
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -291,12 +291,12 @@ async def test_no_second_run_begins_before_the_first_is_known_to_be_gone(
     await submit(rack, "red", 1)
     await rack.until(refusing.tries.total)
     await asyncio.sleep(60)
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, refusing.tries.total()) == ("starting", 1)
     assert "no engine" in red.reason
     if cancelled:
-        await rack.service.commands.cancel("red")
-        assert (await rack.service.queries.job("red")).state == "cancelled"
+        await rack.desks.jobs.cancel("red")
+        assert rack.desks.jobs.job("red").state == "cancelled"
         return
     down, refusing.code = False, lambda spec: ""
     await until(rack, "red", state="running")

@@ -25,24 +25,24 @@ def jobs(*names: str | None, count: int = 6) -> list[JobRequest]:
 
 
 async def known(rack: Rack) -> dict[str, str]:
-    return {job.name: job.state for job in await rack.service.queries.jobs()}
+    return {job.name: job.state for job in await rack.desks.jobs.jobs()}
 
 
 async def submitted_events(rack: Rack) -> list[str]:
-    events = await rack.service.queries.events(0, 100)
+    events = rack.desks.fabric.events(0, 100)
     return [event.object for event in events if event.reason == "JobSubmitted"]
 
 
 async def test_they_are_queued_in_order_and_durable(rack: Rack) -> None:
-    await rack.service.commands.submit(jobs("red")[0])
+    await rack.desks.jobs.submit(jobs("red")[0])
     await rack.state("red", "running")
-    names = await rack.service.commands.submit_all(jobs("a", None, "b", None), "ann")
+    names = await rack.desks.jobs.submit_all(jobs("a", None, "b", None), "ann")
     assert names[0] == "a" and names[2] == "b" and len(set(names)) == 4
     assert await known(rack) == {"red": "running", **dict.fromkeys(names, "pending")}
     await rack.down()
     await rack.up()
     assert list(await known(rack)) == ["red", *names]
-    assert (await rack.service.queries.job("b")).user == "ann"
+    assert rack.desks.jobs.job("b").user == "ann"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ async def test_one_that_is_refused_refuses_all(
     rack = Rack(tmp_path, replace(load_site(PAPER), scheduling=scheduling))
     await rack.up()
     try:
-        await rack.service.commands.submit(jobs("red")[0])
+        await rack.desks.jobs.submit(jobs("red")[0])
         await rack.state("red", "running")
         with pytest.raises(ServiceError) as refused:
-            await rack.service.commands.submit_all([*jobs("a"), *broken, *jobs("c")])
+            await rack.desks.jobs.submit_all([*jobs("a"), *broken, *jobs("c")])
         assert refused.value.code == code
         assert list(await known(rack)) == ["red"]
         assert await submitted_events(rack) == ["job/red"]
@@ -80,13 +80,13 @@ async def test_the_limit_of_waiting_jobs_counts_those_of_the_request(tmp_path: P
     rack = Rack(tmp_path, replace(load_site(PAPER), scheduling=Scheduling(max_waiting=3)))
     await rack.up()
     try:
-        await rack.service.commands.submit(jobs("red")[0])
+        await rack.desks.jobs.submit(jobs("red")[0])
         await rack.state("red", "running")
         with pytest.raises(ServiceError, match="3 jobs of project default are waiting"):
-            await rack.service.commands.submit_all(jobs("a", "b", "c", "d"))
-        await rack.service.commands.submit_all(jobs("a", "b", "c"))
-        await rack.service.commands.cancel("b")
-        await rack.service.commands.submit_all(jobs("d"))
+            await rack.desks.jobs.submit_all(jobs("a", "b", "c", "d"))
+        await rack.desks.jobs.submit_all(jobs("a", "b", "c"))
+        await rack.desks.jobs.cancel("b")
+        await rack.desks.jobs.submit_all(jobs("d"))
     finally:
         await rack.down()
 
@@ -94,10 +94,10 @@ async def test_the_limit_of_waiting_jobs_counts_those_of_the_request(tmp_path: P
 async def test_what_the_disk_refuses_never_runs(rack: Rack) -> None:
     rack.disk.fault = "full"
     with pytest.raises(ServiceError):
-        await rack.service.commands.submit_all(jobs("a", "b", count=1))
+        await rack.desks.jobs.submit_all(jobs("a", "b", count=1))
     rack.disk.release()
     assert await known(rack) == {}
-    events = await rack.service.queries.events(0, 100)
+    events = rack.desks.fabric.events(0, 100)
     told = [(e.object, e.reason) for e in events if e.object in ("job/a", "job/b")]
     assert told == [
         (f"job/{name}", reason)
@@ -110,19 +110,19 @@ async def test_what_the_disk_refuses_never_runs(rack: Rack) -> None:
 
 
 async def test_a_name_that_ended_is_free_again_and_comes_back_when_refused(rack: Rack) -> None:
-    await rack.service.commands.submit(jobs("red")[0])
+    await rack.desks.jobs.submit(jobs("red")[0])
     await rack.state("red", "running")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     with pytest.raises(ServiceError):
-        await rack.service.commands.submit_all([*jobs("red"), *jobs("b", count=7)])
+        await rack.desks.jobs.submit_all([*jobs("red"), *jobs("b", count=7)])
     assert await known(rack) == {"red": "cancelled"}
-    await rack.service.commands.submit_all(jobs("red"))
+    await rack.desks.jobs.submit_all(jobs("red"))
     await rack.state("red", "running")
 
 
 async def test_nothing_of_them_starts_before_all_are_durable(rack: Rack) -> None:
     rack.disk.fault = "slow"
-    work = asyncio.create_task(rack.service.commands.submit_all(jobs("a", "b", count=1)))
+    work = asyncio.create_task(rack.desks.jobs.submit_all(jobs("a", "b", count=1)))
     await rack.until(lambda: rack.disk.hit)
     assert set((await known(rack)).values()) == {"pending"}
     assert not rack.engine.statuses

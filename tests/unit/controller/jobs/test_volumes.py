@@ -33,11 +33,11 @@ async def reason(rack: Rack, job: str, code: str) -> str:
     """Return why a job waits, once its wait has this code."""
 
     async def told() -> bool:
-        wait = (await rack.service.queries.job(job)).wait
+        wait = rack.desks.jobs.job(job).wait
         return wait is not None and wait.code == code
 
     await rack.until(told)
-    return (await rack.service.queries.job(job)).reason
+    return rack.desks.jobs.job(job).reason
 
 
 async def test_a_read_only_volume_reaches_the_rank(rack: Rack) -> None:
@@ -88,7 +88,7 @@ async def test_refused_before_anything_is_queued(
         assert (refused.value.code, refused.value.object) == ("invalid", "job/red")
         assert message in refused.value.message
         assert hint in refused.value.hint
-    assert await rack.service.queries.jobs() == []
+    assert await rack.desks.jobs.jobs() == []
 
 
 async def test_writing_to_a_read_only_volume_is_refused(rack: Rack) -> None:
@@ -104,7 +104,7 @@ async def test_only_endpoints_of_servers_with_the_volume_are_taken(rack: Rack) -
     there = [e.name for e in rack.site.endpoints if e.server == "srv1"]
     await submit(rack, "red", "imagenet:/data", count=len(there))
     await rack.state("red", "running")
-    assert sorted((await rack.service.queries.job("red")).endpoints) == sorted(there)
+    assert sorted(rack.desks.jobs.job("red").endpoints) == sorted(there)
     # Another server could take it, had it the volume.
     await submit(rack, "late", "imagenet:/data")
     assert "idle" in await reason(rack, "late", "busy")
@@ -149,13 +149,13 @@ async def test_a_job_keeps_its_volumes_over_a_restart_and_its_end(rack: Rack) ->
     await submit(rack, "red", "scratch:/scratch:ro")
     await rack.down()
     await rack.up()
-    assert (await rack.service.queries.job("red")).state == "pending"
+    assert rack.desks.jobs.job("red").state == "pending"
     await everywhere(rack)
     await rack.state("red", "running")
     assert rack.engine.specs["red"][0].volumes[0].read_only
     rack.engine.exit("red", 0, 0)
     await rack.state("red", "completed")
-    (shown,) = (await rack.service.queries.job("red")).volumes
+    (shown,) = rack.desks.jobs.job("red").volumes
     assert (shown.volume, shown.path, shown.read_only) == ("scratch", "/scratch", True)
 
 
@@ -178,7 +178,7 @@ async def test_a_right_that_was_withdrawn_ends_the_job_at_its_start(rack: Rack) 
     await rack.up()
     await everywhere(rack)
     await rack.state("red", "failed")
-    assert "vision may not use volume imagenet" in (await rack.service.queries.job("red")).reason
+    assert "vision may not use volume imagenet" in rack.desks.jobs.job("red").reason
 
 
 async def test_volumes_are_known_soon_after_a_start(tmp_path: Path) -> None:
@@ -190,6 +190,6 @@ async def test_volumes_are_known_soon_after_a_start(tmp_path: Path) -> None:
         await rack.state("red", "running")
         rack.engine.lost = set(SERVERS)
         await read(rack)  # a server that is away keeps what it offered last
-        assert all(v.problem == "" for v in await rack.service.queries.volumes())
+        assert all(v.problem == "" for v in await rack.desks.volumes.volumes())
     finally:
         await rack.down()

@@ -108,7 +108,7 @@ async def test_a_run_at_its_limit_counts_with_what_it_printed(tmp_path: Path, li
     await rack.running("measure-m1")
     rack.engine.output["measure-m1", 0] = (json.dumps({"probe": "echo", "value": 1}),) * lines
     done = await rack.ended("m1")
-    assert (await rack.service.queries.job("measure-m1")).state == "failed"
+    assert rack.desks.jobs.job("measure-m1").state == "failed"
     assert done.state == ("completed" if lines else "failed")
     assert done.result is not None
     (row,) = done.result.rows

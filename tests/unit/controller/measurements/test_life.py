@@ -12,7 +12,6 @@ from controller.base.errors import ServiceError
 from controller.measurements.runner import QUEUE_S
 from controller.schema.insight.measurements import MeasurementImport
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AttachRequest
 from tests.parts.controller.echo import Echo, MeasuringRack, environment
 
 
@@ -37,7 +36,7 @@ async def test_a_measurement_is_a_job_whose_lines_become_rows(site: MeasuringRac
     ]
     assert done.result.jobs == ["measure-m1"] and done.result.source == "emulated"
     assert done.result.endpoints == ["gpu1", "gpu0"]
-    job = await site.service.queries.job("measure-m1")
+    job = site.service.desks.jobs.job("measure-m1")
     assert job.endpoints == ["gpu1", "gpu0"] and job.pinned
     assert all(spec.probe for spec in site.engine.specs["measure-m1"])
     assert not site.see.jobs.promised
@@ -83,7 +82,9 @@ async def test_homes_that_are_asked_for_hold_during_the_run(site: MeasuringRack)
 
 
 async def test_without_names_all_idle_endpoints_are_measured(site: MeasuringRack) -> None:
-    await site.service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"]))
+    await site.service.desks.jobs.submit(
+        JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"])
+    )
     await site.state("red", "running")
     view = await site.measure()
     assert view.endpoints == ["gpu2", "gpu3", "gpu4", "gpu5"]
@@ -107,18 +108,18 @@ async def test_without_names_all_idle_endpoints_are_measured(site: MeasuringRack
 async def test_what_cannot_be_measured_is_refused(
     site: MeasuringRack, fields: dict[str, object], code: str, text: str
 ) -> None:
-    await site.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu2"]))
+    await site.service.desks.jobs.submit(JobRequest(name="red", count=1, endpoints=["gpu2"]))
     await site.state("red", "running")
     with pytest.raises(ServiceError, match=text) as refused:
         await site.measure(**fields)
     assert refused.value.code == code
-    assert await site.service.queries.measurements() == []
+    assert site.service.desks.measurements.views() == []
 
 
 async def test_a_dry_run_shows_the_runs_and_starts_nothing(site: MeasuringRack) -> None:
     view = await site.measure("gpu0", settings={"count": 3}, dry_run=True)
     assert view.id == "" and [run.label for run in view.runs] == ["run 0", "run 1", "run 2"]
-    assert await site.service.queries.measurements() == []
+    assert site.service.desks.measurements.views() == []
     assert (await site.measure("gpu0")).id == "m1"
 
 
@@ -136,10 +137,10 @@ async def test_two_run_at_once_on_different_endpoints_only(site: MeasuringRack) 
 async def test_no_job_gets_the_endpoints_between_two_runs(site: MeasuringRack) -> None:
     await site.measure("gpu0", settings={"count": 2})
     await site.running("measure-m1")
-    await site.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
+    await site.service.desks.jobs.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await site.finish("measure-m1")
     await site.running("measure-m1-2")
-    assert (await site.service.queries.job("red")).state == "pending"
+    assert site.service.desks.jobs.job("red").state == "pending"
     await site.finish("measure-m1-2")
     await site.ended("m1")
     await site.state("red", "running")
@@ -148,19 +149,19 @@ async def test_no_job_gets_the_endpoints_between_two_runs(site: MeasuringRack) -
 async def test_cancel_ends_the_job_and_puts_the_light_back(site: MeasuringRack) -> None:
     await site.measure("gpu0", "gpu1", homes={"gpu0": "as1"})
     await site.running("measure-m1")
-    view = await site.service.commands.cancel_measurement("m1")
+    view = await site.service.desks.measurements.cancel("m1")
     assert (view.state, view.reason) == ("cancelled", "cancelled by the operator")
-    assert (await site.service.queries.job("measure-m1")).state == "cancelled"
+    assert site.service.desks.jobs.job("measure-m1").state == "cancelled"
     assert site.homes()["gpu0"] == "as0"
     assert view.valid is None
     with pytest.raises(ServiceError, match="already"):
-        await site.service.commands.cancel_measurement("m1")
+        await site.service.desks.measurements.cancel("m1")
 
 
 async def test_cancelling_its_job_ends_the_measurement(site: MeasuringRack) -> None:
     await site.measure("gpu0", settings={"count": 2})
     await site.running("measure-m1")
-    await site.service.commands.cancel("measure-m1")
+    await site.service.desks.jobs.cancel("measure-m1")
     done = await site.ended("m1")
     assert (done.state, done.reason) == ("cancelled", "its job measure-m1 was cancelled")
     assert "measure-m1-2" not in site.see.jobs
@@ -224,8 +225,8 @@ async def test_hostile_lines_are_left_out(site: MeasuringRack) -> None:
 async def test_a_busy_server_and_a_frozen_rank_make_it_invalid(site: MeasuringRack) -> None:
     await site.measure("gpu0")
     await site.running("measure-m1")
-    await site.service.commands.pause("measure-m1")
-    await site.service.commands.resume("measure-m1")
+    await site.service.desks.jobs.pause("measure-m1")
+    await site.service.desks.jobs.resume("measure-m1")
     await site.finish("measure-m1", environment("begin", 1.0, 9.5), '{"probe":"echo","value":7}')
     done = await site.ended("m1")
     assert done.valid is False and done.result is not None
@@ -237,7 +238,7 @@ async def test_a_busy_server_and_a_frozen_rank_make_it_invalid(site: MeasuringRa
 async def test_light_that_moves_beside_it_makes_it_invalid(site: MeasuringRack) -> None:
     await site.measure("gpu0")
     await site.running("measure-m1")
-    await site.service.commands.attach("gpu1", AttachRequest(aggregator="as1"), 30)
+    await site.service.desks.plans.attach("gpu1", "as1", 30)
     await site.finish("measure-m1")
     done = await site.ended("m1")
     assert done.valid is False
@@ -245,14 +246,14 @@ async def test_light_that_moves_beside_it_makes_it_invalid(site: MeasuringRack) 
 
 
 async def test_an_import_is_a_measurement_with_a_result(site: MeasuringRack) -> None:
-    view = await site.service.commands.import_measurement(
+    view = await site.service.desks.measurements.take(
         MeasurementImport(type="links", tool="osu", text="1 2.5"), "alice"
     )
     assert view.state == "completed" and view.result is not None
     assert view.result.source == "imported" and len(view.result.rows) == 2
     for tool, text, why in (("fio", "1", "reads no file of fio"), ("osu", "x", "no file of osu")):
         with pytest.raises(ServiceError, match=why):
-            await site.service.commands.import_measurement(
+            await site.service.desks.measurements.take(
                 MeasurementImport(type="links", tool=tool, text=text), "alice"
             )
 
@@ -262,14 +263,14 @@ async def test_an_ended_measurement_can_be_removed_and_its_id_is_never_used_agai
 ) -> None:
     await site.measure("gpu0")
     with pytest.raises(ServiceError, match="m1 is "):
-        await site.service.commands.remove_measurement("m1")
+        await site.service.desks.measurements.remove("m1")
     await site.finish("measure-m1")
     await site.ended("m1")
-    await site.service.commands.remove_measurement("m1")
+    await site.service.desks.measurements.remove("m1")
     await site.down()
     await site.up()
     with pytest.raises(ServiceError, match="there is no measurement m1"):
-        await site.service.queries.measurement("m1")
+        await site.service.desks.measurements.view("m1")
     assert (await site.measure("gpu0")).id == "m2"
 
 
@@ -277,7 +278,7 @@ async def test_a_measurement_that_the_store_refuses_does_not_exist(site: Measuri
     site.disk.fault = "full"
     with pytest.raises(ServiceError):
         await site.measure("gpu0")
-    assert await site.service.queries.measurements() == []
+    assert site.service.desks.measurements.views() == []
     site.disk.release()
     await site.measure("gpu0")
     await site.finish("measure-m2")
@@ -296,7 +297,7 @@ async def test_an_end_that_the_store_refuses_is_written_later(site: MeasuringRac
     await site.service.journal.flush()
     await site.down()
     await site.up()
-    done = await site.service.queries.measurement("m1")
+    done = await site.service.desks.measurements.view("m1")
     assert done.state == "completed" and done.result is not None
 
 
@@ -308,7 +309,7 @@ async def test_a_job_that_cannot_start_ends_its_run(
     await asyncio.sleep(QUEUE_S)
     done = await site.ended("m1")
     assert done.state == "failed" and "to start" in done.reason
-    assert (await site.service.queries.job("measure-m1")).state == "cancelled"
+    assert site.service.desks.jobs.job("measure-m1").state == "cancelled"
 
 
 async def test_containers_that_do_not_start_fail_it(site: MeasuringRack) -> None:

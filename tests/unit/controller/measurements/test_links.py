@@ -79,7 +79,7 @@ async def test_predictions_rest_on_the_newest_valid_links_also_after_a_restart(
     await rack.up()
     assert await source(rack) == "measurement m2"  # as it was stored
     for ident in ("m2", "m1"):
-        await rack.service.commands.remove_measurement(ident)
+        await rack.desks.measurements.remove(ident)
     assert await known(rack) is None
     await rack.down()
 
@@ -101,7 +101,7 @@ async def test_a_measurement_of_few_endpoints_leaves_other_classes_as_they_were(
     kind.fits = [{"class": "same aggregator", "alpha_s": 0, "beta": -1}]  # a job wrote it
     await measured(rack, "m3")
     assert await source(rack) == "measurements m2, m1"
-    await rack.service.commands.remove_measurement("m1")
+    await rack.desks.measurements.remove("m1")
     model = await known(rack)
     assert model is not None and model.fits == {"same aggregator": (2e-4, 2e7)}
     await rack.down()

@@ -33,5 +33,5 @@ async def test_no_job_takes_the_name_of_a_measurement(rack: Rack, name: str) -> 
 
 async def test_a_measurement_takes_its_own_name(rack: Rack) -> None:
     wanted = MeasurementRequest(type="links", endpoints=["gpu0", "gpu2"])
-    view = await rack.service.commands.measure(wanted, "ann")
+    view = await rack.desks.measurements.start(wanted, "ann")
     await rack.until(lambda: f"measure-{view.id}" in rack.see.jobs)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.scope.scoped import ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.people.authz import Principal, Role
 from controller.schema.stream import ChangedView
 from tests.parts.controller.echo import MeasuringRack
@@ -33,7 +33,7 @@ async def test_who_follows_the_stream_knows_how_far_a_measurement_is(tmp_path: P
     await rack.finish("measure-m1")
     await rack.until(lambda: shown("completed"))
     await rack.until(lambda: not mirror.lists["measurement"]["m1"]["progress"])
-    await rack.service.commands.remove_measurement("m1")
+    await rack.desks.measurements.remove("m1")
     await rack.until(lambda: not mirror.lists["measurement"])
     await mirror.stop()
     await rack.down()
@@ -44,7 +44,8 @@ async def test_a_user_is_not_told_which_it_is(tmp_path: Path, role: Role, name: 
     rack = MeasuringRack(tmp_path)
     await rack.up()
     who = Principal("bob", role, frozenset({"*"} if role is Role.OPERATOR else {"beta"}))
-    reader = ScopedQueries(rack.service.queries, who).watch(None)
+    desks = rack.desks
+    reader = desks.feed.read(None, Sight(who, desks.jobs.owners).cut())
     await rack.measure("gpu0")
     seen: list[ChangedView] = []
     while not seen:

@@ -70,7 +70,7 @@ async def test_a_cancel_before_a_restart_still_holds(tmp_path: Path) -> None:
     await rack.up()
     done = await rack.ended("m1")
     assert done.state == "cancelled"
-    assert (await rack.service.queries.job("measure-m1")).state == "cancelled"
+    assert rack.desks.jobs.job("measure-m1").state == "cancelled"
     assert rack.homes()["gpu0"] == "as0"
     await rack.down()
 
@@ -82,7 +82,7 @@ async def test_a_result_outlives_restarts(tmp_path: Path) -> None:
     before = await rack.ended("m1")
     await crash(rack)
     await rack.up()
-    assert await rack.service.queries.measurement("m1") == before
+    assert await rack.desks.measurements.view("m1") == before
     await rack.down()
 
 

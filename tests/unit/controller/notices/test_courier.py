@@ -69,7 +69,7 @@ async def test_each_end_is_told_once_to_its_projects_receivers(
     await end(rack, "blue", 7)
     await end(rack, "other", 0, "speech")
     await submit(rack, "never", 6)
-    await rack.service.commands.cancel("never")
+    await rack.desks.jobs.cancel("never")
     outbox = rack.see.outbox
     await rack.until(lambda: not outbox and len(receiver.posts) == 2)
     await rack.down()

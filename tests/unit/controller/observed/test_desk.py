@@ -17,7 +17,7 @@ from controller.base.errors import ServiceError
 from controller.devices.observed import ObservedError, Published, Seen, Turn, Verdict, Wants
 from controller.fabric.mover import Mover
 from controller.observed.publisher import CALM_S, RESTLESS_S
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from controller.state.transactions import Running
 from controller.transaction.model import Transaction
 from sitefile import CabledSite, load_site
@@ -110,7 +110,7 @@ async def test_idle_light_moves_under_an_allocation_before_it_starts(rack: Rack)
     await waits(rack, 7, 2)
     await shown(rack, "slurm-7", "waiting")
     await engine(rack).allocate("slurm:7", ("gpu0", "gpu2"))
-    done = await rack.service.commands.allocated("7")
+    done = await rack.desks.engine.allocated("7")
     assert (done.verdict, done.job, done.text[:30]) == (
         "go",
         "slurm-7",
@@ -118,7 +118,7 @@ async def test_idle_light_moves_under_an_allocation_before_it_starts(rack: Rack)
     )
     assert done.moves >= 1
     assert done.transaction
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert (job.state, job.span, job.pauses) == ("starting", 1, 0)
     assert job.engine is not None
     assert (job.engine.id, job.engine.title, job.engine.answered) == ("7", "train 7", done.text)
@@ -126,43 +126,43 @@ async def test_idle_light_moves_under_an_allocation_before_it_starts(rack: Rack)
     await rack.until(lambda: engine(rack).answers)
     assert engine(rack).answers["slurm:7"] == (Verdict.GO, done.text)
     # Called again, it is the same work; it is the same answer.
-    assert await rack.service.commands.allocated("7") == done
+    assert await rack.desks.engine.allocated("7") == done
 
 
 async def test_an_allocation_that_no_hook_announces_is_served_from_the_poll(rack: Rack) -> None:
     await gets(rack, 7, "gpu0", "gpu2")
     await rack.until(lambda: engine(rack).answers)
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert job.span == 1
 
 
 async def test_both_hooks_at_once_move_light_once(rack: Rack) -> None:
     await gets(rack, 7, "gpu0", "gpu2")
-    ask = rack.service.commands.allocated
+    ask = rack.desks.engine.allocated
     first, second = await asyncio.gather(ask("7"), ask("7"))
     assert first == second
-    assert len(await rack.service.queries.transactions()) == 2, "one at the start, one now"
+    assert len(rack.desks.plans.transactions()) == 2, "one at the start, one now"
 
 
 async def test_the_hook_is_told_what_cannot_be_done(rack: Rack) -> None:
     with pytest.raises(ServiceError) as unknown:
-        await rack.service.commands.allocated("99")
+        await rack.desks.engine.allocated("99")
     assert unknown.value.code == "not_found"
     await waits(rack, 7, 2)
-    waiting = await rack.service.commands.allocated("7")
+    waiting = await rack.desks.engine.allocated("7")
     assert waiting.moves == 0
     await engine(rack).go_away()
     await engine(rack).allocate("slurm:7", ("gpu0", "gpu1"))
     with pytest.raises(ServiceError) as away:
-        await rack.service.commands.allocated("7")
+        await rack.desks.engine.allocated("7")
     assert away.value.code == "unavailable"
 
 
 async def test_a_job_that_is_announced_too_soon_is_served_when_it_has_endpoints(rack: Rack) -> None:
     await waits(rack, 7, 2)
-    assert (await rack.service.commands.allocated("7")).moves == 0
+    assert (await rack.desks.engine.allocated("7")).moves == 0
     await engine(rack).allocate("slurm:7", ("gpu0", "gpu2"))
-    assert (await rack.service.commands.allocated("7")).moves >= 1
+    assert (await rack.desks.engine.allocated("7")).moves >= 1
 
 
 def untold(rack: Rack, key: str, **changes: Any) -> None:
@@ -177,26 +177,26 @@ async def test_endpoints_whose_last_job_has_just_ended_are_the_next_ones(rack: R
     await shown(rack, "slurm-8", "waiting")
     untold(rack, "slurm:7", turn=Turn.ENDED, ended_at=engine(rack).now, revision="ended")
     untold(rack, "slurm:8", turn=Turn.ALLOCATED, endpoints=("gpu0", "gpu2"), revision="allocated")
-    done = await rack.service.commands.allocated("8")
+    done = await rack.desks.engine.allocated("8")
     assert done.text.startswith("2 endpoints under 1 aggregator")
     assert done.moves
-    assert (await rack.service.queries.job("slurm-7")).state == "completed"
+    assert rack.desks.jobs.job("slurm-7").state == "completed"
 
 
 async def test_the_hook_of_the_end_frees_the_endpoints(rack: Rack) -> None:
     await gets(rack, 7, "gpu0", "gpu1")
-    await rack.service.commands.allocated("7")
+    await rack.desks.engine.allocated("7")
     await engine(rack).run("slurm:7")
     await shown(rack, "slurm-7", "running")
     untold(rack, "slurm:7", turn=Turn.ENDED, ended_at=engine(rack).now, revision="ended")
-    await rack.service.commands.allocated("7")
-    assert (await rack.service.queries.job("slurm-7")).state == "completed"
+    await rack.desks.engine.allocated("7")
+    assert rack.desks.jobs.job("slurm-7").state == "completed"
 
 
 async def test_endpoints_of_the_engine_are_not_for_our_jobs(rack: Rack) -> None:
     await submit(rack, "two", 2)
     await rack.state("two", "running")
-    job = await rack.service.queries.job("two")
+    job = rack.desks.jobs.job("two")
     assert set(job.endpoints) == {"gpu4", "gpu5"}
     with pytest.raises(ServiceError) as named:
         await submit(rack, "named", 1, endpoints=["gpu0"])
@@ -213,27 +213,27 @@ async def test_endpoints_of_the_engine_are_not_for_our_jobs(rack: Rack) -> None:
 async def test_only_the_engine_ends_or_stops_its_jobs(rack: Rack, verb: str) -> None:
     await running(rack, 7, "gpu0", "gpu2")
     with pytest.raises(ServiceError) as refused:
-        await getattr(rack.service.commands, verb)("slurm-7")
+        await getattr(rack.desks.jobs, verb)("slurm-7")
     assert (refused.value.code, refused.value.object) == ("conflict", "job/slurm-7")
     assert "slurm" in refused.value.hint
     # Missing containers and a lost server are none of lightloom's business here.
     rack.engine.lost.add("srv0")
     await asyncio.sleep(10)
-    assert (await rack.service.queries.job("slurm-7")).state == "running"
+    assert rack.desks.jobs.job("slurm-7").state == "running"
 
 
 async def regrouped(rack: Rack) -> str:
     """Plan for all running jobs and apply the plan; return the transaction's state."""
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert plan.moves
-    view = await rack.service.commands.apply(plan.model_dump(by_alias=True), wait_s=30.0)
+    view = await rack.desks.plans.apply(plan.model_dump(by_alias=True), wait_s=30.0)
     return view.state
 
 
 async def test_a_running_job_is_regrouped_with_its_scope_frozen(rack: Rack) -> None:
     await running(rack, 7, "gpu0", "gpu2")
     assert await regrouped(rack) == "committed"
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert (job.state, job.span, job.pauses) == ("running", 1, 1)
     calls = [call for call in rack.engine.calls if call[1] == "slurm:7"]
     assert [call for call, _ in calls] == ["freeze_scope", "thaw_scope"]
@@ -246,7 +246,7 @@ async def test_a_job_whose_agents_do_not_freeze_runs_on(tmp_path: Path) -> None:
     await rack.up()
     await running(rack, 7, "gpu0", "gpu2")
     assert await regrouped(rack) == "committed"
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert job.span == 1
     assert job.engine is not None
     assert not job.engine.freezes
@@ -261,7 +261,7 @@ async def test_a_job_that_has_changed_since_is_not_touched(rack: Rack) -> None:
     engine(rack).jobs["slurm:7"] = replace(seen, revision="another")
     assert await regrouped(rack) == "rolled_back"
     assert not [call for call, name in rack.engine.calls if name == "slurm:7"]
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert (job.span, job.pauses) == (2, 0)
 
 
@@ -282,7 +282,7 @@ async def test_light_helps_a_waiting_job_and_the_topology_says_so(rack: Rack) ->
     )
 
     async def told() -> bool:
-        status = await rack.service.queries.engine()
+        status = rack.desks.engine.status()
         return status.published is not None and status.published.epoch == published(rack).epoch
 
     await rack.until(told)
@@ -382,7 +382,7 @@ async def test_an_engine_that_does_not_say_whether_it_ends_jobs_gets_its_topolog
     engine(rack).restarts_to_publish = True
     monkeypatch.setattr(engine(rack), "ends_jobs", away)
     began, writes = clock.monotonic(), engine(rack).writes
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30.0)
+    await rack.desks.plans.attach("gpu0", "as1", wait_s=30.0)
     await rack.until(lambda: engine(rack).writes > writes)
     assert clock.monotonic() - began < RESTLESS_S
 
@@ -390,16 +390,16 @@ async def test_an_engine_that_does_not_say_whether_it_ends_jobs_gets_its_topolog
 async def test_a_refused_topology_is_told_once_and_tried_again(rack: Rack) -> None:
     await rack.until(lambda: engine(rack).published)
     engine(rack).forbidden = True
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30.0)
+    await rack.desks.plans.attach("gpu0", "as1", wait_s=30.0)
 
     async def error() -> str:
-        status = await rack.service.queries.engine()
+        status = rack.desks.engine.status()
         return status.published.error if status.published else ""
 
     await rack.until(error)
     engine(rack).forbidden = False
     await rack.until(lambda: "gpu0" in published(rack).leaves["as1"])
-    events = [e for e in await rack.service.queries.events(0, 1000) if e.reason == "NotPublished"]
+    events = [e for e in rack.desks.fabric.events(0, 1000) if e.reason == "NotPublished"]
     assert len(events) == 1
 
 
@@ -408,7 +408,7 @@ async def test_a_restarted_controller_knows_the_jobs_and_what_was_answered(tmp_p
     rack.observed = FakeEngine(THEIRS)
     await rack.up()
     await gets(rack, 7, "gpu0", "gpu2")
-    done = await rack.service.commands.allocated("7")
+    done = await rack.desks.engine.allocated("7")
     await engine(rack).run("slurm:7")
     await rack.state("slurm-7", "running")
     await running(rack, 8, "gpu1")
@@ -416,7 +416,7 @@ async def test_a_restarted_controller_knows_the_jobs_and_what_was_answered(tmp_p
     await engine(rack).forget("slurm:8")
     await rack.up()
     await rack.state("slurm-8", "cancelled")
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert (job.state, job.endpoints) == ("running", ["gpu0", "gpu2"])
     assert job.engine is not None
     assert job.engine.answered == done.text
@@ -428,11 +428,11 @@ async def test_a_requeued_job_gives_its_endpoints_back(rack: Rack) -> None:
     await running(rack, 7, "gpu0", "gpu2")
     await engine(rack).requeue("slurm:7")
     await rack.state("slurm-7", "waiting")
-    assert (await rack.service.queries.job("slurm-7")).endpoints == []
+    assert rack.desks.jobs.job("slurm-7").endpoints == []
     await engine(rack).allocate("slurm:7", ("gpu1", "gpu3"))
-    done = await rack.service.commands.allocated("7")
+    done = await rack.desks.engine.allocated("7")
     assert (done.attempt, done.verdict) == (1, "go")
-    job = await rack.service.queries.job("slurm-7")
+    job = rack.desks.jobs.job("slurm-7")
     assert (job.restarts, job.span) == (1, 1)
 
 
@@ -456,6 +456,6 @@ async def test_a_site_without_another_engine_says_so(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     await rack.up()
     with pytest.raises(ServiceError) as refused:
-        await rack.service.queries.engine()
+        rack.desks.engine.status()
     assert (refused.value.code, refused.value.object) == ("not_found", "engine")
     await rack.down()

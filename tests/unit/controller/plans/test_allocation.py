@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.base.errors import ServiceError
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AllocatedJob, Allocation, AttachRequest
+from controller.schema.plans import AllocatedJob, Allocation
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
@@ -27,16 +27,16 @@ def test_an_import_restores_any_exported_allocation(places: list[str]) -> None:
         rack = Rack(directory)
         service = await rack.up()
         try:
-            first = await service.queries.allocation()
+            first = service.desks.allocation.export()
             wanted = Allocation(
                 site="paper", homes={f"gpu{i}": home for i, home in enumerate(places)}
             )
-            there = await service.commands.bring_back(wanted, dry_run=False, wait_s=60)
+            there = await service.desks.allocation.bring_back(wanted, dry_run=False, wait_s=60)
             assert there.transaction is None or there.transaction.state == "committed"
-            assert (await service.queries.allocation()).homes == wanted.homes
+            assert service.desks.allocation.export().homes == wanted.homes
             read = Allocation.model_validate_json(first.model_dump_json())
-            await service.commands.bring_back(read, dry_run=False, wait_s=60)
-            assert (await service.queries.allocation()).homes == first.homes
+            await service.desks.allocation.bring_back(read, dry_run=False, wait_s=60)
+            assert service.desks.allocation.export().homes == first.homes
         finally:
             await rack.down()
 
@@ -59,23 +59,23 @@ async def test_an_impossible_import_touches_nothing(
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    before = (await rack.service.queries.allocation()).homes
+    before = rack.desks.allocation.export().homes
     applied = len(rack.switch.applied)
     with pytest.raises(ServiceError, match=word):
         wanted = Allocation(site=site, homes=homes)
-        await rack.service.commands.bring_back(wanted, dry_run=False, wait_s=60)
-    assert (await rack.service.queries.allocation()).homes == before
+        await rack.desks.allocation.bring_back(wanted, dry_run=False, wait_s=60)
+    assert rack.desks.allocation.export().homes == before
     assert len(rack.switch.applied) == applied
 
 
 async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    kept = await rack.service.queries.allocation()
+    kept = rack.desks.allocation.export()
     assert [(j.name, j.endpoints) for j in kept.jobs] == [("red", ["gpu0"])]
     other = AllocatedJob(name="blue", endpoints=["gpu5"])
     wanted = kept.model_copy(update={"homes": {"gpu0": "as1"}, "jobs": [other]})
-    view = await rack.service.commands.bring_back(wanted, dry_run=True, wait_s=0)
+    view = await rack.desks.allocation.bring_back(wanted, dry_run=True, wait_s=0)
     assert [(m.endpoint, m.source, m.target) for m in view.moves] == [("gpu0", "as0", "as1")]
     assert view.jobs == ["red"]
     assert view.notes == ["job blue is no longer running", "job red is not in the file"]
@@ -84,19 +84,19 @@ async def test_a_dry_run_lists_moves_and_jobs(rack: Rack) -> None:
 
 async def test_a_trace_shows_the_path_and_its_loss(rack: Rack) -> None:
     await rack.parts.power.measure()
-    view = await rack.service.queries.trace("gpu0")
+    view = rack.desks.live.trace("gpu0")
     assert view.complete
     assert [hop.kind for hop in view.hops] == ["endpoint", "switch", "switch", "aggregator"]
     assert (view.loss_up_db, view.loss_down_db) == (1.0, 1.0)
-    await rack.service.commands.bring_back(
+    await rack.desks.allocation.bring_back(
         Allocation(site="paper", homes={"gpu0": None}), dry_run=False, wait_s=60
     )
-    dark = await rack.service.queries.trace("gpu0")
+    dark = rack.desks.live.trace("gpu0")
     assert (dark.complete, dark.reason) == (False, "no circuit: it is dark")
     rack.switch.away = True
     await rack.parts.power.measure()
-    assert (await rack.service.queries.trace("gpu1")).loss_up_db is None
-    assert len(await rack.service.queries.power()) > 6
+    assert rack.desks.live.trace("gpu1").loss_up_db is None
+    assert len(rack.desks.live.power()) > 6
 
 
 async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,10 +107,10 @@ async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.Monkey
         return await apply(*given, **named)
 
     monkeypatch.setattr(rack.switch, "apply", with_mirrors_that_take_time)
-    frames = aiter(rack.service.queries.watch(None))
+    frames = aiter(rack.desks.feed.read(None))
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    await rack.service.commands.bring_back(
+    await rack.desks.allocation.bring_back(
         Allocation(site="paper", homes={"gpu0": "as1"}), dry_run=False, wait_s=60
     )
     seen = []
@@ -134,19 +134,19 @@ async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.Monkey
 async def test_a_move_that_brings_copies_together_is_made_with_a_warning(rack: Rack) -> None:
     kept = {"local": {"size_bytes": 2**30}, "copies": {"apart": "aggregator"}}
     asked = {"count": 2, "command": ["x"], "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
-    await rack.service.commands.submit(JobRequest.model_validate({"name": "red", **asked}))
+    await rack.desks.jobs.submit(JobRequest.model_validate({"name": "red", **asked}))
     await rack.state("red", "running")
     await submit(rack, "blue", 1, endpoints=["gpu1"])  # keeps no copies
     await rack.state("blue", "running")
-    homes = (await rack.service.queries.allocation()).homes
+    homes = rack.desks.allocation.export().homes
     there = homes["gpu4"]
     assert there is not None and homes["gpu0"] != there
     said = f"2 endpoints of job red will be under {there}: with more than 1, not all of its"
     wanted = Allocation(site="paper", homes={"gpu0": there})
-    found = await rack.service.commands.bring_back(wanted, dry_run=True, wait_s=0)
+    found = await rack.desks.allocation.bring_back(wanted, dry_run=True, wait_s=0)
     assert [warning[: len(said)] for warning in found.warnings] == [said]
     other = Allocation(site="paper", homes={"gpu1": there})
-    assert not (await rack.service.commands.bring_back(other, dry_run=True, wait_s=0)).warnings
-    await rack.service.commands.attach("gpu5", AttachRequest(aggregator=None), 60)  # a port
-    moved = await rack.service.commands.attach("gpu0", AttachRequest(aggregator=there), 60)
+    assert not (await rack.desks.allocation.bring_back(other, dry_run=True, wait_s=0)).warnings
+    await rack.desks.plans.attach("gpu5", None, 60)  # a port
+    moved = await rack.desks.plans.attach("gpu0", there, 60)
     assert (moved.state, moved.warnings) == ("committed", found.warnings)

@@ -14,7 +14,7 @@ from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
 from controller.plans.automatic import Regrouper
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AttachRequest, PlanRequest, PlanView, TransactionView
+from controller.schema.plans import PlanRequest, PlanView, TransactionView
 from controller.state.records import JobRecord
 from controller.telemetry.steps import StepMeter, roads_of
 from controller.views.jobs import steps_view
@@ -38,16 +38,14 @@ def paper(**regroup: object) -> CabledSite:
 async def reasons(rack: Rack, *wanted: str) -> list[str]:
     """Return the controller's events about its own regroups."""
     return [
-        f"{e.reason}: {e.message}"
-        for e in await rack.service.queries.events(0, 1000)
-        if e.reason in wanted
+        f"{e.reason}: {e.message}" for e in rack.desks.fabric.events(0, 1000) if e.reason in wanted
     ]
 
 
 async def test_automatic_regroups_are_off_by_default(rack: Rack) -> None:
     await scattered(rack)
     assert await rack.parts.regrouper.check_triggers() is None
-    assert (await rack.service.queries.job("red")).excess_span == 1
+    assert rack.desks.jobs.job("red").excess_span == 1
 
 
 async def test_threshold_regroups_and_says_why(tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ async def test_threshold_regroups_and_says_why(tmp_path: Path) -> None:
         await scattered(rack)
 
         async def together() -> bool:
-            return (await rack.service.queries.job("red")).excess_span == 0
+            return rack.desks.jobs.job("red").excess_span == 0
 
         await rack.until(together)
         told = await reasons(rack, "RegroupTriggered", "RegroupChosen")
@@ -78,7 +76,7 @@ async def test_pending_job_triggers_room(tmp_path: Path) -> None:
         await rack.state("red", "running")
         await submit(rack, "blue", 4, locality="strict")
         await rack.state("blue", "running")
-        assert (await rack.service.queries.job("blue")).span == 1
+        assert rack.desks.jobs.job("blue").span == 1
         told = await reasons(rack, "RegroupTriggered")
         assert "pending: job blue waits for 1 moves of running endpoints" in told[0]
     finally:
@@ -96,7 +94,7 @@ async def test_a_skipped_regroup_is_reported(tmp_path: Path) -> None:
             return any("open until a second placement was measured" in text for text in told)
 
         await rack.until(skipped)
-        assert (await rack.service.queries.job("red")).excess_span == 1
+        assert rack.desks.jobs.job("red").excess_span == 1
     finally:
         await rack.down()
 
@@ -159,17 +157,17 @@ async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
     await rack.up()
     try:
         red = await scattered(rack)
-        plan = await rack.service.commands.make_plan(PlanRequest())
+        plan = await rack.desks.plans.make_plan(PlanRequest())
         assert plan.left_alone == []
-        await rack.service.commands.apply(plan, wait_s=60)
-        after = await rack.service.queries.job("red")
+        await rack.desks.plans.apply(plan, wait_s=60)
+        after = rack.desks.jobs.job("red")
         assert after.pauses == 1
         # Scattered again by hand: red is in its cool-down now.
         other = {"as0": "as1", "as1": "as0"}[str(after.homes[0])]
-        request = AttachRequest(aggregator=other)
-        moved = await rack.service.commands.attach(after.endpoints[0], request, 10)
+        request = other
+        moved = await rack.desks.plans.attach(after.endpoints[0], request, 10)
         assert moved.state == "committed"
-        again = await rack.service.commands.make_plan(PlanRequest())
+        again = await rack.desks.plans.make_plan(PlanRequest())
         assert again.empty
         (alone,) = again.left_alone
         assert alone.job == "red"
@@ -177,8 +175,8 @@ async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
         assert alone.until
         await rack.down()
         await rack.up()  # the history outlives a restart
-        assert (await rack.service.commands.make_plan(PlanRequest())).empty
-        forced = await rack.service.commands.make_plan(PlanRequest(force=True))
+        assert (await rack.desks.plans.make_plan(PlanRequest())).empty
+        forced = await rack.desks.plans.make_plan(PlanRequest(force=True))
         assert not forced.empty
         assert red.name in forced.jobs_paused
     finally:
@@ -187,7 +185,7 @@ async def test_cooldown_and_budget_leave_jobs_alone(tmp_path: Path) -> None:
 
 async def test_plan_shows_gain_worth_and_dark_time(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert plan.worth
     assert plan.worth.verdict == "open"
     assert plan.worth.gain_low_gpu_s == 0.0 < plan.worth.gain_high_gpu_s

@@ -79,7 +79,7 @@ async def test_a_plan_that_cannot_be_encoded_is_refused(
     rack: Rack, client: httpx.AsyncClient, edit: dict[str, Any]
 ) -> None:
     """Stored, such an id would break every stream, the list of transactions and the store."""
-    made = await rack.service.commands.make_plan(PlanRequest())
+    made = await rack.desks.plans.make_plan(PlanRequest())
     plan = json.loads(made.model_dump_json(by_alias=True))
     reply = await client.post("/transactions", **sent({"plan": {**plan, **edit}}))
     assert (reply.status_code, reply.json()["code"]) == (422, "invalid")

@@ -9,7 +9,7 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
-from controller.schema.plans import AttachRequest, PlanRequest, PlanView
+from controller.schema.plans import PlanRequest, PlanView
 from controller.state.records import Quarantine
 from scheduler.model import Policy
 from tests.parts.controller.jobs import submit
@@ -22,7 +22,7 @@ async def pair(rack: Rack) -> PlanView:
     """Red's two GPUs are under different aggregators; the plan moves one of them."""
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert [move.endpoint in ("gpu0", "gpu2") for move in plan.moves] == [True]
     assert [job.job for job in plan.basis or ()] == ["red"]
     return plan
@@ -33,7 +33,7 @@ async def four(rack: Rack) -> PlanView:
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, rank_order="placed")
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert len(plan.moves) > plan.running_moves
     return plan
 
@@ -43,7 +43,7 @@ async def room(rack: Rack) -> PlanView:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
     await submit(rack, "blue", 4, locality="strict")
-    plan = await rack.service.commands.make_plan(PlanRequest(job="blue"))
+    plan = await rack.desks.plans.make_plan(PlanRequest(job="blue"))
     assert plan.makes_room_for == "blue"
     return plan
 
@@ -64,8 +64,8 @@ def port(plan: PlanView) -> AttachPoint:
 async def moved_by_hand(rack: Rack, endpoint: str) -> None:
     """Move an endpoint to the other aggregator."""
     home = rack.see.homes()[endpoint]
-    to = AttachRequest(aggregator={"as0": "as1", "as1": "as0"}[str(home)])
-    done = await rack.service.commands.attach(endpoint, to, wait_s=60)
+    to = {"as0": "as1", "as1": "as0"}[str(home)]
+    done = await rack.desks.plans.attach(endpoint, to, wait_s=60)
     assert done.state == "committed", done
 
 
@@ -75,12 +75,12 @@ async def there_and_back(rack: Rack, endpoint: str) -> None:
 
 
 async def dark(rack: Rack, endpoint: str) -> None:
-    done = await rack.service.commands.attach(endpoint, AttachRequest(aggregator=None), wait_s=60)
+    done = await rack.desks.plans.attach(endpoint, None, wait_s=60)
     assert done.state == "committed"
 
 
 async def resubmitted(rack: Rack) -> None:
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu2"], rank_order="placed")
     await rack.state("red", "running")
 
@@ -109,7 +109,7 @@ async def taken(rack: Rack, plan: PlanView) -> None:
     target = plan.moves[0].target
     homes = rack.see.homes()
     idle = next(e for e in ("gpu4", "gpu5") if homes[e] != target)
-    await rack.service.commands.attach(idle, AttachRequest(aggregator=target), wait_s=60)
+    await rack.desks.plans.attach(idle, target, wait_s=60)
     assert rack.see.light.attachments[idle] == port(plan)
 
 
@@ -141,12 +141,12 @@ DEPENDS: list[tuple[str, Setup, Change, str]] = [
         lambda r, p: dark(r, next(m.endpoint for m in p.moves if m.endpoint in ("gpu4", "gpu5"))),
         "was moved by t",
     ),
-    ("its job ended", pair, lambda r, p: r.service.commands.cancel("red"), "job red has ended"),
+    ("its job ended", pair, lambda r, p: r.service.desks.jobs.cancel("red"), "job red has ended"),
     ("another job of its name", pair, lambda r, p: resubmitted(r), "job red has ended"),
     (
         "its job is paused",
         pair,
-        lambda r, p: r.service.commands.pause("red"),
+        lambda r, p: r.service.desks.jobs.pause("red"),
         "red is paused, not running",
     ),
     ("its job's policy", pair, lambda r, p: other_policy(r), "policy live, not pause"),
@@ -170,7 +170,7 @@ DEPENDS: list[tuple[str, Setup, Change, str]] = [
     (
         "the job it is for is gone",
         room,
-        lambda r, p: r.service.commands.cancel("blue"),
+        lambda r, p: r.service.desks.jobs.cancel("blue"),
         "job blue is no longer waiting",
     ),
     ("its room is taken", room, lambda r, p: idle_taken(r), "job blue would no longer fit"),
@@ -187,7 +187,7 @@ async def test_a_stale_plan_names_the_changed_dependency(
     await change(rack, plan)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError, match="the fabric moved since this plan was made") as caught:
-        await rack.service.commands.apply(plan, wait_s=60)
+        await rack.desks.plans.apply(plan, wait_s=60)
     assert caught.value.code == "conflict"
     assert named in caught.value.message
     assert len(rack.switch.applied) == asked
@@ -197,7 +197,7 @@ async def elsewhere(rack: Rack) -> None:
     """A job starts and ends on an endpoint that the plan does not touch."""
     await submit(rack, "short", 1, endpoints=["gpu5"])
     await rack.state("short", "running")
-    await rack.service.commands.cancel("short")
+    await rack.desks.jobs.cancel("short")
 
 
 async def starting(rack: Rack) -> None:
@@ -227,39 +227,39 @@ async def test_an_independent_change_does_not_make_a_plan_stale(rack: Rack, chan
     plan = await pair(rack)
     await change(rack, plan)
     rack.parts.state.next_epoch()  # as any change anywhere does
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert (done.state, done.error) == ("committed", "")
     light = rack.aggregators.light()
     assert light[mover(plan)] == port(plan)
-    assert (await rack.service.queries.job("red")).span == 1
+    assert rack.desks.jobs.job("red").span == 1
 
 
 async def test_short_jobs_elsewhere_do_not_make_a_plan_stale(rack: Rack) -> None:
     """All of eight plans are applied, although a job starts and ends during each of them."""
     plan = await pair(rack)
     for _ in range(8):
-        epoch = rack.service.queries.epoch
+        epoch = rack.desks.epoch
         await elsewhere(rack)
-        assert rack.service.queries.epoch > epoch == plan.epoch
-        done = await rack.service.commands.apply(plan, wait_s=60)
+        assert rack.desks.epoch > epoch == plan.epoch
+        done = await rack.desks.plans.apply(plan, wait_s=60)
         assert (done.state, done.error) == ("committed", "")
         await moved_by_hand(rack, mover(plan))
-        plan = await rack.service.commands.make_plan(PlanRequest())
+        plan = await rack.desks.plans.make_plan(PlanRequest())
 
 
 async def test_a_plan_for_room_uses_the_present_homes(rack: Rack) -> None:
     """The plan does not list where the other endpoints are; the room is computed again."""
     plan = await room(rack)
-    done = await rack.service.commands.apply(plan.model_copy(update={"homes_after": {}}), wait_s=60)
+    done = await rack.desks.plans.apply(plan.model_copy(update={"homes_after": {}}), wait_s=60)
     assert done.state == "committed"
     await rack.state("blue", "running")
-    assert (await rack.service.queries.job("blue")).span == 1
+    assert rack.desks.jobs.job("blue").span == 1
 
 
 async def test_a_plan_without_a_basis_is_valid_at_its_epoch_only(rack: Rack) -> None:
     plan = (await pair(rack)).model_copy(update={"basis": None})
     rack.parts.state.next_epoch()
     with pytest.raises(ServiceError, match="does not say which jobs it depends on"):
-        await rack.service.commands.apply(plan, wait_s=60)
+        await rack.desks.plans.apply(plan, wait_s=60)
     rack.parts.state.epoch -= 1
-    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
+    assert (await rack.desks.plans.apply(plan, wait_s=60)).state == "committed"

@@ -113,7 +113,7 @@ async def test_a_bad_plan_file_touches_nothing(
     text: str,
 ) -> None:
     await scattered(rack)
-    made = await rack.service.commands.make_plan(PlanRequest())
+    made = await rack.desks.plans.make_plan(PlanRequest())
     plan = json.loads(made.model_dump_json(by_alias=True))
     asked, calls = len(rack.switch.applied), len(rack.engine.calls)
     spoil(plan)
@@ -132,9 +132,9 @@ async def test_the_unmodified_plan_is_carried_out(
     rack: Rack, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await scattered(rack)
-    made = await rack.service.commands.make_plan(PlanRequest())
+    made = await rack.desks.plans.make_plan(PlanRequest())
     file = tmp_path / "plan.json"
     file.write_text(made.model_dump_json(by_alias=True))
     argv = ["--url", url, "apply", str(file), "--yes", "--wait"]
     assert await asyncio.to_thread(main, argv) == 0, capsys.readouterr().err
-    assert {e.name: e.home for e in await rack.service.queries.endpoints()} == made.homes_after
+    assert {e.name: e.home for e in await rack.desks.fabric.endpoints()} == made.homes_after

@@ -33,7 +33,7 @@ KEYS = {
 
 async def test_the_plan_document_has_the_documented_keys_and_survives_a_file(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     document = json.loads(plan.model_dump_json())
     assert document.keys() >= KEYS
     assert document["moves"][0].keys() == {"endpoint", "from", "to"}

@@ -56,11 +56,11 @@ async def blocked(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 async def test_running_plans_do_not_delay_jobs(rack: Rack, blocked: Blocked) -> None:
     """More plans are requested than asyncio's own pool has threads, and the planner is stuck."""
-    plans = [asyncio.create_task(rack.service.commands.make_plan(PlanRequest())) for _ in range(40)]
+    plans = [asyncio.create_task(rack.desks.plans.make_plan(PlanRequest())) for _ in range(40)]
     await rack.until(lambda: blocked.began)
     await submit(rack, "red", 4)
     await rack.state("red", "running")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     assert not any(plan.done() and plan.exception() is None for plan in plans)
     blocked.go.set()
     ended = await asyncio.gather(*plans, return_exceptions=True)
@@ -77,7 +77,7 @@ async def test_the_api_says_that_the_planner_is_busy(
     rack: Rack, blocked: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan_line, "WAITING", 0)
-    first = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
+    first = asyncio.create_task(rack.desks.plans.make_plan(PlanRequest()))
     await rack.until(lambda: blocked.began)
     transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
@@ -90,10 +90,10 @@ async def test_the_api_says_that_the_planner_is_busy(
 
 async def test_the_wait_of_a_plan_is_bounded(rack: Rack, blocked: Blocked) -> None:
     patient = PlanRequest(time_limit_s=2 * LINE_S)
-    first = asyncio.create_task(rack.service.commands.make_plan(patient))
+    first = asyncio.create_task(rack.desks.plans.make_plan(patient))
     await rack.until(lambda: blocked.began)
     with pytest.raises(ServiceError, match="did not become free within") as caught:
-        await rack.service.commands.make_plan(PlanRequest())
+        await rack.desks.plans.make_plan(PlanRequest())
     assert caught.value.code == "unavailable"
     blocked.go.set()
     await first

@@ -82,14 +82,14 @@ async def until_gone(process: int) -> None:
 
 async def begun(rack: Rack, process: int) -> asyncio.Task[PlanView]:
     """Ask for a plan; return once the process has got it."""
-    asked = asyncio.create_task(rack.service.commands.make_plan(PlanRequest()))
+    asked = asyncio.create_task(rack.desks.plans.make_plan(PlanRequest()))
     await rack.until(lambda: given(process))
     return asked
 
 
 async def test_the_plan_is_that_of_a_thread(planned: Rack, tmp_path: Path) -> None:
     process = process_of(planned)
-    made = await planned.service.commands.make_plan(PlanRequest())
+    made = await planned.service.desks.plans.make_plan(PlanRequest())
     assert process_of(planned) == process
     assert made.excess_span_after < made.excess_span_before
     planned.planner = None
@@ -97,16 +97,16 @@ async def test_the_plan_is_that_of_a_thread(planned: Rack, tmp_path: Path) -> No
     await planned.up()
     assert process is not None
     assert not alive(process)
-    inline = await planned.service.commands.make_plan(PlanRequest())
+    inline = await planned.service.desks.plans.make_plan(PlanRequest())
     assert inline.moves == made.moves
 
 
 async def test_batches_are_cut_there_too(planned: Rack) -> None:
-    made = await planned.service.commands.make_plan(PlanRequest(max_dark=64))
+    made = await planned.service.desks.plans.make_plan(PlanRequest(max_dark=64))
     assert made.batches is not None
     assert made.batches.batches == 1
     with pytest.raises(ServiceError, match="no order") as caught:
-        await planned.service.commands.make_plan(PlanRequest(max_dark=1))
+        await planned.service.desks.plans.make_plan(PlanRequest(max_dark=1))
     assert caught.value.code == "conflict"
     assert "endpoints dark at once" in caught.value.hint
 
@@ -134,14 +134,14 @@ async def test_a_caller_that_leaves_ends_the_process(planned: Rack) -> None:
     with pytest.raises(asyncio.CancelledError):
         await asked
     await until_gone(process)
-    assert (await planned.service.commands.make_plan(PlanRequest())).moves
+    assert (await planned.service.desks.plans.make_plan(PlanRequest())).moves
 
 
 async def test_a_time_out_ends_the_process(planned: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "PLAN_GRACE_S", 0.1)
     process = held(planned)
     with pytest.raises(ServiceError, match="took too long") as caught:
-        await planned.service.commands.make_plan(PlanRequest(time_limit_s=0.1))
+        await planned.service.desks.plans.make_plan(PlanRequest(time_limit_s=0.1))
     assert caught.value.code == "timeout"
     await until_gone(process)
 
@@ -161,7 +161,7 @@ async def test_the_controller_stops_in_the_middle_of_a_plan(planned: Rack) -> No
 async def test_two_plans_at_once_are_computed_one_after_the_other(planned: Rack) -> None:
     process = held(planned)
     first = await begun(planned, process)
-    second = asyncio.create_task(planned.service.commands.make_plan(PlanRequest()))
+    second = asyncio.create_task(planned.service.desks.plans.make_plan(PlanRequest()))
     await asyncio.sleep(0.05)
     assert not first.done()
     assert not second.done()

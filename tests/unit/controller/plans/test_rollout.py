@@ -45,25 +45,25 @@ async def two_scattered(rack: Rack) -> None:
 
 async def planned(rack: Rack, **limits: object) -> PlanView:
     request = PlanRequest.model_validate({"max_dark": 1, **limits})
-    return await rack.service.commands.make_plan(request)
+    return await rack.desks.plans.make_plan(request)
 
 
 async def ended(rack: Rack, ident: str = "o1") -> RolloutView:
     async def over() -> bool:
-        view = await rack.service.queries.rollout(ident)
+        view = rack.desks.rollouts.rollout(ident)
         return view.state in ("committed", "stopped")
 
     await rack.until(over)
-    return await rack.service.queries.rollout(ident)
+    return rack.desks.rollouts.rollout(ident)
 
 
 async def homes(rack: Rack) -> dict[str, str | None]:
-    return {e.name: e.home for e in await rack.service.queries.endpoints()}
+    return {e.name: e.home for e in await rack.desks.fabric.endpoints()}
 
 
 async def still_scattered(rack: Rack) -> str:
     for name in ("red", "blue"):
-        if (await rack.service.queries.job(name)).span == 2:
+        if rack.desks.jobs.job(name).span == 2:
             return name
     raise AssertionError("both jobs are together")
 
@@ -96,36 +96,36 @@ async def test_batches_are_transactions_one_after_the_other(two: Rack) -> None:
     assert plan.batches is not None and not plan.circuits.make
     assert (plan.batches.batches, plan.batches.least, plan.batches.largest) == (2, 2, 1)
     assert plan.batches.pauses == {"red": 1, "blue": 1}
-    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    begun = await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert (begun.state, begun.batches, begun.done) == ("running", 2, 0)
     done = await ended(two)
     assert (done.state, done.done, done.result) == ("committed", 2, "every batch has committed")
     first, second = [
-        tx for tx in await two.service.queries.transactions() if tx.id in done.transactions
+        tx for tx in two.service.desks.plans.transactions() if tx.id in done.transactions
     ]
     assert [len(first.moves), len(second.moves)] == [1, 1]
     assert first.finished_at is not None and first.finished_at <= second.started_at
     assert {first.plan_id, second.plan_id} == {plan.id}
     assert {e: h for e, h in (await homes(two)).items() if e in TOGETHER} == TOGETHER
     for name in ("red", "blue"):
-        job = await two.service.queries.job(name)
+        job = two.service.desks.jobs.job(name)
         assert (job.span, job.pauses) == (1, 1)
-    told = [e.reason for e in await two.service.queries.events(0, 1000) if "rollout" in e.object]
+    told = [e.reason for e in two.service.desks.fabric.events(0, 1000) if "rollout" in e.object]
     assert told == ["RolloutStarted", "RolloutCommitted"]
 
 
 async def test_limits_come_from_the_request_then_the_plan(two: Rack) -> None:
     plan = await planned(two)
-    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan, max_dark=2))
+    begun = await two.service.desks.rollouts.begin(RolloutRequest(plan=plan, max_dark=2))
     assert (begun.batches, begun.max_dark) == (1, 2)
     assert (await ended(two)).state == "committed"
 
 
 async def test_without_any_limit_a_rollout_is_refused(two: Rack) -> None:
-    plan = await two.service.commands.make_plan(PlanRequest())
+    plan = await two.service.desks.plans.make_plan(PlanRequest())
     assert plan.batches is None
     with pytest.raises(ServiceError) as caught:
-        await two.service.commands.roll_out(RolloutRequest(plan=plan))
+        await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert (caught.value.code, caught.value.object) == ("invalid", f"plan/{plan.id}")
     assert "--max-dark" in caught.value.hint
 
@@ -133,10 +133,10 @@ async def test_without_any_limit_a_rollout_is_refused(two: Rack) -> None:
 async def test_one_rollout_at_a_time(two: Rack) -> None:
     gate = Gate(two)
     plan = await planned(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     await gate.reached.wait()
     with pytest.raises(ServiceError) as caught:
-        await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+        await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     assert caught.value.code == "conflict"
     assert "rollout o1 is under way: batch 1 of 2" in caught.value.message
     gate.open.set()
@@ -145,30 +145,30 @@ async def test_one_rollout_at_a_time(two: Rack) -> None:
 
 async def test_no_further_batch_begins_after_an_abort(two: Rack) -> None:
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
-    view = await two.service.commands.abort_rollout("o1")
+    view = await two.service.desks.rollouts.abort("o1")
     assert view.state == "stopping"
     gate.open.set()
     done = await ended(two)
     assert (done.state, done.done, len(done.transactions)) == ("stopped", 1, 1)
     assert done.result == "an operator stopped it; 1 of 2 batches have committed"
-    spans = {(await two.service.queries.job(name)).span for name in ("red", "blue")}
+    spans = {two.service.desks.jobs.job(name).span for name in ("red", "blue")}
     assert spans == {1, 2}
     with pytest.raises(ServiceError) as caught:
-        await two.service.commands.abort_rollout("o1")
+        await two.service.desks.rollouts.abort("o1")
     assert caught.value.code == "conflict"
 
 
 async def test_an_abort_that_the_store_refuses_stops_nothing(two: Rack) -> None:
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     two.disk.fault = "full"
     with pytest.raises(ServiceError):
-        await two.service.commands.abort_rollout("o1")
+        await two.service.desks.rollouts.abort("o1")
     two.disk.release()
-    assert (await two.service.queries.rollout("o1")).state == "running"
+    assert two.service.desks.rollouts.rollout("o1").state == "running"
     gate.open.set()
     done = await ended(two)
     assert (done.state, done.done) == ("committed", 2)
@@ -178,10 +178,10 @@ async def test_an_abort_that_the_store_refuses_stops_nothing(two: Rack) -> None:
 async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
     """The first batch has committed, and the rollout has not noted that: the homes tell."""
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     if asked:
-        await two.service.commands.abort_rollout("o1")
+        await two.service.desks.rollouts.abort("o1")
     await two.down()
     await two.up()
     done = await ended(two)
@@ -190,7 +190,7 @@ async def test_a_restart_between_batches(two: Rack, *, asked: bool) -> None:
         return
     assert (done.state, done.done, len(done.transactions)) == ("committed", 2, 2)
     for name in ("red", "blue"):
-        job = await two.service.queries.job(name)
+        job = two.service.desks.jobs.job(name)
         assert (job.span, job.pauses) == (1, 1)
 
 
@@ -206,7 +206,7 @@ async def test_a_death_at_every_failpoint_leaves_it_whole(tmp_path: Path) -> Non
         await two_scattered(rack)
         plan = await planned(rack)
         with failpoints.hooked(reaper := Reaper(at)):
-            await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+            await rack.desks.rollouts.begin(RolloutRequest(plan=plan))
             life = asyncio.create_task(ended(rack))
             death = asyncio.create_task(reaper.died.wait())
             await asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED)
@@ -220,7 +220,7 @@ async def test_a_death_at_every_failpoint_leaves_it_whole(tmp_path: Path) -> Non
         assert (await ended(rack)).state == "committed", point
         for name in ("red", "blue"):
             await rack.state(name, "running")
-            job = await rack.service.queries.job(name)
+            job = rack.desks.jobs.job(name)
             assert (job.span, job.restarts) == (1, 0), point
             assert job.pauses <= 2, point
             assert rack.engine.states(name) == {RankState.RUNNING}, point
@@ -229,21 +229,21 @@ async def test_a_death_at_every_failpoint_leaves_it_whole(tmp_path: Path) -> Non
 
 
 async def test_the_end_survives_a_restart(two: Rack) -> None:
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     before = await ended(two)
     await two.down()
     await two.up()
-    assert await two.service.queries.rollouts() == [before]
-    again = await two.service.commands.make_plan(PlanRequest())
+    assert two.service.desks.rollouts.rollouts() == [before]
+    again = await two.service.desks.plans.make_plan(PlanRequest())
     assert again.empty
 
 
 async def test_a_job_that_ends_between_batches_stops_it(two: Rack) -> None:
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     left = await still_scattered(two)
-    await two.service.commands.cancel(left)
+    await two.service.desks.jobs.cancel(left)
     await two.state(left, "cancelled")
     gate.open.set()
     done = await ended(two)
@@ -253,10 +253,10 @@ async def test_a_job_that_ends_between_batches_stops_it(two: Rack) -> None:
 
 async def test_another_job_of_the_same_name_stops_it(two: Rack) -> None:
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     left = await still_scattered(two)
-    await two.service.commands.cancel(left)
+    await two.service.desks.jobs.cancel(left)
     await two.state(left, "cancelled")
     ends = RED if left == "red" else BLUE
     await submit(two, left, 3, endpoints=ends, rank_order="placed")
@@ -270,7 +270,7 @@ async def test_a_batch_that_is_rolled_back_stops_it(two: Rack) -> None:
     """No light at the new port: the jobs are where they were, and nothing else begins."""
     before = await homes(two)
     two.switch.refused.update(port for port in _ports(two))
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     done = await ended(two)
     assert (done.state, done.done, len(done.transactions)) == ("stopped", 0, 1)
     assert "ended rolled_back" in done.result
@@ -292,11 +292,11 @@ async def test_one_that_breaks_blocks_no_other(two: Rack) -> None:
         raise RuntimeError("broken")
 
     whole, mover.carry_out = mover.carry_out, broken  # type: ignore[method-assign]
-    await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     done = await ended(two)
     assert (done.state, done.result[:22]) == ("stopped", "internal error: broken")
     mover.carry_out = whole  # type: ignore[method-assign]
-    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    begun = await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert (await ended(two, begun.id)).state == "committed"
 
 
@@ -304,18 +304,18 @@ async def test_nothing_begins_without_a_store(two: Rack) -> None:
     plan = await planned(two)
     two.disk.fault = "full"
     with pytest.raises(ServiceError) as caught:
-        await two.service.commands.roll_out(RolloutRequest(plan=plan))
+        await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert caught.value.code == "failed"
     two.disk.release()
-    assert await two.service.queries.rollouts() == []
+    assert two.service.desks.rollouts.rollouts() == []
     assert not two.see.jobs.promised
-    begun = await two.service.commands.roll_out(RolloutRequest(plan=plan))
+    begun = await two.service.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert (await ended(two, begun.id)).state == "committed"
 
 
 async def test_a_batch_waits_for_a_device_and_then_gives_up(two: Rack) -> None:
     gate = Gate(two)
-    await two.service.commands.roll_out(RolloutRequest(plan=await planned(two)))
+    await two.service.desks.rollouts.begin(RolloutRequest(plan=await planned(two)))
     await gate.reached.wait()
     two.parts.state.command_lost = "another controller commands"
     gate.open.set()
@@ -329,18 +329,18 @@ async def test_idle_endpoints_that_move_are_kept_from_the_queue(rack: Rack) -> N
     """The endpoint that makes room later is not given to a job in between."""
     await submit(rack, "red", 4, endpoints=["gpu0", "gpu1", "gpu2", "gpu3"], rank_order="placed")
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     idle = {move.endpoint for move in plan.moves} & {"gpu4", "gpu5"}
     assert idle  # as0 has one free port, and two of red come
     gate = Gate(rack)
-    begun = await rack.service.commands.roll_out(
+    begun = await rack.desks.rollouts.begin(
         RolloutRequest(plan=plan, max_dark=2, max_pauses=2, park=True)
     )
     await gate.reached.wait()
     reserved = rack.see.jobs.promised_endpoints()
     await submit(rack, "two", 2)
     await asyncio.sleep(5)
-    assert reserved and (await rack.service.queries.job("two")).state == "pending"
+    assert reserved and rack.desks.jobs.job("two").state == "pending"
     gate.open.set()
     assert (await ended(rack, begun.id)).state == "committed"
     await rack.state("two", "running")
@@ -363,13 +363,13 @@ async def test_room_for_a_waiting_job_is_kept_until_the_end(
     await submit(rack, "blue", 4, locality="strict")
 
     async def planned_for() -> bool:
-        return (await rack.service.queries.job("blue")).reason != ""
+        return rack.desks.jobs.job("blue").reason != ""
 
     await rack.until(planned_for)
     plan = await planned(rack, job="blue", max_dark=2)
     assert plan.makes_room_for == "blue"
     monkeypatch.setattr(Mover, "begin", held)
-    begun = await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+    begun = await rack.desks.rollouts.begin(RolloutRequest(plan=plan))
     assert begun.makes_room_for == "blue"
     await submit(rack, "later", 2)
     if restart:
@@ -377,12 +377,12 @@ async def test_room_for_a_waiting_job_is_kept_until_the_end(
         await rack.up()
     await asyncio.sleep(10)
     assert len(rack.see.jobs.promised["blue"]) == 4
-    assert (await rack.service.queries.job("later")).state == "pending"
+    assert rack.desks.jobs.job("later").state == "pending"
     may_begin.set()
     assert (await ended(rack)).state == "committed"
     await rack.state("blue", "running")
-    assert (await rack.service.queries.job("blue")).span == 1
-    assert (await rack.service.queries.job("later")).state == "pending"
+    assert rack.desks.jobs.job("blue").span == 1
+    assert rack.desks.jobs.job("later").state == "pending"
     assert not rack.see.jobs.promised
 
 
@@ -407,13 +407,13 @@ async def test_more_pauses_than_the_plan_says_are_refused(two: Rack) -> None:
     assert plan.batches is not None
     stated = plan.batches.model_copy(update={"pauses": {"red": 0, "blue": 0}})
     with pytest.raises(ServiceError) as caught:
-        await two.service.commands.roll_out(
+        await two.service.desks.rollouts.begin(
             RolloutRequest(plan=plan.model_copy(update={"batches": stated}))
         )
     assert "would be paused 1 times, the plan says 0" in caught.value.message
     assert "--max-pauses 1" in caught.value.hint
     allowed = RolloutRequest(plan=plan.model_copy(update={"batches": stated}), max_pauses=1)
-    await two.service.commands.roll_out(allowed)
+    await two.service.desks.rollouts.begin(allowed)
     assert (await ended(two)).state == "committed"
 
 
@@ -422,12 +422,12 @@ async def test_the_sites_limit_holds_for_every_plan(tmp_path: Path) -> None:
     await rack.up()
     try:
         await two_scattered(rack)
-        plan = await rack.service.commands.make_plan(PlanRequest())
+        plan = await rack.desks.plans.make_plan(PlanRequest())
         assert plan.batches is not None and plan.batches.batches == 2
         with pytest.raises(ServiceError) as caught:
-            await rack.service.commands.apply(plan, wait_s=0)
+            await rack.desks.plans.apply(plan, wait_s=0)
         assert caught.value.hint == "carry it out in batches: lightloom apply --max-dark 1"
-        await rack.service.commands.roll_out(RolloutRequest(plan=plan))
+        await rack.desks.rollouts.begin(RolloutRequest(plan=plan))
         assert (await ended(rack)).state == "committed"
     finally:
         await rack.down()
@@ -442,7 +442,7 @@ async def test_triggers_carry_plans_out_in_batches(tmp_path: Path) -> None:
         await rack.until(lambda: not rack.see.searches)
         assert await regrouper(rack, triggers).check_triggers() is not None
         assert (await ended(rack)).state == "committed"
-        told = [e.message for e in await rack.service.queries.events(0, 1000)]
+        told = [e.message for e in rack.desks.fabric.events(0, 1000)]
         assert any("rollout o1 carries out plan" in text for text in told)
     finally:
         await rack.down()

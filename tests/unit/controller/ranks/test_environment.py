@@ -174,23 +174,19 @@ def test_a_time_out_that_contradicts_the_stated_dark_time_is_refused() -> None:
 async def test_a_job_with_a_refused_variable_is_not_queued(rack: Rack) -> None:
     request = JobRequest(name="red", count=2, env={"RANK": "0", "NCCL_IB_TIMEOUT": "99"})
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.submit(request)
+        await rack.desks.jobs.submit(request)
     assert caught.value.code == "invalid"
     assert "RANK" in caught.value.message
     assert "NCCL_IB_TIMEOUT" in caught.value.message
     assert "leave it out" in caught.value.hint
-    assert await rack.service.queries.jobs() == []
+    assert await rack.desks.jobs.jobs() == []
 
 
 async def test_memory_that_no_endpoint_has_is_refused(rack: Rack) -> None:
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.submit(
-            JobRequest(name="red", count=1, min_memory_bytes=13 * 2**30)
-        )
+        await rack.desks.jobs.submit(JobRequest(name="red", count=1, min_memory_bytes=13 * 2**30))
     assert "13 GiB" in caught.value.message
-    job = await rack.service.commands.submit(
-        JobRequest(name="red", count=1, min_memory_bytes=12 * 2**30)
-    )
+    job = await rack.desks.jobs.submit(JobRequest(name="red", count=1, min_memory_bytes=12 * 2**30))
     assert job.state == "pending"
 
 

@@ -22,7 +22,7 @@ async def run(rack: Rack, rank: int = 0, job: str = "red") -> list[ExecOutput | 
     request = ExecRequest(
         rank=rank, command=["ls", "-l"], window=WindowRequest(rows=24, columns=80)
     )
-    async with aclosing(await rack.service.commands.exec(job, request, nothing())) as pieces:
+    async with aclosing(await rack.desks.jobs.exec(job, request, nothing())) as pieces:
         return [piece async for piece in pieces]
 
 
@@ -34,7 +34,7 @@ async def refused(rack: Rack, rank: int = 0, job: str = "red") -> ServiceError:
 
 async def test_every_rank_of_a_scattered_job_is_reached_on_its_own_server(rack: Rack) -> None:
     await scattered(rack)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     for rank in range(job.count):
         assert await run(rack, rank) == [ExecOutput("stdout", b"ls -l"), ExecEnd(0)]
     servers = [start.server for start in rack.engine.execs]
@@ -51,13 +51,13 @@ async def test_a_job_that_cannot_run_a_command_says_why(rack: Rack) -> None:
     await rack.state("red", "running")
     missing = await refused(rack, 2)
     assert (missing.code, missing.object) == ("not_found", "job/red/rank/2")
-    await rack.service.commands.pause("red")
+    await rack.desks.jobs.pause("red")
     paused = await refused(rack)
     assert paused.code == "conflict"
     assert paused.hint == "resume it first: lightloom resume red"
-    await rack.service.commands.resume("red")
+    await rack.desks.jobs.resume("red")
     await run(rack)
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     assert "it is cancelled, not running" in (await refused(rack)).message
     assert len(rack.engine.execs) == 1
 
@@ -74,8 +74,8 @@ async def test_a_command_that_was_prepared_before_a_pause_does_not_begin_after_i
 ) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    pieces = await rack.service.commands.exec("red", ExecRequest(command=["true"]), nothing())
-    await rack.service.commands.pause("red")
+    pieces = await rack.desks.jobs.exec("red", ExecRequest(command=["true"]), nothing())
+    await rack.desks.jobs.pause("red")
     with pytest.raises(ServiceError, match="it is paused"):
         await anext(pieces)
     assert rack.engine.execs == []

@@ -46,7 +46,7 @@ async def test_an_agents_report_of_a_rank_elsewhere_ends_nothing(
     """A compromised server reports that others' ranks have died, on its own endpoint."""
     await submit(rack, "red", 2, restart="on-failure")
     await rack.state("red", "running")
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     taken = {rank.endpoint for rank in red.ranks}
     spare = next(e.name for e in rack.site.endpoints if e.name not in taken)
     first = rack.engine.statuses["red", 0]
@@ -64,7 +64,7 @@ async def test_an_agents_report_of_a_rank_elsewhere_ends_nothing(
         return rounds
 
     await until(asked, lambda count: count >= 5)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert (job.state, job.restarts) == ("running", 0)
     assert [rank.exit_code for rank in job.ranks] == [None, None]
 

@@ -42,17 +42,17 @@ async def restored(rack: Rack, *, take_command: bool = True) -> None:
 
 
 async def ready(rack: Rack) -> bool:
-    return (await rack.service.queries.health()).status != "starting"
+    return rack.desks.health.health().status != "starting"
 
 
 async def moved(rack: Rack) -> tuple[str, ...]:
     """Have red go on on other endpoints, in a later run; return these."""
-    first = await rack.service.queries.job("red")
+    first = rack.desks.jobs.job("red")
     server = rack.site.endpoint(first.endpoints[0]).server
-    await rack.service.commands.drain("node", server, now=True)
+    await rack.desks.drains.drain("node", server, now=True)
     await rack.until(lambda: rack.engine.calls.count(("start", "red")) == 2)
     await rack.state("red", "running")
-    return (await rack.service.queries.job("red")).endpoints
+    return rack.desks.jobs.job("red").endpoints
 
 
 def told(rack: Rack, reason: str) -> list[str]:
@@ -73,13 +73,13 @@ async def test_a_job_that_has_moved_since_the_copy_goes_on_where_it_is(rack: Rac
     await restored(rack)
     await rack.until(lambda: told(rack, "LaterRunAdopted"))
     await rack.until(rack.whole)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert (job.state, job.endpoints) == ("running", there)
     assert rack.engine.calls == calls, "nothing was stopped or started"
     assert rack.engine.statuses == ranks
     await rack.down()
     await rack.up()
-    again = await rack.service.queries.job("red")
+    again = rack.desks.jobs.job("red")
     assert (again.state, again.endpoints, again.epoch) == ("running", there, job.epoch)
 
 
@@ -88,13 +88,13 @@ async def test_a_job_that_waited_in_the_copy_goes_on_where_it_runs(rack: Rack) -
     await rack.state("blue", "running")
     await submit(rack, "red", 2)
     await copied(rack)
-    await rack.service.commands.cancel("blue")
+    await rack.desks.jobs.cancel("blue")
     await rack.state("red", "running")
-    there = (await rack.service.queries.job("red")).endpoints
+    there = rack.desks.jobs.job("red").endpoints
     starts = rack.engine.calls.count(("start", "red"))
     await restored(rack)
     await rack.state("red", "running")
-    assert (await rack.service.queries.job("red")).endpoints == there
+    assert rack.desks.jobs.job("red").endpoints == there
     assert rack.engine.calls.count(("start", "red")) == starts
 
 
@@ -112,7 +112,7 @@ async def test_a_later_run_that_is_not_whole_is_kept_until_an_operator_decides(r
     await asyncio.sleep(60)
     assert rack.engine.calls == calls, "nothing was stopped or started"
     assert there[0] in rack.see.light.squatted
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     assert not [s for s in await rack.engine.observe() if s.job == "red"]
     await rack.until(rack.whole)
 
@@ -122,7 +122,7 @@ async def test_ranks_of_a_later_run_elsewhere_take_nothing_from_a_run_that_lives
 ) -> None:
     """What one server says of a job ends no ranks on others."""
     await begun(rack)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     free = [e.name for e in rack.site.endpoints if e.name not in job.endpoints][:2]
     for rank, endpoint in enumerate(free):
         mine = rack.engine.statuses["red", rank]
@@ -131,7 +131,7 @@ async def test_ranks_of_a_later_run_elsewhere_take_nothing_from_a_run_that_lives
         rack.engine.hanging.append(late)
     await rack.until(lambda: told(rack, "LaterRun"))
     await asyncio.sleep(60)
-    now = await rack.service.queries.job("red")
+    now = rack.desks.jobs.job("red")
     assert (now.state, now.endpoints) == ("running", job.endpoints)
     assert ("stop", "red") not in rack.engine.calls
 
@@ -151,7 +151,7 @@ async def test_an_acceptance_counts_when_it_is_durable(rack: Rack) -> None:
     await restored(rack)
     ranges = rack.parts.state.unknown.ranges
     rack.disk.fault = "slow"
-    accepting = asyncio.create_task(rack.service.commands.accept_store())
+    accepting = asyncio.create_task(rack.desks.health.accept_store())
     await rack.until(lambda: rack.disk.hit)
     assert rack.parts.state.unknown.ranges == ranges
     rack.disk.release()
@@ -169,7 +169,7 @@ async def test_an_acceptance_that_the_disk_refuses_changes_nothing(rack: Rack) -
     ranges = rack.parts.state.unknown.ranges
     rack.disk.fault = "refused"
     with pytest.raises(ServiceError):
-        await rack.service.commands.accept_store()
+        await rack.desks.health.accept_store()
     rack.disk.release()
     assert rack.parts.state.unknown.ranges == ranges
     await rack.down()

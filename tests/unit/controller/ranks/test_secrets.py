@@ -121,7 +121,7 @@ async def test_the_longest_value_is_accepted_and_the_sum_is_bounded(folder: Path
 
 
 async def test_names_are_listed_without_values(rack: Rack) -> None:
-    found = await rack.service.queries.secrets()
+    found = await rack.desks.jobs.secrets()
     assert [(view.project, view.name) for view in found] == [
         ("default", "wandb"),
         ("speech", "other"),
@@ -173,7 +173,7 @@ async def test_a_secret_that_is_gone_at_the_start_ends_the_job(rack: Rack, folde
     await rack.state("big", "running")
     await submit(rack, "red", 1, env=ENV)
     (folder / "default" / "wandb").unlink()
-    await rack.service.commands.cancel("big")
+    await rack.desks.jobs.cancel("big")
     job = await until(rack, "red", state="failed")
     assert job.reason == "its containers did not start: project default has no secret wandb"
     assert not rack.engine.holds("gpu0")
@@ -191,10 +191,10 @@ async def test_a_value_is_nowhere_but_in_the_call_that_starts_the_ranks(
         await rack.up()
         rack.engine.exit("red", 0, 1)
         await rack.state("red", "failed")
-    queries = rack.service.queries
-    job = await queries.job("red")
+    desks = rack.desks
+    job = desks.jobs.job("red")
     assert job.secrets == {"APP_TOKEN": "wandb"}
-    shown = [job, await queries.secrets(), await queries.events(0, 500)]
+    shown = [job, await desks.jobs.secrets(), desks.fabric.events(0, 500)]
     mark = "canary-9f31"
     assert mark not in repr(shown) + repr(logged) + repr(spec) + "".join(capfd.readouterr())
     written = files_with(tmp_path, folder, b"")

@@ -75,7 +75,7 @@ async def start_on_nothing(rack: Rack, **more: bool) -> None:
 
 
 async def ready(rack: Rack) -> bool:
-    return (await rack.service.queries.health()).status != "starting"
+    return rack.desks.health.health().status != "starting"
 
 
 async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
@@ -96,14 +96,14 @@ async def test_flows_and_containers_of_unknown_jobs_stay(tabled: Rack) -> None:
     assert rules_of(rack, "gpu0", "gpu1", "gpu2") == before
     assert rack.switch.circuits == circuits
     assert rack.engine.calls == calls, "no container was stopped or frozen"
-    health = await rack.service.queries.health()
+    health = rack.desks.health.health()
     assert (health.status, health.strangers.partition(". ")[0]) == (
         "degraded",
         "containers of unknown runs live: red on gpu0, gpu1, gpu2",
     )
 
     with pytest.raises(ServiceError, match="unknown job red"):
-        await rack.service.commands.submit(JobRequest(count=1, name="red"))
+        await rack.desks.jobs.submit(JobRequest(count=1, name="red"))
     await submit(rack, "blue", 2)
     await rack.state("blue", "running")
     assert {s.endpoint for s in rack.engine.statuses.values() if s.job == "blue"} <= {
@@ -182,7 +182,7 @@ async def test_health_names_the_aggregator_without_tls(tmp_path: Path) -> None:
     rack = Rack(tmp_path, replace(site, aggregators=(plain, *others)))
     await rack.up()
     try:
-        devices = (await rack.service.queries.health()).devices
+        devices = rack.desks.health.health().devices
         said = {d.name: d.message for d in devices if d.kind == "aggregator"}
         assert said == {"as0": "OpenFlow without TLS: it does not prove who it is", "as1": ""}
     finally:

@@ -70,12 +70,12 @@ async def test_a_plan_beyond_a_jobs_tolerance_is_refused_with_the_reason(rack: R
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
     await submit(rack, "red", 4, endpoints=ends, dark_tolerance_s=0.001)
     await rack.state("red", "running")
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     (budget,) = plan.budgets
     assert (budget.job, budget.verdict, budget.tolerance_s) == ("red", "refused", 0.001)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.apply(plan, wait_s=1)
+        await rack.desks.plans.apply(plan, wait_s=1)
     assert (caught.value.code, caught.value.object) == ("conflict", "job/red")
     assert "it tolerates 0.001 s" in caught.value.message
     assert len(rack.switch.applied) == asked
@@ -94,10 +94,10 @@ async def test_a_live_job_that_would_be_dark_too_long_is_paused_instead(rack: Ra
     rack.switch.circuits = circuits
     await rack.up()
     await scattered(rack, Policy.LIVE)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     assert {b.verdict for b in plan.budgets} == {"downgraded"}
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert ("freeze", "red") in rack.engine.calls
-    downgraded = [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Downgraded"]
+    downgraded = [e for e in rack.desks.fabric.events(0, 1000) if e.reason == "Downgraded"]
     assert {e.object for e in downgraded} == {f"job/{b.job}" for b in plan.budgets}

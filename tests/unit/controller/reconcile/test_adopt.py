@@ -13,7 +13,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint
 from controller.people.projects import SharedProjects
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from controller.state.intend.keys import ATTACHMENTS
 from controller.state.records import Quarantine
 from controller.state.state import Connections, State
@@ -58,11 +58,11 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
 ) -> None:
     """The port is recorded as gpu0's until its move is proven; a port never has two endpoints."""
     cut = Cut(rack)
-    moving = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=0)
+    moving = await rack.desks.plans.attach("gpu0", "as1", wait_s=0)
     await asyncio.wait_for(cut.reached.wait(), 30)
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a != "1.1.6"]
     rack.switch.add("1.1.6", "2.1.1")  # gpu5, now where gpu0 was
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.drift.repair("ocs0")
     state = rack.see
     assert state.light.attachments["gpu5"] == AttachPoint("as0", 1)
     assert (await durable(rack)) == state.light.attachments
@@ -80,13 +80,13 @@ async def test_a_port_that_is_taken_while_its_endpoint_moves_away(
     cut.go.set()
 
     async def over() -> bool:
-        return (await rack.service.queries.transaction(moving.id)).finished_at is not None
+        return rack.desks.plans.transaction(moving.id).finished_at is not None
 
     await rack.until(over)
     await rack.until(lambda: not state.transactions.running)
     assert len(set(state.light.attachments.values())) == len(state.light.attachments)
     assert (await durable(rack)) == state.light.attachments
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.drift.repair("ocs0")
     assert rack.aggregators.light() == state.light.attachments
     assert not state.store_error
 
@@ -97,8 +97,8 @@ async def test_an_adoption_that_could_not_be_saved_is_saved_later(rack: Rack) ->
     rack.switch.add("1.1.6", "2.1.4")
     rack.disk.fault = "full"
     with pytest.raises(ServiceError, match="disk is full"):
-        await rack.service.commands.repair("ocs0")
-    assert (await rack.service.queries.health()).status == "degraded"
+        await rack.desks.drift.repair("ocs0")
+    assert rack.desks.health.health().status == "degraded"
     installed = len(rack.aggregators.history)
     rack.disk.release()
     await rack.until(rack.whole)
@@ -113,7 +113,7 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     """All old places or all new ones, never a mix, even if the switch is read in between."""
     await scattered(rack)
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     moved = asyncio.Event()
     apply = rack.switch.apply
 
@@ -124,7 +124,7 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
         raise AssertionError
 
     rack.switch.apply = moved_and_dead  # type: ignore[method-assign]
-    await rack.service.commands.apply(plan, wait_s=0)
+    await rack.desks.plans.apply(plan, wait_s=0)
     await asyncio.wait_for(moved.wait(), 30)
     await crash(rack)
     rack.switch.apply = apply  # type: ignore[method-assign]
@@ -138,13 +138,13 @@ async def test_endpoints_that_a_recovery_owes_are_not_adopted_where_they_are_fou
     await rack.until(lambda: rack.see.ready and rack.see.light.foreign_points)
     state = rack.parts.state
     state.light.quarantine.put(Quarantine("gpu5", "a test", 0.0))
-    await rack.service.commands.release("gpu5")
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.quarantine.release("gpu5")
+    await rack.desks.drift.repair("ocs0")
     away.clear()
     await up
 
     async def recovered() -> bool:
-        return (await rack.service.queries.transaction("t2")).state == "rolled_back"
+        return rack.desks.plans.transaction("t2").state == "rolled_back"
 
     await rack.until(recovered)
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
@@ -162,7 +162,7 @@ async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(r
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "starting")
     rack.switch.circuits = [c for c in rack.switch.circuits if c.a not in ("1.1.1", "1.1.5")]
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.drift.repair("ocs0")
     await rack.until(lambda: "gpu4" in rack.aggregators.light())
     assert "gpu0" not in rack.aggregators.light()
     go.set()
@@ -171,11 +171,11 @@ async def test_an_endpoint_that_cannot_be_moved_back_yet_does_not_delay_others(r
 
 async def test_an_endpoint_without_a_port_does_not_hold_up_others(rack: Rack) -> None:
     """Others have taken the last ports of gpu2's home, so gpu2 stays dark."""
-    commands, adopter = rack.service.commands, rack.parts.adopter
-    await commands.attach("gpu2", AttachRequest(aggregator=None), wait_s=60)
+    desks, adopter = rack.desks, rack.parts.adopter
+    await desks.plans.attach("gpu2", None, wait_s=60)
     for taker in ("gpu0", "gpu1"):
-        await commands.attach(taker, AttachRequest(aggregator="as1"), wait_s=60)
-    await commands.attach("gpu4", AttachRequest(aggregator=None), wait_s=60)
+        await desks.plans.attach(taker, "as1", wait_s=60)
+    await desks.plans.attach("gpu4", None, wait_s=60)
     adopter._wanted.update({"gpu2": "as1", "gpu4": "as0"})
     await rack.until(lambda: "gpu4" in rack.aggregators.light())
     await rack.until(lambda: not rack.see.dark())
@@ -200,7 +200,7 @@ async def test_circuits_are_not_computed_once_for_each_endpoint_without_a_port(
             super().__init__(site)
 
     monkeypatch.setattr(rack.parts.adopter, "repair", no_repair)
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.drift.repair("ocs0")
     monkeypatch.undo()
     monkeypatch.setattr(circuits, "Cabling", Counted)
     await rack.parts.adopter.repair()

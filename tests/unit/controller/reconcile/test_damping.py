@@ -39,7 +39,7 @@ async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(ra
     for _ in range(1000):
         rack.aggregators.post(PortStatus(point.aggregator, point.port, False))
         rack.aggregators.post(PortStatus(point.aggregator, point.port, True))
-    about = [e for e in await rack.service.queries.events(0, 1000) if e.object == "endpoint/gpu0"]
+    about = [e for e in rack.desks.fabric.events(0, 1000) if e.object == "endpoint/gpu0"]
     words = [e.reason for e in about if e.reason != "Adopted"]
     assert words.count("Flapping") == 1
     assert len(words) <= 2 * (SUPPRESS + 1)
@@ -49,7 +49,7 @@ async def test_a_storm_of_carrier_changes_emits_one_event_and_stops_placement(ra
         return "its link is flapping" in str(rack.see.unavailable())
 
     await rack.until(told)
-    assert (await rack.service.queries.job("red")).state == "pending"
+    assert rack.desks.jobs.job("red").state == "pending"
 
 
 async def test_a_flapping_aggregator_is_not_used_until_it_is_stable(rack: Rack) -> None:
@@ -58,7 +58,7 @@ async def test_a_flapping_aggregator_is_not_used_until_it_is_stable(rack: Rack) 
         rack.aggregators.post(AggregatorConnected("as1"))
     assert set(rack.see.unavailable()) == {"gpu2", "gpu3", "gpu5"}
     await rack.until(lambda: not rack.see.unavailable(), limit_s=120)
-    assert [e for e in await rack.service.queries.events(0, 1000) if e.reason == "Stable"]
+    assert [e for e in rack.desks.fabric.events(0, 1000) if e.reason == "Stable"]
 
 
 def test_a_reader_that_was_too_slow_is_told_to_resynchronise(

@@ -29,7 +29,7 @@ async def test_the_ports_of_a_foreign_circuit_are_not_used(kind: Kind, tmp_path:
         (text,) = told(rack, "ForeignCircuit")
         assert "1.1.6" in text
         assert "--mode overwrite" in text
-        endpoints = {e.name: e for e in await rack.service.queries.endpoints()}
+        endpoints = {e.name: e for e in await rack.desks.fabric.endpoints()}
         assert "foreign" in (endpoints["gpu5"].reason or "")
         assert rack.see.blocked_points() == {AttachPoint("as1", 4)}
         await submit(rack, "red", 5)
@@ -44,11 +44,11 @@ async def test_a_regroup_over_a_foreign_circuit_is_refused_before_any_job_is_fro
     async with rack_on(kind, tmp_path / "state") as rack:
         await rack.up()
         await scattered(rack)
-        plan = await rack.service.commands.make_plan(PlanRequest())
+        plan = await rack.desks.plans.make_plan(PlanRequest())
         (port,) = {p for link in plan.circuits.make for p in (link.a, link.b)} & {"2.1.4", "2.2.4"}
         switch_of(rack).foreign(port, "1.2.8")  # after the plan, so only the switch knows
         before, calls = switch_of(rack).names(), list(rack.engine.calls)
-        done = await rack.service.commands.apply(plan, wait_s=60)
+        done = await rack.desks.plans.apply(plan, wait_s=60)
         assert done.state == "rolled_back"
         assert "foreign_circuit" in done.error
         assert [p.name for p in done.phases] == ["admit"]
@@ -64,8 +64,8 @@ async def test_own_circuits_survive_a_restart_and_are_regrouped(kind: Kind, tmp_
         await rack.down()
         await rack.up()
         assert told(rack, "ForeignCircuit") == []
-        done = await rack.service.commands.apply(
-            await rack.service.commands.make_plan(PlanRequest()), wait_s=60
+        done = await rack.desks.plans.apply(
+            await rack.desks.plans.make_plan(PlanRequest()), wait_s=60
         )
         assert done.state == "committed", done
     assert list((tmp_path / "state" / "ocs").glob("*.json"))
@@ -83,11 +83,11 @@ async def test_a_job_keeps_its_light_when_the_list_of_own_circuits_is_lost(
             file.unlink()
         switch_of(rack).foreign("1.2.1", "1.2.2")
         await rack.up()
-        assert (await rack.service.queries.job("red")).spread == red.spread
+        assert rack.desks.jobs.job("red").spread == red.spread
         assert len(told(rack, "Reclaimed")) == 1
         assert len(told(rack, "ForeignCircuit")) == 1
-        done = await rack.service.commands.apply(
-            await rack.service.commands.make_plan(PlanRequest()), wait_s=60
+        done = await rack.desks.plans.apply(
+            await rack.desks.plans.make_plan(PlanRequest()), wait_s=60
         )
         assert done.state == "committed", done
 

@@ -12,13 +12,13 @@ from controller.devices.engine import RankState
 from controller.reconcile.drift import LossDetector, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.fabric import EventView
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack
 
 
 async def events(rack: Rack, reason: str) -> list[EventView]:
-    return [e for e in await rack.service.queries.events(0, 1000) if e.reason == reason]
+    return [e for e in rack.desks.fabric.events(0, 1000) if e.reason == reason]
 
 
 async def told(rack: Rack, reason: str) -> EventView:
@@ -43,7 +43,7 @@ def light(rack: Rack) -> dict[str, str]:
 async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> None:
     await submit(rack, "red", 2, endpoints=["gpu0", "gpu1"])
     await rack.state("red", "running")
-    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    done = await rack.desks.plans.attach("gpu0", "as1", wait_s=60)
     assert (done.state, done.cause, done.jobs) == ("committed", "attach", ["red"])
     assert light(rack)["gpu0"] == "as1"
     assert rack.engine.calls[-2:] == [("freeze", "red"), ("thaw", "red")]
@@ -52,14 +52,14 @@ async def test_attach_moves_a_busy_endpoint_and_its_job_goes_on(rack: Rack) -> N
 async def test_a_detached_endpoint_stays_dark_across_a_restart_until_it_is_attached(
     rack: Rack,
 ) -> None:
-    dark = AttachRequest(aggregator=None)
-    assert (await rack.service.commands.attach("gpu5", dark, wait_s=60)).state == "committed"
+    dark = None
+    assert (await rack.desks.plans.attach("gpu5", dark, wait_s=60)).state == "committed"
     assert "gpu5" not in light(rack)
     await rack.down()
     await rack.up()
     await asyncio.sleep(15)
     assert "gpu5" not in light(rack)
-    back = await rack.service.commands.attach("gpu5", AttachRequest(aggregator="as0"), wait_s=60)
+    back = await rack.desks.plans.attach("gpu5", "as0", wait_s=60)
     assert back.state == "committed"
     assert light(rack)["gpu5"] == "as0"
     assert not rack.see.light.detached
@@ -81,7 +81,7 @@ async def test_an_invalid_attach_is_refused_before_a_device_is_touched(
     await rack.state("red", "running")
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.attach(endpoint, AttachRequest(aggregator=aggregator), wait_s=1)
+        await rack.desks.plans.attach(endpoint, aggregator, wait_s=1)
     assert caught.value.code == code
     assert len(rack.switch.applied) == asked
 
@@ -92,7 +92,7 @@ async def test_an_invalid_attach_is_refused_before_a_device_is_touched(
 async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> None:
     before = light(rack)
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     go = asyncio.Event()
     freeze = rack.engine.freeze
 
@@ -101,30 +101,30 @@ async def test_abort_before_the_light_moves_restores_everything(rack: Rack) -> N
         return await freeze(job, settle_s)
 
     rack.engine.freeze = slow  # type: ignore[method-assign]
-    running = await rack.service.commands.apply(plan, wait_s=0)
+    running = await rack.desks.plans.apply(plan, wait_s=0)
 
     async def freezing() -> bool:
-        view = await rack.service.queries.transaction(running.id)
+        view = rack.desks.plans.transaction(running.id)
         return view.phase == "quiesce" and view.how_to_stop == f"lightloom abort {running.id}"
 
     await rack.until(freezing)
-    assert (await rack.service.commands.abort(running.id)).state == "running"
+    assert rack.desks.plans.abort(running.id).state == "running"
     go.set()
 
     async def ended() -> bool:
-        return (await rack.service.queries.transaction(running.id)).state == "rolled_back"
+        return rack.desks.plans.transaction(running.id).state == "rolled_back"
 
     await rack.until(ended)
-    assert "stopped by operator" in (await rack.service.queries.transaction(running.id)).error
+    assert "stopped by operator" in rack.desks.plans.transaction(running.id).error
     assert light(rack) == before
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
 
 async def test_abort_of_an_ended_or_unknown_transaction_is_refused(rack: Rack) -> None:
-    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=60)
+    done = await rack.desks.plans.attach("gpu0", "as1", wait_s=60)
     for ident, code in [(done.id, "conflict"), ("t99", "not_found")]:
         with pytest.raises(ServiceError) as caught:
-            await rack.service.commands.abort(ident)
+            rack.desks.plans.abort(ident)
         assert caught.value.code == code
 
 
@@ -133,32 +133,32 @@ async def test_abort_of_an_ended_or_unknown_transaction_is_refused(rack: Rack) -
 
 async def test_the_release_of_a_port_survives_a_restart(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     step = plan.circuits.make[0]
     rack.switch.dull = {(step.a, step.b)}
-    await rack.service.commands.apply(plan, wait_s=30)
-    (entry,) = await rack.service.queries.quarantine()
+    await rack.desks.plans.apply(plan, wait_s=30)
+    (entry,) = rack.desks.quarantine.views()
     assert entry.object == f"{step.aggregator}/{step.aggregator_port}"
     rack.switch.dull = set()
-    assert (await rack.service.commands.release(entry.object)).object == entry.object
+    assert (await rack.desks.quarantine.release(entry.object)).object == entry.object
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.release(entry.object)
+        await rack.desks.quarantine.release(entry.object)
     assert caught.value.code == "not_found"
     await rack.down()
     await rack.up()
-    assert not await rack.service.queries.quarantine()
-    again = await rack.service.commands.make_plan(PlanRequest())
-    assert (await rack.service.commands.apply(again, wait_s=60)).state == "committed"
+    assert not rack.desks.quarantine.views()
+    again = await rack.desks.plans.make_plan(PlanRequest())
+    assert (await rack.desks.plans.apply(again, wait_s=60)).state == "committed"
 
 
 async def test_a_released_endpoint_gets_its_light_back(rack: Rack) -> None:
     fiber = rack.site.endpoint("gpu0").fiber.port
     far = [f"2.{aggregator}.{port}" for aggregator in (1, 2) for port in (1, 2, 3, 4)]
     rack.switch.dull = {(fiber, port) for port in far}
-    done = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), wait_s=30)
+    done = await rack.desks.plans.attach("gpu0", "as1", wait_s=30)
     assert (done.state, done.quarantined_ports) == ("quarantined", ["gpu0"])
     rack.switch.dull = set()
-    await rack.service.commands.release("gpu0")
+    await rack.desks.quarantine.release("gpu0")
     await rack.until(lambda: light(rack).get("gpu0") == "as0")
 
 
@@ -213,7 +213,7 @@ async def test_a_mass_loss_of_circuits_is_not_repaired_automatically(rack: Rack)
     asked = len(rack.switch.applied)
     await asyncio.sleep(15)
     assert len(rack.switch.applied) == asked
-    await rack.service.commands.repair("ocs0")
+    await rack.desks.drift.repair("ocs0")
     await rack.until(lambda: light(rack) == rack.site.homes)
 
 
@@ -247,7 +247,7 @@ async def test_a_container_that_was_frozen_from_outside_is_thawed(rack: Rack) ->
 async def test_a_paused_job_is_not_drift(rack: Rack) -> None:
     await submit(rack, "red", 2)
     await rack.state("red", "running")
-    await rack.service.commands.pause("red")
+    await rack.desks.jobs.pause("red")
     await asyncio.sleep(15)
     assert rack.engine.states("red") == {RankState.PAUSED}
     assert not stray_ranks(rack.see.jobs.values(), rack.see.jobs.statuses)
@@ -262,13 +262,13 @@ async def test_when_most_devices_vanish_at_once_no_device_is_touched(rack: Rack)
     rack.engine.lost = {server.name for server in rack.site.servers}
     rack.aggregators.away = {"as0", "as1"}
     await told(rack, "SuspectOurselves")
-    health = await rack.service.queries.health()
+    health = rack.desks.health.health()
     assert "vanished at once" in health.suspect
     calls, applied = len(rack.engine.calls), len(rack.switch.applied)
     cut(rack, "1.1.1")
     await asyncio.sleep(15)
     assert (len(rack.engine.calls), len(rack.switch.applied)) == (calls, applied)
-    assert (await rack.service.queries.job("red")).state == "running"
+    assert rack.desks.jobs.job("red").state == "running"
     rack.engine.lost, rack.aggregators.away = set(), set()
     await told(rack, "SuspicionOver")
     await rack.until(lambda: light(rack).get("gpu0") == "as0")

@@ -28,11 +28,11 @@ from tests.parts.controller.rack import Rack
 
 async def test_plan_of_an_older_epoch_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.cancel("blue")
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.jobs.cancel("blue")
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.apply(plan, wait_s=1)
+        await rack.desks.plans.apply(plan, wait_s=1)
     assert caught.value.code == "conflict"
     assert len(rack.switch.applied) == asked
 
@@ -41,16 +41,16 @@ async def test_regroup_to_a_dark_port_is_rolled_back_and_the_port_quarantined(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.switch.dull = {(plan.circuits.make[0].a, plan.circuits.make[0].b)}
-    done = await rack.service.commands.apply(plan, wait_s=30)
+    done = await rack.desks.plans.apply(plan, wait_s=30)
     assert done.state == "rolled_back"
     bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
     assert done.quarantined_ports == [bad]
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, red.homes) == ("running", before.homes)
     assert rack.engine.states("red") == {RankState.RUNNING}
-    ports = [p for a in await rack.service.queries.aggregators() for p in a.ports if p.quarantined]
+    ports = [p for a in await rack.desks.fabric.aggregators() for p in a.ports if p.quarantined]
     assert len(ports) == 1
 
 
@@ -58,16 +58,16 @@ async def test_loss_of_both_paths_fails_the_job_and_quarantines_the_endpoint(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     lost = plan.moves[0].endpoint
     fiber = rack.site.endpoint(lost).fiber.port
     rack.switch.dull = {(fiber, far) for far in _far_ports()}
-    done = await rack.service.commands.apply(plan, wait_s=30)
+    done = await rack.desks.plans.apply(plan, wait_s=30)
     assert (done.state, done.quarantined_ports) == ("quarantined", [lost])
     await rack.state("red", "failed")
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert f"no path is left for {lost}" in red.reason
-    views = {e.name: e for e in await rack.service.queries.endpoints()}
+    views = {e.name: e for e in await rack.desks.fabric.endpoints()}
     assert (views[lost].state, views[lost].home) == ("quarantined", None)
 
 
@@ -77,7 +77,7 @@ def _far_ports() -> list[str]:
 
 async def test_an_edited_plan_is_refused_before_any_device_call(rack: Rack) -> None:
     await scattered(rack)
-    plan = (await rack.service.commands.make_plan(PlanRequest())).model_dump(mode="json")
+    plan = (await rack.desks.plans.make_plan(PlanRequest())).model_dump(mode="json")
     asked = len(rack.switch.applied)
     moves = plan["moves"]
     crowd = [{"endpoint": f"gpu{i}", "from": h, "to": "as1"} for i, h in [(0, "as0"), (4, "as0")]]
@@ -92,19 +92,19 @@ async def test_an_edited_plan_is_refused_before_any_device_call(rack: Rack) -> N
     ]
     for edited, code in bad:
         with pytest.raises(ServiceError) as caught:
-            await rack.service.commands.apply(edited, wait_s=1)
+            await rack.desks.plans.apply(edited, wait_s=1)
         assert caught.value.code == code, (caught.value.message, edited)
     assert len(rack.switch.applied) == asked
 
 
 async def test_moves_need_a_connected_aggregator(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.aggregators.away = {"as1"}
     with pytest.raises(ServiceError) as caught:
-        await rack.service.commands.apply(plan, wait_s=1)
+        await rack.desks.plans.apply(plan, wait_s=1)
     assert (caught.value.code, caught.value.object) == ("unavailable", "aggregator/as1")
-    health = await rack.service.queries.health()
+    health = rack.desks.health.health()
     assert health.status == "degraded"
 
 
@@ -114,15 +114,15 @@ async def test_a_lost_server_affects_no_other_server(rack: Rack) -> None:
     rack.engine.lost = {"srv1"}
     await submit(rack, "blue", 2)
     await rack.state("blue", "running")
-    assert (await rack.service.queries.job("red")).state == "running"
-    assert set((await rack.service.queries.job("blue")).endpoints) <= {"gpu1", "gpu4", "gpu5"}
+    assert rack.desks.jobs.job("red").state == "running"
+    assert set(rack.desks.jobs.job("blue").endpoints) <= {"gpu1", "gpu4", "gpu5"}
 
 
 async def test_switch_that_obeys_without_an_answer_commits(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.switch.late = True
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
 
 
@@ -131,7 +131,7 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
 ) -> None:
     before = {e: at.aggregator for e, at in rack.aggregators.light().items()}
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     apply = rack.switch.apply
 
     async def cut_and_vanish(delete: Any, make: Any, **kwargs: Any) -> ApplyResult:
@@ -140,10 +140,10 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
         raise OcsTimeout("timeout", "ocs0", "no answer")
 
     rack.switch.apply = cut_and_vanish  # type: ignore[method-assign]
-    running = await rack.service.commands.apply(plan, wait_s=0)
+    running = await rack.desks.plans.apply(plan, wait_s=0)
 
     async def waits() -> bool:
-        view = await rack.service.queries.transaction(running.id)
+        view = rack.desks.plans.transaction(running.id)
         return (view.state, view.waiting_for) == ("rolling_back", "ocs0")
 
     await rack.until(waits)
@@ -151,10 +151,10 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
     rack.switch.away = False
 
     async def ended() -> bool:
-        return (await rack.service.queries.transaction(running.id)).state == "rolled_back"
+        return rack.desks.plans.transaction(running.id).state == "rolled_back"
 
     await rack.until(ended)
-    done = await rack.service.queries.transaction(running.id)
+    done = rack.desks.plans.transaction(running.id)
     assert done.quarantined_ports == []
     assert {e: at.aggregator for e, at in rack.aggregators.light().items()} == before
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
@@ -162,7 +162,7 @@ async def test_transaction_waits_for_a_switch_lost_after_the_cut(
 
 async def test_job_that_ends_during_a_regroup_quarantines_no_port(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     freeze = rack.engine.freeze
 
     async def freeze_too_late(job: str, settle_s: float = 0.0) -> bool | None:
@@ -171,14 +171,14 @@ async def test_job_that_ends_during_a_regroup_quarantines_no_port(rack: Rack) ->
         return await freeze(job, settle_s)
 
     rack.engine.freeze = freeze_too_late  # type: ignore[method-assign]
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("committed", [])
     await rack.state("red", "completed")
 
 
 async def test_loss_of_an_aggregators_session_during_a_regroup_fails_no_job(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     apply = rack.switch.apply
 
     async def apply_then_lose(*args: Any, **kwargs: Any) -> ApplyResult:
@@ -186,7 +186,7 @@ async def test_loss_of_an_aggregators_session_during_a_regroup_fails_no_job(rack
         return await apply(*args, **kwargs)
 
     rack.switch.apply = apply_then_lose  # type: ignore[method-assign]
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert (done.state, done.quarantined_ports) == ("rolled_back", [])
     assert rack.engine.states("red") == {RankState.RUNNING}
     before = {m.endpoint: m.source for m in plan.moves}
@@ -198,7 +198,7 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
 ) -> None:
     """Its flows for the old paths are installed again: without them no probe is answered."""
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.switch.refused = {plan.circuits.make[0].b}
     late: set[str] = set()
     apply, install = rack.switch.apply, rack.aggregators.install
@@ -219,7 +219,7 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
     asked = len(rack.switch.applied)
     rack.switch.apply = applied  # type: ignore[method-assign]
     monkeypatch.setattr(rack.aggregators, "install", installed)
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     bad = f"{plan.circuits.make[0].aggregator}/{plan.circuits.make[0].aggregator_port}"
     assert (done.state, done.quarantined_ports) == ("rolled_back", [bad])
     assert "no answer within 8 s" in done.error
@@ -228,10 +228,10 @@ async def test_an_aggregator_that_is_late_during_rollback_costs_no_path(
 
 async def test_a_failed_freeze_moves_no_light(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.engine.broken = {"freeze"}
     asked = len(rack.switch.applied)
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "rolled_back"
     assert len(rack.switch.applied) == asked
     assert rack.engine.states("red") == {RankState.RUNNING}
@@ -241,14 +241,14 @@ async def test_a_failed_start_is_reported(rack: Rack) -> None:
     rack.engine.broken = {"start"}
     await submit(rack, "red", 2)
     await rack.state("red", "failed")
-    assert "start broke" in (await rack.service.queries.job("red")).reason
+    assert "start broke" in rack.desks.jobs.job("red").reason
 
 
 async def test_existing_circuits_win_over_the_site_files_homes(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     rack.switch.add("1.1.1", "2.2.4")  # gpu0 under as1, against the site file
     await rack.up()
-    homes = {e.name: e.home for e in await rack.service.queries.endpoints()}
+    homes = {e.name: e.home for e in await rack.desks.fabric.endpoints()}
     assert homes == {**rack.site.homes, "gpu0": "as1"}
     await rack.down()
 
@@ -260,7 +260,7 @@ async def test_a_foreign_circuit_is_not_changed(tmp_path: Path) -> None:
     await submit(rack, "red", 6)
 
     async def reported() -> bool:
-        return "unavailable" in (await rack.service.queries.job("red")).reason
+        return "unavailable" in rack.desks.jobs.job("red").reason
 
     await rack.until(reported)
     assert any(c.owner == "other" for c in rack.switch.circuits)
@@ -272,7 +272,7 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
 ) -> None:
     """F6: the flow-mods are acknowledged at once; the data plane follows much later."""
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     asked = 0
     admits = rack.aggregators.admits_probe
 
@@ -290,7 +290,7 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
         await install(programs, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "install", noted)
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
     drained = [number for number in routed if number == 0]
     assert drained, "the drain came before the first probe"
@@ -300,7 +300,7 @@ async def test_a_barrier_reply_before_the_data_plane_changes_is_not_trusted(
 async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Rack) -> None:
     """F6: a live job's frames still follow rules that the aggregator says are gone."""
     await scattered(rack, Policy.LIVE)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     moved = {move.endpoint for move in plan.moves}
     leaving = {rack.see.light.attachments[e] for e in moved}
     reads: Counter[AttachPoint] = Counter()
@@ -317,7 +317,7 @@ async def test_light_does_not_move_while_a_drained_port_still_transmits(rack: Ra
 
     rack.aggregators.sent = sent
     rack.switch.apply = noted  # type: ignore[method-assign]
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert done.state == "committed"
     assert len(cut_after) == 1
     assert cut_after[0] >= 6  # telemetry looks once a second as well
@@ -327,17 +327,17 @@ async def test_a_drain_that_never_holds_turns_the_regroup_back(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = await scattered(rack, Policy.LIVE)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     frames = itertools.count()
     rack.aggregators.sent = lambda point: next(frames)
     applied = len(rack.switch.applied)
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert (done.state, done.error) == (
         "rolled_back",
         "the old ports of live jobs still transmit after the drain",
     )
     assert len(rack.switch.applied) == applied
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     assert (red.state, red.homes) == ("running", before.homes)
 
 
@@ -346,7 +346,7 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
 ) -> None:
     """Its own pause used up the time for probes; the paths worked all the time."""
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     probe, pauses = rack.aggregators.probe, 0
 
     async def paused(*path: Any, deadline_s: float) -> float | None:
@@ -358,7 +358,7 @@ async def test_a_pause_of_the_controller_quarantines_no_port(
         return await probe(*path, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "probe", paused)
-    done = await rack.service.commands.apply(plan, wait_s=30)
+    done = await rack.desks.plans.apply(plan, wait_s=30)
     assert (done.state, done.quarantined_ports) == ("committed", [])
 
 
@@ -372,19 +372,19 @@ def set_clock(step_s: float) -> None:
 async def test_a_jump_of_the_wall_clock_ends_no_wait_and_loses_no_job(rack: Rack) -> None:
     """F21: an hour forward and an hour back, during a regroup and after it."""
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     state = rack.see
-    began = await rack.service.commands.apply(plan, wait_s=0)
+    began = await rack.desks.plans.apply(plan, wait_s=0)
     set_clock(3600)
 
     async def ended() -> bool:
-        return (await rack.service.queries.transaction(began.id)).state == "committed"
+        return rack.desks.plans.transaction(began.id).state == "committed"
 
     await rack.until(ended)
     await rack.until(lambda: not state.transactions.running)
     set_clock(-7200)
     await asyncio.sleep(60.0)
-    assert (await rack.service.queries.health()).status == "ok"
+    assert rack.desks.health.health().status == "ok"
     assert not state.unavailable()
     assert rack.engine.states("red") == rack.engine.states("blue") == {RankState.RUNNING}
 
@@ -395,7 +395,7 @@ async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
 ) -> None:
     """The clock is set while light is dark: durations are measured, not differences of dates."""
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     began, probe = clock.time(), rack.aggregators.probe
 
     async def stepped(*path: Any, deadline_s: float) -> float | None:
@@ -404,7 +404,7 @@ async def test_a_step_of_the_wall_clock_does_not_change_a_regroups_times(
         return await probe(*path, deadline_s=deadline_s)
 
     monkeypatch.setattr(rack.aggregators, "probe", stepped)
-    done = await rack.service.commands.apply(plan, wait_s=30)
+    done = await rack.desks.plans.apply(plan, wait_s=30)
     assert done.state == "committed" and done.dark_time_s
     assert all(0 <= dark_s < 1800 for dark_s in done.dark_time_s.values())
     assert done.finished_at is not None

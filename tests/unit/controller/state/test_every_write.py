@@ -60,15 +60,15 @@ async def ran_into(folder: Path, fault: Fault, after: int) -> bool:
         await crash(rack)  # the first start was refused: it is tried again, as the keeper does
         await rack.up()
     await settle(rack)
-    seen.append({e.name: e.home for e in await rack.service.queries.endpoints()})
-    before = {job.name: job.state for job in await rack.service.queries.jobs()}
+    seen.append({e.name: e.home for e in await rack.desks.fabric.endpoints()})
+    before = {job.name: job.state for job in await rack.desks.jobs.jobs()}
     await rack.until(lambda: not rack.see.owes)
     await crash(rack)
     await rack.up()
     await settle(rack)
     try:
         await check(rack, seen)
-        assert {job.name: job.state for job in await rack.service.queries.jobs()} == before
+        assert {job.name: job.state for job in await rack.desks.jobs.jobs()} == before
     except AssertionError as error:
         raise AssertionError(f"{fault} at commit {after}: {error}") from error
     finally:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AttachRequest
 from controller.state import events, jobs, transactions
 from controller.state.records import JobRecord
 from tests.parts.controller.mirror import Mirror
@@ -20,13 +19,13 @@ async def test_a_project_displaces_no_other_ones_ended_jobs(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "KEPT_JOBS", 4)
-    commands = rack.service.commands
-    await commands.submit(JobRequest(name="theirs", count=6, project="quiet"))
-    await commands.cancel("theirs")
+    desks = rack.desks
+    await desks.jobs.submit(JobRequest(name="theirs", count=6, project="quiet"))
+    await desks.jobs.cancel("theirs")
     for number in range(12):
-        await commands.submit(JobRequest(name=f"job-{number}", count=6, project="loud"))
-        await commands.cancel(f"job-{number}")
-    left = [job.name for job in await rack.service.queries.jobs()]
+        await desks.jobs.submit(JobRequest(name=f"job-{number}", count=6, project="loud"))
+        await desks.jobs.cancel(f"job-{number}")
+    left = [job.name for job in await rack.desks.jobs.jobs()]
     assert left == ["theirs", "job-9", "job-10", "job-11"]
 
 
@@ -38,15 +37,15 @@ async def test_the_latest_ended_jobs_and_all_others_are_kept(
     service = await rack.up()
     mirror = Mirror(service)
     await mirror.start()
-    await service.commands.submit(JobRequest(name="long", count=6))
-    await service.commands.submit(JobRequest(name="waits", count=6))
+    await service.desks.jobs.submit(JobRequest(name="long", count=6))
+    await service.desks.jobs.submit(JobRequest(name="waits", count=6))
     for number in range(5):
-        await service.commands.submit(JobRequest(name=f"job-{number}", count=6))
-        await service.commands.cancel(f"job-{number}")
+        await service.desks.jobs.submit(JobRequest(name=f"job-{number}", count=6))
+        await service.desks.jobs.cancel(f"job-{number}")
         await asyncio.sleep(1.0)
-    await service.commands.cancel("long")
+    await service.desks.jobs.cancel("long")
     left = ["long", "waits", "job-4"]
-    assert [job.name for job in await service.queries.jobs()] == left
+    assert [job.name for job in await service.desks.jobs.jobs()] == left
 
     async def up_to_date() -> bool:
         return not await mirror.differences()
@@ -55,7 +54,7 @@ async def test_the_latest_ended_jobs_and_all_others_are_kept(
     await mirror.stop()
     await rack.down()
     service = await rack.up()
-    assert [job.name for job in await service.queries.jobs()] == left
+    assert [job.name for job in await service.desks.jobs.jobs()] == left
     await rack.down()
 
 
@@ -67,12 +66,12 @@ async def test_ended_jobs_are_kept_up_to_a_total_size(
     service = await rack.up()
     for number in range(5):
         body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "y" * 10_000}}
-        await service.commands.submit(JobRequest.model_validate(body))
-        await service.commands.cancel(f"job-{number}")
-    assert [job.name for job in await service.queries.jobs()] == ["job-3", "job-4"]
+        await service.desks.jobs.submit(JobRequest.model_validate(body))
+        await service.desks.jobs.cancel(f"job-{number}")
+    assert [job.name for job in await service.desks.jobs.jobs()] == ["job-3", "job-4"]
     await rack.down()
     service = await rack.up()
-    assert [job.name for job in await service.queries.jobs()] == ["job-3", "job-4"]
+    assert [job.name for job in await service.desks.jobs.jobs()] == ["job-3", "job-4"]
     await rack.down()
 
 
@@ -80,12 +79,12 @@ async def test_wide_texts_of_ended_jobs_count_as_memory_holds_them(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "KEPT_JOB_BYTES", 100_000)
-    commands = rack.service.commands
+    desks = rack.desks
     for number in range(4):
         body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "\U0001f600" + "y" * 10_000}}
-        await commands.submit(JobRequest.model_validate(body))
-        await commands.cancel(f"job-{number}")
-    assert [job.name for job in await rack.service.queries.jobs()] == ["job-2", "job-3"]
+        await desks.jobs.submit(JobRequest.model_validate(body))
+        await desks.jobs.cancel(f"job-{number}")
+    assert [job.name for job in await rack.desks.jobs.jobs()] == ["job-2", "job-3"]
 
 
 async def test_nothing_of_a_forgotten_job_is_kept_for_its_view(
@@ -94,14 +93,14 @@ async def test_nothing_of_a_forgotten_job_is_kept_for_its_view(
     """There are more jobs than large ones that are forgotten; a name is used again, too."""
     large = "y" * 10_000
     monkeypatch.setattr(jobs, "KEPT_JOB_BYTES", 25_000)
-    commands, queries = rack.service.commands, rack.service.queries
+    desks = rack.desks
     for number in range(9):
-        await commands.submit(JobRequest(name=f"waits-{number}", count=6))
+        await desks.jobs.submit(JobRequest(name=f"waits-{number}", count=6))
     for name in ("one", "two", "three", "four", "two"):
         body = {"name": name, "count": 6, "env": {"USER_X": large}}
-        await commands.submit(JobRequest.model_validate(body))
-        await commands.cancel(name)
-    shown = {job.name: job.submitted_at for job in await queries.jobs()}
+        await desks.jobs.submit(JobRequest.model_validate(body))
+        await desks.jobs.cancel(name)
+    shown = {job.name: job.submitted_at for job in await desks.jobs.jobs()}
     assert shown.keys() >= {"four", "two"}
     assert not shown.keys() & {"one", "three"}
 
@@ -120,24 +119,24 @@ async def test_events_of_one_projects_flood_displace_no_other_ones(
     monkeypatch.setattr(events, "KEPT", 60)
     rack = Rack(tmp_path)
     service = await rack.up()
-    await service.commands.submit(JobRequest(name="theirs", count=6, project="quiet"))
+    await service.desks.jobs.submit(JobRequest(name="theirs", count=6, project="quiet"))
     await rack.state("theirs", "running")
     loud = [f"job-{number}" for number in range(20)]
     for name in loud:
-        await service.commands.submit(JobRequest(name=name, count=6, project="loud"))
+        await service.desks.jobs.submit(JobRequest(name=name, count=6, project="loud"))
         for _ in range(20):
             rack.parts.state.events.add("warning", f"job/{name}", "RankFailed", "again")
-        await service.commands.cancel(name)
+        await service.desks.jobs.cancel(name)
 
     async def kept() -> list[tuple[str, str]]:
-        return [(e.object, e.reason) for e in await rack.service.queries.events(0, 1000)]
+        return [(e.object, e.reason) for e in rack.desks.fabric.events(0, 1000)]
 
     before = await kept()
     assert len(before) == 60
     assert ("job/theirs", "JobSubmitted") in before
     assert ("job/theirs", "JobStarted") in before
     assert before[-1] == ("job/job-19", "JobCancelled")
-    assert "Resync" in {event.reason for event in await service.queries.events(1, 1000)}
+    assert "Resync" in {event.reason for event in service.desks.fabric.events(1, 1000)}
     await rack.down()
     await rack.up()
     after = await kept()
@@ -155,8 +154,8 @@ async def test_the_latest_transactions_are_kept(
     rack.switch.add("1.1.1", "2.1.1")
     service = await rack.up()
     for target in ("as1", "as0", "as1", "as0"):
-        await service.commands.attach("gpu0", AttachRequest(aggregator=target), 10)
-    shown = await service.queries.transactions()
+        await service.desks.plans.attach("gpu0", target, 10)
+    shown = service.desks.plans.transactions()
     assert len(shown) == 2
     assert rack.see.transactions.moved.keys() == {view.id for view in shown}
     await rack.down()

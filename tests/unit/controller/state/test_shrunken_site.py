@@ -59,9 +59,9 @@ async def every_list(client: httpx.AsyncClient) -> None:
 async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
     service = await rack.up()
-    await service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
+    await service.desks.jobs.submit(JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"]))
     await rack.state("red", "running")
-    await service.commands.cancel("red")
+    await service.desks.jobs.cancel("red")
     rack.parts.state.light.quarantine.put(Quarantine("as1/4", "no light", 1.0))
     rack.parts.state.light.quarantine.put(Quarantine("gpu5", "no light", 1.0))
     await rack.down()
@@ -83,7 +83,7 @@ async def test_a_job_that_ended_on_an_endpoint_that_is_gone(tmp_path: Path) -> N
 async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     """It keeps running, is shown, and can be cancelled."""
     rack = Rack(tmp_path)
-    await (await rack.up()).commands.submit(
+    await (await rack.up()).desks.jobs.submit(
         JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"])
     )
     await rack.state("red", "running")
@@ -106,11 +106,11 @@ async def test_a_job_that_runs_on_an_endpoint_that_is_gone(tmp_path: Path) -> No
 
 async def test_an_aggregator_that_is_gone(tmp_path: Path) -> None:
     rack = Rack(tmp_path)
-    await (await rack.up()).commands.submit(
+    await (await rack.up()).desks.jobs.submit(
         JobRequest(name="red", count=2, endpoints=["gpu4", "gpu5"])
     )
     await rack.state("red", "running")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     await rack.down()
     rack.site = without(tmp_path, endpoint="gpu5", server="srv3", aggregator="as1")
     rack.engine = FakeEngine(rack.site)

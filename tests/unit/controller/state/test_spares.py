@@ -33,7 +33,7 @@ def test_how_far_ranks_must_be_apart(count: int, scheme: Scheme, most: int | Non
 
 
 async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
-    submit = rack.service.commands.submit
+    submit = rack.desks.jobs.submit
     request = {"name": "red", "count": 2, "command": ["true"], "spares": 1}
     await submit(JobRequest.model_validate(request))
     await rack.state("red", "running")
@@ -47,7 +47,7 @@ async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
     await submit(JobRequest.model_validate({"name": "blue", "count": 4, "command": ["true"]}))
     await rack.until(lambda: _waits(rack))
     assert state.jobs["blue"].reason.startswith("needs 4 endpoints, 3 of 6 are idle")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     assert state.jobs["red"].spares == ()
     assert state.unavailable() == {}
     await rack.state("blue", "running")

@@ -41,7 +41,7 @@ class Hand:
     async def usage(self, by: By = "project", projects: Collection[str] | None = None) -> UsageView:
         """Ask for everything since the beginning."""
         self.now += 1e-6  # a window does not contain its end
-        return await self.rack.service.queries.usage(self.began - 1, None, by, projects)
+        return await self.rack.desks.usage.over(self.began - 1, None, by, projects)
 
     async def of(self, job: str) -> UsageLineView:
         """Return a job's line."""
@@ -68,21 +68,21 @@ def near(value: float) -> object:
 
 async def test_a_job_that_is_paused_and_ends(rack: Rack, hand: Hand) -> None:
     request = JobRequest(name="red", count=2, command=["train"])
-    await rack.service.commands.submit(request, "ann")
+    await rack.desks.jobs.submit(request, "ann")
     await rack.state("red", "running")
     hand.now += 100
-    await rack.service.commands.pause("red")
+    await rack.desks.jobs.pause("red")
     hand.now += 50
-    await rack.service.commands.resume("red")
+    await rack.desks.jobs.resume("red")
     hand.now += 10
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     hand.now += 1000
     line = await hand.of("red")
     assert (line.project, line.user, line.jobs) == ("default", "ann", 1)
     assert (line.held_s, line.frozen_s, line.dark_s) == (near(320), near(100), 0)
     (ann,) = (await hand.usage("user")).lines
     assert (ann.user, ann.held_s, ann.job, ann.project) == ("ann", near(320), None, None)
-    assert (await rack.service.queries.job("red")).user == "ann"
+    assert rack.desks.jobs.job("red").user == "ann"
 
 
 async def test_a_regroup_freezes_darkens_and_brings_the_job_together(
@@ -98,10 +98,10 @@ async def test_a_regroup_freezes_darkens_and_brings_the_job_together(
         return bool(await freeze(job, limit_s))
 
     rack.engine.freeze = slowly  # type: ignore[method-assign]
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    assert (await rack.service.commands.apply(plan, wait_s=60)).state == "committed"
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    assert (await rack.desks.plans.apply(plan, wait_s=60)).state == "committed"
     hand.now += 10
-    red = await rack.service.queries.job("red")
+    red = rack.desks.jobs.job("red")
     line = await hand.of("red")
     still = 7 * len(frozen)
     assert "red" in frozen
@@ -136,9 +136,9 @@ async def test_a_crash_loses_and_doubles_nothing(rack: Rack, hand: Hand) -> None
     await rack.state("red", "running")
     await rack.state("blue", "running")
     hand.now += 100
-    await rack.service.commands.pause("red")
+    await rack.desks.jobs.pause("red")
     hand.now += 40
-    await rack.service.commands.cancel("blue")
+    await rack.desks.jobs.cancel("blue")
     await crash(rack)
     hand.now += 1000  # the containers run on
     await rack.up()
@@ -146,7 +146,7 @@ async def test_a_crash_loses_and_doubles_nothing(rack: Rack, hand: Hand) -> None
     red, blue = await hand.of("red"), await hand.of("blue")
     assert (red.held_s, red.frozen_s, red.jobs) == (near(2 * 1150), near(2 * 1050), 1)
     assert (blue.held_s, blue.frozen_s, blue.jobs) == (near(140), 0, 1)
-    await rack.service.commands.resume("red")
+    await rack.desks.jobs.resume("red")
     hand.now += 5
     red = await hand.of("red")
     assert (red.held_s, red.frozen_s) == (near(2 * 1155), near(2 * 1050))
@@ -164,8 +164,8 @@ async def test_a_crash_in_a_regroup_keeps_the_job_frozen_until_it_runs(
     await scattered(rack)
     hand.now += 100
     rack.engine.thaw = never  # type: ignore[method-assign]
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, wait_s=0)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.plans.apply(plan, wait_s=0)
     await asyncio.wait_for(reached.wait(), 60)
     hand.now += 30
     await crash(rack)
@@ -195,7 +195,7 @@ async def test_a_job_that_is_forgotten_keeps_its_usage(
         rack.engine.exit("red", rank, 0)
 
     async def forgotten() -> bool:
-        return not await rack.service.queries.jobs()
+        return not await rack.desks.jobs.jobs()
 
     await rack.until(forgotten)
     await crash(rack)
@@ -205,7 +205,7 @@ async def test_a_job_that_is_forgotten_keeps_its_usage(
 
 async def test_a_refused_start_is_not_charged(rack: Rack, hand: Hand) -> None:
     state = rack.parts.state
-    rack.engine.sick.update(dict.fromkeys(rack.service.queries.endpoint_names(), "away"))
+    rack.engine.sick.update(dict.fromkeys(rack.desks.fabric.endpoint_names(), "away"))
     await rack.until(lambda: len(state.light.unfit) == len(state.cables))
     await submit(rack, "red", 1)
     job = state.jobs["red"]
@@ -223,7 +223,7 @@ async def test_a_job_of_before_the_ledger_is_charged_from_its_start(rack: Rack, 
     await rack.service.journal.flush()
     with contextlib.closing(sqlite3.connect(rack.state_dir / "controller.sqlite")) as db, db:
         db.execute("DELETE FROM usage")
-    started = (await rack.service.queries.job("red")).started_at
+    started = rack.desks.jobs.job("red").started_at
     assert started is not None
     await crash(rack)
     await rack.up()
@@ -237,14 +237,14 @@ async def test_sums_agree_and_a_window_must_not_be_empty(rack: Rack, hand: Hand)
     await rack.state("red", "running")
     await rack.state("blue", "running")
     hand.now += 30
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     for by in ("project", "user", "job"):
         view = await hand.usage(by)
         assert sum(line.held_s for line in view.lines) == near(view.total.held_s) == near(150)
     assert (await hand.usage("job", ["other"])).total.held_s == 0
     assert (await hand.usage("job", ["other"])).lines == []
     with pytest.raises(ServiceError, match="empty"):
-        await rack.service.queries.usage(hand.now + 10, None, "job", None)
+        await rack.desks.usage.over(hand.now + 10, None, "job", None)
 
 
 async def test_a_clock_that_is_set_moves_dates_only(

@@ -120,7 +120,7 @@ async def test_a_lost_acknowledgement_file_is_not_damage(tmp_path: Path) -> None
 
 async def test_a_full_disk_refuses_new_work_and_loses_no_job(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
+    plan = await rack.desks.plans.make_plan(PlanRequest())
     rack.disk.limit(1)
     asked = len(rack.switch.applied)
     with pytest.raises(ServiceError) as caught:
@@ -129,17 +129,17 @@ async def test_a_full_disk_refuses_new_work_and_loses_no_job(rack: Rack) -> None
     assert caught.value.code == "failed"
     assert "full" in caught.value.message
     refused = f"more-{number}"
-    assert refused not in {job.name for job in await rack.service.queries.jobs()}
-    health = await rack.service.queries.health()
+    assert refused not in {job.name for job in await rack.desks.jobs.jobs()}
+    health = rack.desks.health.health()
     assert (health.status, "full" in health.store_error) == ("degraded", True)
     rack.disk.fault = "full"  # not even a free page is left
-    done = await rack.service.commands.apply(plan, wait_s=60)
+    done = await rack.desks.plans.apply(plan, wait_s=60)
     assert (done.state, len(rack.switch.applied)) == ("rolled_back", asked)
     rack.disk.release()
     rack.disk.limit(0)
     await submit(rack, "again", 6)
-    known = {job.name for job in await rack.service.queries.jobs()}
+    known = {job.name for job in await rack.desks.jobs.jobs()}
     await rack.down()
     await rack.up()
-    assert {job.name for job in await rack.service.queries.jobs()} == known
+    assert {job.name for job in await rack.desks.jobs.jobs()} == known
     assert {"red", "blue", "again"} <= known

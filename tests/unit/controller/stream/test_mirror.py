@@ -17,7 +17,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
 from controller.schema.jobs import JobRequest
-from controller.schema.plans import AttachRequest, PlanRequest
+from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, TransactionFrameView
 from controller.state.intend.intentions import Make
 from controller.stream.publisher import MANY
@@ -82,20 +82,20 @@ class Story:
             body["locality"] = self._dice.choice(["any", "preferred", "regroup"])
             if self._dice.random() < 0.5:
                 body["endpoints"] = self._dice.sample(ENDPOINTS, count)
-            await self._rack.service.commands.submit(JobRequest.model_validate(body))
+            await self._rack.desks.jobs.submit(JobRequest.model_validate(body))
 
     async def do_submit_again(self) -> None:
         await self.do_submit()
 
     async def do_cancel(self) -> None:
-        jobs = [j.name for j in await self._rack.service.queries.jobs() if j.state != "cancelled"]
+        jobs = [j.name for j in await self._rack.desks.jobs.jobs() if j.state != "cancelled"]
         if jobs:
-            await self._rack.service.commands.cancel(self._dice.choice(jobs))
+            await self._rack.desks.jobs.cancel(self._dice.choice(jobs))
 
     async def do_pause(self) -> None:
-        for job in await self._rack.service.queries.jobs():
+        for job in await self._rack.desks.jobs.jobs():
             if job.state == "running":
-                await self._rack.service.commands.pause(job.name)
+                await self._rack.desks.jobs.pause(job.name)
                 break
 
     async def do_end(self) -> None:
@@ -103,12 +103,12 @@ class Story:
             self._rack.engine.exit(*key, self._dice.choice([0, 1]))
 
     async def do_attach(self) -> None:
-        request = AttachRequest(aggregator=self._dice.choice(["as0", "as1", None]))
-        await self._rack.service.commands.attach(self._dice.choice(ENDPOINTS), request, 10)
+        request = self._dice.choice(["as0", "as1", None])
+        await self._rack.desks.plans.attach(self._dice.choice(ENDPOINTS), request, 10)
 
     async def do_regroup(self) -> None:
-        plan = await self._rack.service.commands.make_plan(PlanRequest())
-        await self._rack.service.commands.apply(plan, 10)
+        plan = await self._rack.desks.plans.make_plan(PlanRequest())
+        await self._rack.desks.plans.apply(plan, 10)
 
     async def do_fail_a_port(self) -> None:
         for port in range(1, 5):
@@ -118,8 +118,8 @@ class Story:
         self._rack.switch.refused.clear()
 
     async def do_release(self) -> None:
-        for entry in await self._rack.service.queries.quarantine():
-            await self._rack.service.commands.release(entry.object)
+        for entry in self._rack.desks.quarantine.views():
+            await self._rack.desks.quarantine.release(entry.object)
 
     async def do_lose_a_server(self) -> None:
         servers = {s.name for s in self._rack.site.servers}
@@ -184,7 +184,7 @@ async def test_a_transaction_between_two_rounds_has_its_circuits(
     """The publisher does not run between its begin and its end."""
     publisher = rack.parts.publisher
     publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
-    moved = await rack.service.commands.attach("gpu0", AttachRequest(aggregator="as1"), 10)
+    moved = await rack.desks.plans.attach("gpu0", "as1", 10)
     assert moved.state == "committed"
     publisher.publish_changes = publish  # type: ignore[method-assign]
     await settled(rack, mirror, "a move")
@@ -198,7 +198,7 @@ async def test_many_changes_at_once_are_one_frame(rack: Rack, mirror: Mirror) ->
     publisher = rack.parts.publisher
     publish, publisher.publish_changes = publisher.publish_changes, lambda: None  # type: ignore[method-assign]
     for number in range(MANY + 1):
-        await rack.service.commands.submit(JobRequest(name=f"many-{number}", count=1))
+        await rack.desks.jobs.submit(JobRequest(name=f"many-{number}", count=1))
     publisher.publish_changes = publish  # type: ignore[method-assign]
     await settled(rack, mirror, "a storm")
     jobs = [f.data for f in mirror.frames if isinstance(f.data, ChangedView)]
@@ -209,7 +209,7 @@ async def test_a_transaction_that_did_not_begin_ends_too(
     rack: Rack, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job's allocation could not be made durable, so its light is not moved."""
-    await rack.service.commands.attach("gpu0", AttachRequest(aggregator=None), 10)
+    await rack.desks.plans.attach("gpu0", None, 10)
     save, failed = rack.parts.ender.save, []
 
     async def once(name: str, made: Make) -> None:
@@ -219,9 +219,9 @@ async def test_a_transaction_that_did_not_begin_ends_too(
         await save(name, made)
 
     monkeypatch.setattr(rack.parts.ender, "save", once)
-    await rack.service.commands.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
+    await rack.desks.jobs.submit(JobRequest(name="red", count=1, endpoints=["gpu0"]))
     await rack.state("red", "running")
     await settled(rack, mirror, "a transaction that was not begun")
-    ended = {t.id: t for t in await rack.service.queries.transactions()}
+    ended = {t.id: t for t in rack.desks.plans.transactions()}
     assert [ended[i].state for i in ("t1", "t2", "t3")] == ["committed", "rolled_back", "committed"]
     assert ended["t2"].error == "the disk is full"

@@ -116,7 +116,7 @@ async def test_a_cancel_during_a_swap_ends_the_job(tmp_path: Path, kept: FakeChe
     kill(rack, "gpu1")
     await asyncio.wait_for(held.wait(), 60)
     async with asyncio.timeout(60):
-        await rack.service.commands.cancel("red")
+        await rack.desks.jobs.cancel("red")
     assert job_of(rack).state == "cancelled"
     assert not rack.engine.statuses
     await rack.until(lambda: not any(row.open for row in rows(rack)))

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
-from controller.schema.plans import AttachRequest
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack
 from tests.parts.controller.recoveries import again, check, rows, running, state_of
@@ -40,8 +39,8 @@ def fail_to_resume(rack: Rack, server: str = "") -> None:
 
 async def moved(rack: Rack, endpoint: str) -> None:
     home = state_of(rack).light.homes()[endpoint]
-    to = AttachRequest(aggregator={"as0": "as1", "as1": "as0"}[str(home)])
-    await rack.service.commands.attach(endpoint, to, wait_s=60)
+    to = {"as0": "as1", "as1": "as0"}[str(home)]
+    await rack.desks.plans.attach(endpoint, to, wait_s=60)
 
 
 @pytest.mark.parametrize("policy", ["pause", "restart"])

@@ -198,7 +198,7 @@ async def test_a_drained_server_gets_nothing_new_and_its_job_leaves_after_a_chec
     spared: Rack, kept: FakeCheckpoints
 ) -> None:
     before = await running(spared, **KEEPS)
-    view = await spared.service.commands.drain("node", "srv1", now=False)
+    view = await spared.service.desks.drains.drain("node", "srv1", now=False)
     assert view.state == "draining"
     assert "its next protected checkpoint" in view.jobs["red"]
     assert state_of(spared).drains.of["node/srv1"].why == "server srv1 is being drained"
@@ -211,12 +211,12 @@ async def test_a_drained_server_gets_nothing_new_and_its_job_leaves_after_a_chec
     assert state_of(spared).unavailable()["gpu2"] == "server srv1 is being drained"
 
     async def drained() -> bool:
-        return (await spared.service.queries.drains())[0].state == "drained"
+        return spared.service.desks.drains.views()[0].state == "drained"
 
     await spared.until(drained)
     assert not {"gpu2", "gpu3"} & state_of(spared).light.quarantine.keys()
     dark = [e for e in before.endpoints if e not in spared.aggregators.light()]
-    await spared.service.commands.undrain("node", "srv1")
+    await spared.service.desks.drains.undrain("node", "srv1")
     await spared.until(lambda: spared.aggregators.light().keys() >= set(dark))
     await spared.until(lambda: not state_of(spared).transactions.running)
     assert "server srv1 is being drained" not in state_of(spared).unavailable().values()
@@ -228,10 +228,10 @@ async def test_what_a_drain_waits_for_is_the_end_of_a_sentence(
 ) -> None:
     """People read ``job red waits for`` and then this."""
     await running(spared, **KEEPS)
-    told = [(await spared.service.commands.drain("node", "srv1", now=True)).jobs["red"]]
+    told = [(await spared.service.desks.drains.drain("node", "srv1", now=True)).jobs["red"]]
 
     async def drained() -> bool:
-        (view,) = await spared.service.queries.drains()
+        (view,) = spared.service.desks.drains.views()
         told.extend(view.jobs.values())
         return view.state == "drained"
 
@@ -240,22 +240,22 @@ async def test_what_a_drain_waits_for_is_the_end_of_a_sentence(
 
 
 async def test_a_drain_outlives_the_controller(spared: Rack) -> None:
-    await spared.service.commands.drain("node", "srv3", now=False)
+    await spared.service.desks.drains.drain("node", "srv3", now=False)
     await spared.down()
     await spared.up()
-    assert [d.object for d in await spared.service.queries.drains()] == ["node/srv3"]
+    assert [d.object for d in spared.service.desks.drains.views()] == ["node/srv3"]
     with pytest.raises(ServiceError) as caught:
-        await spared.service.commands.undrain("node", "srv0")
+        await spared.service.desks.drains.undrain("node", "srv0")
     assert caught.value.code == "not_found"
 
 
 async def test_a_drain_waits_for_a_job_that_may_not_be_restarted(spared: Rack) -> None:
     await running(spared, restart="never")
-    view = await spared.service.commands.drain("node", "srv1", now=False)
+    view = await spared.service.desks.drains.drain("node", "srv1", now=False)
     assert "its end" in view.jobs["red"]
     await spared.until(lambda: "DrainWaits" in reasons(spared))
     assert job_of(spared).state == "running"
-    await spared.service.commands.drain("node", "srv1", now=True)
+    await spared.service.desks.drains.drain("node", "srv1", now=True)
     await spared.state("red", "failed")
     assert "is being drained" in job_of(spared).reason
 
@@ -267,7 +267,7 @@ async def test_a_job_without_checkpoints_leaves_a_drained_server_by_the_queue(
     await rack.up()
     before = await running(rack, "red", 2, endpoints=[])
     server = state_of(rack).cables[before.endpoints[0]].server
-    await rack.service.commands.drain("node", server, now=False)
+    await rack.desks.drains.drain("node", server, now=False)
     after = await again(rack, before)
     assert server not in {state_of(rack).cables[e].server for e in after.endpoints}
     assert "JobPreempted" in reasons(rack) and not rows(rack)
@@ -282,7 +282,7 @@ async def test_light_leaves_a_drained_aggregator_while_the_job_runs(
     rack = rack_with(tmp_path)
     await rack.up()
     before = await running(rack, "red", 1, endpoints=["gpu0"], restart="never")
-    await rack.service.commands.drain("aggregator", "as0", now=False)
+    await rack.desks.drains.drain("aggregator", "as0", now=False)
     await rack.until(lambda: rack.aggregators.light()["gpu0"].aggregator == "as1")
     await rack.until(lambda: not state_of(rack).transactions.running)
     assert (job_of(rack).epoch, job_of(rack).state) == (before.epoch, "running")
@@ -337,7 +337,7 @@ async def drained_dark(rack: Rack, kept: FakeCheckpoints) -> set[str]:
     """Let a job leave a drained server; return the server's endpoints that are dark then."""
     before = await running(rack, **KEEPS)
     kept.write("red", 5, before.epoch, ranks=4)
-    await rack.service.commands.drain("node", "srv1", now=True)
+    await rack.desks.drains.drain("node", "srv1", now=True)
     await again(rack, before)
     await rack.until(lambda: not state_of(rack).transactions.running)
     dark = {"gpu2", "gpu3"} - rack.aggregators.light().keys()
@@ -351,7 +351,7 @@ async def test_a_controller_that_dies_after_an_undrain_still_gives_the_light_bac
     dark = await drained_dark(spared, kept)
     with monkeypatch.context() as patched:
         patched.setattr(relight.Relighter, "look", lambda relighter: None)
-        await spared.service.commands.undrain("node", "srv1")
+        await spared.service.desks.drains.undrain("node", "srv1")
         await crash(spared)
     assert not dark & spared.aggregators.light().keys()
     await spared.up()
@@ -377,7 +377,7 @@ async def test_light_comes_back_once_a_port_is_free_and_not_where_it_is_unwanted
         return begin(*given, **named)
 
     monkeypatch.setattr(spared.parts.mover, "begin", taken)
-    await spared.service.commands.undrain("node", "srv1")
+    await spared.service.desks.drains.undrain("node", "srv1")
     await spared.until(lambda: spared.aggregators.light().keys() >= dark - {kept_dark})
     await spared.until(lambda: not state_of(spared).drains.unlit)
     assert kept_dark not in spared.aggregators.light(), "an operator has detached it"

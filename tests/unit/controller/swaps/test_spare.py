@@ -61,7 +61,7 @@ async def test_a_dead_gpu_that_is_repaired_and_released_gets_light(spared: Rack)
     await spared.until(lambda: "gpu1" in state_of(spared).light.quarantine)
     spared.engine.sick = {}
     await spared.until(lambda: not state_of(spared).light.unfit)
-    await spared.service.commands.release("gpu1")
+    await spared.service.desks.quarantine.release("gpu1")
     await spared.until(lambda: "gpu1" in state_of(spared).light.attachments)
     assert spared.aggregators.light()["gpu1"].aggregator == "as0"
     check(spared)

@@ -180,22 +180,22 @@ async def test_views_show_the_gpus_figures_and_their_source(
 
     rack.engine.telemetry = told  # type: ignore[method-assign]
     await rack.until(lambda: rack.parts.telemetry.sample("red", 0) == fresh)
-    (container,) = await rack.service.queries.containers()
+    (container,) = await rack.desks.jobs.containers()
     assert container.gpu is not None
     assert (container.source, container.gpu.temperature_c) == ("nvml", 61)
-    endpoint = (await rack.service.queries.endpoints())[0]
+    endpoint = (await rack.desks.fabric.endpoints())[0]
     assert endpoint.gpu == container.gpu
     assert (endpoint.source, endpoint.memory_used_bytes) == ("nvml", 3 << 30)
-    view = await rack.service.queries.top()
+    view = await rack.desks.jobs.top()
     assert [row.temperature_c for row in (*view.jobs, *view.containers)] == [61, 61]
     assert view.jobs[0].power_w == pytest.approx(350.5)
-    idle = (await rack.service.queries.endpoints())[1]
+    idle = (await rack.desks.fabric.endpoints())[1]
     assert (idle.gpu, idle.source, idle.memory_used_bytes) == (None, None, None)
 
 
 async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     rack.parts.state.light.unfit = {"gpu2": "NVML hangs on this GPU"}
-    found = {e.name: e.unfit for e in await rack.service.queries.endpoints()}
+    found = {e.name: e.unfit for e in await rack.desks.fabric.endpoints()}
     assert found["gpu2"] == "NVML hangs on this GPU"
     assert not found["gpu1"]
 

@@ -283,8 +283,8 @@ async def test_a_sample_belongs_to_the_job_that_held_the_endpoint(tmp_path: Path
     state.clock = lambda: START + 30
     for second in range(30):
         telemetry.history.append(START + second, np.ones((6, 3), dtype=np.float32))
-    (line,) = (await rack.service.queries.series(40)).containers
-    series = await rack.service.queries.series(40)
+    (line,) = (await rack.desks.live.series(40)).containers
+    series = await rack.desks.live.series(40)
     known = [t - START for t, v in zip(series.times, line.rx_bps, strict=True) if v is not None]
     assert known == list(range(10, 20))
     await rack.down()

@@ -85,7 +85,7 @@ async def test_a_switch_that_does_not_answer_leaves_a_gap(rack: Rack) -> None:
 
 async def test_a_port_that_the_site_does_not_use_is_an_error(rack: Rack) -> None:
     with pytest.raises(ServiceError, match=r"no port ocs0/9\.9\.9") as caught:
-        await rack.service.queries.power_series("ocs0", "9.9.9", 60.0)
+        rack.desks.live.power_series("ocs0", "9.9.9", 60.0)
     assert (caught.value.code, caught.value.object) == ("not_found", "switch/ocs0")
 
 

@@ -38,9 +38,9 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     # The port received 1000 bytes and sent 2000 in one second of the aggregator's clock.
     assert telemetry.port_rates(at) == Rates(rx_bps=8000, tx_bps=16000)
     assert telemetry.rates("gpu0") == Rates(rx_bps=16000, tx_bps=8000)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert (job.rx_bps, job.tx_bps) == (16000, 8000)
-    series = await rack.service.queries.series(60)
+    series = await rack.desks.live.series(60)
     (line,) = series.containers
     assert (line.job, line.endpoint, line.rx_bps[-1]) == ("red", "gpu0", 16000)
     assert len(line.rx_bps) == len(series.times)
@@ -74,9 +74,9 @@ async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
 
 async def test_a_regroup_has_markers_in_the_series(rack: Rack) -> None:
     await scattered(rack)
-    plan = await rack.service.commands.make_plan(PlanRequest())
-    await rack.service.commands.apply(plan, wait_s=10)
-    series = await rack.service.queries.series(900)
+    plan = await rack.desks.plans.make_plan(PlanRequest())
+    await rack.desks.plans.apply(plan, wait_s=10)
+    series = await rack.desks.live.series(900)
     reasons = [marker.reason for marker in series.markers]
     assert reasons == ["JobStarted", "JobStarted", "RegroupStarted", "RegroupCommitted"]
 
@@ -90,7 +90,7 @@ async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
 
 async def test_every_second_is_published_to_the_readers_of_the_stream(rack: Rack) -> None:
     at = rack.see.light.attachments["gpu0"]
-    reader = rack.service.queries.watch(None)
+    reader = rack.desks.feed.read(None)
     await rack.parts.telemetry.tick()
     (sample,) = [i.data for i in await reader.batch() if isinstance(i.data, SampleView)]
     assert (at.aggregator, at.port) in {(link.device, link.port) for link in sample.links}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.schema.fabric import EndpointView
-from controller.schema.plans import AttachRequest
 from sitefile import load_site
 from sitefile.recovery import RecoveryPolicy
 from tests.parts.controller.jobs import submit
@@ -15,7 +14,7 @@ from tests.parts.sites import PAPER
 
 
 async def seen(rack: Rack, name: str) -> EndpointView:
-    return {e.name: e for e in await rack.service.queries.endpoints()}[name]
+    return {e.name: e for e in await rack.desks.fabric.endpoints()}[name]
 
 
 async def test_a_spare_is_reserved(rack: Rack) -> None:
@@ -23,7 +22,7 @@ async def test_a_spare_is_reserved(rack: Rack) -> None:
     await rack.state("red", "running")
 
     async def standing_by() -> list[EndpointView]:
-        shown = await rack.service.queries.endpoints()
+        shown = await rack.desks.fabric.endpoints()
         return [e for e in shown if e.reason == "spare of job red"]
 
     await rack.until(standing_by)
@@ -42,10 +41,10 @@ async def test_a_spare_of_the_site_is_reserved(tmp_path: Path) -> None:
 async def test_what_is_drained_says_whether_a_job_is_still_on_it(rack: Rack) -> None:
     await submit(rack, "red", 1, endpoints=["gpu2"])
     await rack.state("red", "running")
-    await rack.service.commands.drain("node", "srv1", now=False)
+    await rack.desks.drains.drain("node", "srv1", now=False)
     assert (await seen(rack, "gpu2")).state == "draining"
     assert (await seen(rack, "gpu3")).state == "drained"
-    await rack.service.commands.undrain("node", "srv1")
+    await rack.desks.drains.undrain("node", "srv1")
     assert [(await seen(rack, name)).state for name in ("gpu2", "gpu3")] == ["busy", "idle"]
 
 
@@ -66,7 +65,7 @@ async def test_a_container_that_nobody_knows_holds_its_endpoint(rack: Rack) -> N
     rack.engine.hung = {"gpu0"}
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
 
     async def held() -> bool:
         return (await seen(rack, "gpu0")).state == "held"
@@ -78,7 +77,7 @@ async def test_only_a_silent_agent_makes_an_endpoint_unreachable(rack: Rack) -> 
     rack.engine.lost.add("srv1")
 
     async def states() -> dict[str, str]:
-        return {e.name: e.state for e in await rack.service.queries.endpoints()}
+        return {e.name: e.state for e in await rack.desks.fabric.endpoints()}
 
     async def noticed() -> bool:
         return (await states())["gpu2"] != "idle"
@@ -92,5 +91,5 @@ async def test_only_a_silent_agent_makes_an_endpoint_unreachable(rack: Rack) -> 
 
 async def test_light_that_an_operator_took_is_dark(rack: Rack) -> None:
     assert (await seen(rack, "gpu4")).state == "idle"
-    await rack.service.commands.attach("gpu4", AttachRequest(aggregator=None), 30.0)
+    await rack.desks.plans.attach("gpu4", None, 30.0)
     assert (await seen(rack, "gpu4")).state == "dark"

@@ -146,7 +146,7 @@ async def test_other_tasks_run_while_a_large_answer_is_made(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With slices of length zero the loop runs between any two items."""
-    await rack.service.commands.submit(JobRequest(name="red", count=6))
+    await rack.desks.jobs.submit(JobRequest(name="red", count=6))
     await rack.state("red", "running")
     rack.parts.telemetry.history.append(clock.time(), np.ones((6, 3), dtype=np.float32))
     await client.get("/health")
@@ -214,7 +214,7 @@ async def test_a_cancelled_answer_leaves_the_queue() -> None:
 async def test_a_series_of_any_length_is_bounded(
     client: httpx.AsyncClient, rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rack.service.commands.submit(JobRequest(name="red", count=4))
+    await rack.desks.jobs.submit(JobRequest(name="red", count=4))
     await rack.state("red", "running")
     state, now = rack.parts.state, clock.time()
     state.jobs.change("red", started_at=now - 700)

@@ -39,7 +39,7 @@ async def exchange(rack: Rack, switch: Measuring) -> None:
 async def test_concurrent_requests_share_one_reading_of_the_cabled_ports(rack: Rack) -> None:
     switch = Measuring()
     await exchange(rack, switch)
-    read = await asyncio.gather(*(rack.service.queries.optics("ocs0") for _ in range(20)))
+    read = await asyncio.gather(*(rack.desks.optics.read("ocs0") for _ in range(20)))
     assert switch.readings == 1
     assert all(view == read[0] for view in read)
     assert [(p.port, p.health, p.label) for p in read[0].ports] == [("1.1.1", "tuned", "rack 3")]
@@ -48,12 +48,12 @@ async def test_concurrent_requests_share_one_reading_of_the_cabled_ports(rack: R
 
 async def test_an_unknown_or_disconnected_switch_is_an_error(rack: Rack) -> None:
     with pytest.raises(ServiceError) as unknown:
-        await rack.service.queries.optics("ocs9")
+        await rack.desks.optics.read("ocs9")
     assert (unknown.value.code, unknown.value.object) == ("not_found", "switch/ocs9")
     rack.switch.away = True
     await rack.until(lambda: not rack.parts.switches.connected())
     with pytest.raises(ServiceError) as away:
-        await rack.service.queries.optics("ocs0")
+        await rack.desks.optics.read("ocs0")
     assert away.value.code == "unavailable"
 
 
@@ -66,7 +66,7 @@ async def test_the_number_and_length_of_alarms_shown_are_bounded(
     switch = Measuring()
     monkeypatch.setattr(switch, "alarms", storm)
     await exchange(rack, switch)
-    shown = (await rack.service.queries.optics("ocs0")).alarms
+    shown = (await rack.desks.optics.read("ocs0")).alarms
     assert len(shown) == 501
     assert shown[-1].text == "and 19500 more"
     assert max(len(alarm.text) for alarm in shown) == 500

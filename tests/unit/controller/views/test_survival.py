@@ -24,7 +24,7 @@ class Safety:
 
 async def submit(rack: Rack, name: str, **fields: object) -> JobView:
     asked = {"name": name, "count": 2, "command": ["true"], **fields}
-    view = await rack.service.commands.submit(JobRequest.model_validate(asked))
+    view = await rack.desks.jobs.submit(JobRequest.model_validate(asked))
     await rack.state(name, "running")
     return view
 
@@ -44,7 +44,7 @@ async def test_a_job_shows_how_its_checkpoints_are_kept_and_can_be_asked_for_aga
 ) -> None:
     fields = {"spares_needed": False, "at_least": 2}
     await submit(rack, "red", checkpoint=KEPT, **fields)
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert job.checkpoint is not None
     assert job.checkpoint.copies.scheme == "partner"  # the default is filled in
     assert (job.checkpoint.local.keep, job.checkpoint.complete) == (2, "dcp")
@@ -52,29 +52,29 @@ async def test_a_job_shows_how_its_checkpoints_are_kept_and_can_be_asked_for_aga
     again = JobRequest(count=2, checkpoint=job.checkpoint)
     assert again.checkpoint == job.checkpoint
     rack.parts.state.jobs.change("red", spares=("gpu5",))
-    assert (await rack.service.queries.job("red")).spares == ["gpu5"]
+    assert rack.desks.jobs.job("red").spares == ["gpu5"]
 
 
 async def test_a_job_without_checkpoints_shows_none(rack: Rack) -> None:
     safety = watched(rack)
     safety.found = (1.0, "")
     await submit(rack, "blue")
-    job = await rack.service.queries.job("blue")
+    job = rack.desks.jobs.job("blue")
     assert (job.checkpoint, job.spares, job.recovery, condition(job)) == (None, [], None, None)
 
 
 async def test_protected_says_why_not(rack: Rack) -> None:
     await submit(rack, "red", checkpoint=KEPT)
     safety = watched(rack)
-    unwritten = condition(await rack.service.queries.job("red"))
+    unwritten = condition(rack.desks.jobs.job("red"))
     assert unwritten == (False, "no step is written yet")
     safety.found = (1.0, "rank 1 and its copy are both on srv0")
-    assert condition(await rack.service.queries.job("red")) == (False, safety.found[1])
+    assert condition(rack.desks.jobs.job("red")) == (False, safety.found[1])
     safety.found = (2.0, "")
-    assert condition(await rack.service.queries.job("red")) == (True, "")
-    await rack.service.commands.cancel("red")
+    assert condition(rack.desks.jobs.job("red")) == (True, "")
+    await rack.desks.jobs.cancel("red")
     await rack.state("red", "cancelled")
-    assert condition(await rack.service.queries.job("red")) is None
+    assert condition(rack.desks.jobs.job("red")) is None
 
 
 async def test_a_recovery_shows_its_phase(rack: Rack) -> None:
@@ -93,17 +93,17 @@ async def test_a_recovery_shows_its_phase(rack: Rack) -> None:
     seen = []
     for marks in ((), ("decided",), ("decided", "stopped"), ("decided", "stopped", "lit")):
         state.recoveries.put(replace(row, marks=dict.fromkeys(marks, 1.0)))
-        seen.append((await rack.service.queries.job("red")).recovery)
+        seen.append(rack.desks.jobs.job("red").recovery)
     assert seen == ["decide", "stop", "light", "fetch"]
     state.recoveries.change("r1", stage="started")
-    assert (await rack.service.queries.job("red")).recovery == "first_step"
+    assert rack.desks.jobs.job("red").recovery == "first_step"
     state.recoveries.change("r1", stage="over")
-    assert (await rack.service.queries.job("red")).recovery is None
+    assert rack.desks.jobs.job("red").recovery is None
 
 
 async def test_who_keeps_checkpoints_and_recovers_jobs_says_it_itself(rack: Rack) -> None:
     await submit(rack, "red", checkpoint=KEPT, restart="on-failure")
-    job = await rack.service.queries.job("red")
+    job = rack.desks.jobs.job("red")
     assert (condition(job), job.recovery) == ((False, "no step is written yet"), None)
     key = Key(7, job.epoch)
     for spec in rack.engine.specs["red"]:
@@ -111,7 +111,7 @@ async def test_who_keeps_checkpoints_and_recovers_jobs_says_it_itself(rack: Rack
         rack.engine.kept.write(spec.checkpoint.folder, key, spec.rank, spec.endpoint)
 
     async def said() -> bool:
-        found = condition(await rack.service.queries.job("red"))
+        found = condition(rack.desks.jobs.job("red"))
         return found is not None and "step is written" not in found[1]
 
     await rack.until(said)
@@ -119,7 +119,7 @@ async def test_who_keeps_checkpoints_and_recovers_jobs_says_it_itself(rack: Rack
     phases = set[str | None]()
 
     async def recovered() -> bool:
-        job = await rack.service.queries.job("red")
+        job = rack.desks.jobs.job("red")
         phases.add(job.recovery)
         return job.recovery == "first_step" and job.epoch > key.epoch
 

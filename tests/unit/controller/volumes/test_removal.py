@@ -52,19 +52,19 @@ def holding(*found: VolumeData) -> tuple[Any, ...]:
 async def remove(
     rack: Rack, volume: str, owner: str, *, server: str | None = None, dry_run: bool = False
 ) -> DataRemovalView:
-    commands = rack.service.commands
-    return await commands.remove_data(volume, owner, server=server, dry_run=dry_run)
+    desks = rack.desks
+    return await desks.data.remove(volume, owner, server=server, dry_run=dry_run)
 
 
 async def told(rack: Rack, reason: str) -> list[tuple[str, str]]:
-    events = await rack.service.queries.events(0, 1000)
+    events = rack.desks.fabric.events(0, 1000)
     return [(e.object, e.message) for e in events if e.reason == reason]
 
 
 async def owners(rack: Rack, volume: str) -> list[tuple[str, str, str | None]]:
     return [
         (view.server, entry.project, entry.job)
-        for view in await rack.service.queries.volumes()
+        for view in await rack.desks.volumes.volumes()
         if view.name == volume
         for entry in view.data
     ]
@@ -80,7 +80,7 @@ async def test_the_data_of_an_ended_job_is_listed_and_removed(rack: Rack) -> Non
         await remove(rack, "scratch", "vision.red")
     assert refused.value.code == "conflict"
     assert "cancel red" in refused.value.hint
-    await rack.service.commands.cancel("red")
+    await rack.desks.jobs.cancel("red")
     left = holding(data("vision.red", used_at=clock(rack)))
     await offer(rack, srv0=left, srv1=left)
     assert await owners(rack, "scratch") == [
@@ -133,7 +133,7 @@ async def test_the_policy_removes_what_was_not_used_for_long(rack: Rack) -> None
     await offer(
         rack, srv0=holding(data("vision.red", used_at=old), data("vision.blue", used_at=fresh))
     )
-    (shown,) = [v for v in await rack.service.queries.volumes() if v.data]
+    (shown,) = [v for v in await rack.desks.volumes.volumes() if v.data]
     assert {entry.job: entry.kept_until for entry in shown.data} == {
         "red": old + 7 * DAY_S,
         "blue": fresh + 7 * DAY_S,
@@ -279,7 +279,7 @@ async def test_data_in_a_volume_that_left_the_site_file_can_be_removed(rack: Rac
     rack.site = site_of({})
     await rack.up()
     await offer(rack, srv0=holding(data("vision.red", used_at=1.0)))
-    (view,) = [v for v in await rack.service.queries.volumes() if v.data]
+    (view,) = [v for v in await rack.desks.volumes.volumes() if v.data]
     assert view.problem == "the site file does not have it"
     await rack.parts.remover.remove_due()
     assert await owners(rack, "scratch") == [("srv0", "vision", "red")]

@@ -18,7 +18,7 @@ from controller.api.gate.rules import RouteTable
 from controller.api.operation import operation
 from controller.api.routes.metrics import site as metrics
 from controller.api.scope.redact import Redactor
-from controller.api.scope.scoped import ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.images import PrepareRequest
@@ -253,7 +253,7 @@ async def test_a_taken_name_tells_nothing(site: Site) -> None:
 async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
     feed = site.service.feed
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    frames = aiter(ScopedQueries(site.service.queries, beta).watch(None))  # type: ignore[arg-type]
+    frames = aiter(feed.read(None, Sight(beta, site.service.queries.owners).cut()))
     following = asyncio.ensure_future(anext(frames))
     assert feed.readers == 1
     feed.publish("changed", ChangedView(kind="job", name="alpha-red", epoch=1))
@@ -268,7 +268,8 @@ async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
 
 async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> None:
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    reader = ScopedQueries(site.service.queries, beta).watch(None)  # type: ignore[arg-type]
+    cut = Sight(beta, site.service.queries.owners).cut()
+    reader = site.service.feed.read(None, cut)
     del site.service.jobs["beta-blue"], site.service.jobs["alpha-red"]
     for name in ("alpha-red", "beta-blue", "", "unknown"):
         site.service.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.api.scope.scoped import ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
 from controller.schema.insight.measurements import MeasurementRequest
@@ -14,15 +14,12 @@ async def test_a_user_sees_measurements_of_own_projects_only() -> None:
     for project in ("vision", "speech"):
         request = MeasurementRequest(type="links", project=project)
         await fake.commands.measure(request, "alice")
-    own = ScopedQueries(fake.queries, Principal("bob", Role.USER, frozenset({"vision"})))
-    assert [view.id for view in await own.measurements()] == ["m1"]
-    assert (await own.measurement("m1")).project == "vision"
-    texts = []
-    for ident in ("m2", "m9"):
-        with pytest.raises(ServiceError) as refused:
-            await own.measurement(ident)
-        texts.append((refused.value.code, refused.value.message.replace(ident, "")))
-    assert texts[0] == texts[1]
+    first, second = await fake.queries.measurements()
+    bob = Sight(Principal("bob", Role.USER, frozenset({"vision"})), fake.queries.owners)
+    assert await bob.show_all([first, second]) == [first]
+    assert bob.require(first, "measurement", "m1").project == "vision"
+    with pytest.raises(ServiceError, match="there is no measurement m2"):
+        bob.require(second, "measurement", "m2")
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.VIEWER])

@@ -37,7 +37,7 @@ async def test_a_name_belongs_to_the_longest_project_that_it_starts_with(tmp_pat
 
         await ended(site, "alpha-prod-x")
         assert (await asked(site, "ann", "alpha-prod-x"))[0] == 422
-        job = await site.rack.service.queries.job("alpha-prod-x")
+        job = site.rack.desks.jobs.job("alpha-prod-x")
         assert (job.project, job.state) == ("alpha-prod", "cancelled")
         await submitted(site, "ann", project="alpha", count=1, name="alpha-prod")
         await submitted(site, "ann", project="alpha", count=1, name="alpha-product-x")
@@ -53,7 +53,7 @@ async def test_a_project_without_jobs_owns_its_names_too(tmp_path: Path) -> None
 
 async def test_the_projects_of_the_site_are_known(tmp_path: Path) -> None:
     async with people(tmp_path) as site:
-        assert set(site.rack.service.queries.projects()) == {"default", "alpha", "beta"}
+        assert set(site.rack.desks.jobs.projects()) == {"default", "alpha", "beta"}
 
 
 async def test_no_job_replaces_one_of_another_project(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_no_job_replaces_one_of_another_project(tmp_path: Path) -> None:
             "conflict",
             "choose another name",
         )
-        assert (await site.rack.service.queries.job("alpha-x")).project == "beta"
+        assert site.rack.desks.jobs.job("alpha-x").project == "beta"
 
 
 async def test_a_prepared_command_does_not_run_in_another_job_of_that_name(tmp_path: Path) -> None:

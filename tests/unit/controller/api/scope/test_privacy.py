@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from controller.api.scope.redact import ANOTHER, Redactor
-from controller.api.scope.scoped import ScopedQueries
+from controller.api.scope.sight import Sight
 from controller.devices.engine import OfferedVolume, Scope, VolumeData
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.jobs import JobView, PlanHintView, WaitView
@@ -28,7 +28,8 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
     async with people(tmp_path) as site:
         rack = site.rack
         ann = Principal("ann", Role.USER, frozenset({"alpha"}))
-        reader = ScopedQueries(rack.service.queries, ann).watch(None)  # type: ignore[arg-type]
+        desks = rack.desks
+        reader = desks.feed.read(None, Sight(ann, desks.jobs.owners).cut())
         # Alpha holds more than its share, so that beta's urgent job comes before its next one.
         red = {"project": "alpha", "count": 3, "policy": "live", "preemptible": True}
         await submitted(site, "ann", name="alpha-red", endpoints=["gpu0", "gpu2", "gpu4"], **red)
@@ -50,7 +51,7 @@ async def test_nothing_that_a_user_can_read_names_another_projects_job(tmp_path:
         await submitted(site, "ann", name="alpha-late", **late)
 
         async def waits() -> bool:
-            late = await rack.service.queries.job("alpha-late")
+            late = rack.desks.jobs.job("alpha-late")
             return late.wait is not None and MERGER in late.wait.reason
 
         await rack.until(waits)

@@ -18,7 +18,7 @@ from tests.parts.controller.rack import Rack
 
 async def moved(rack: Rack) -> tuple[State, FlowKeeper, dict[str, AttachPoint | None]]:
     """A running job whose endpoints could change places, and no other task that installs flows."""
-    await rack.service.commands.submit(JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"]))
+    await rack.desks.jobs.submit(JobRequest(name="red", count=2, endpoints=["gpu0", "gpu1"]))
     await rack.state("red", "running")
     await rack.parts.tasks.stop()
     state = rack.parts.state

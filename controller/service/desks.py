@@ -1,0 +1,66 @@
+"""Whom the API asks: for each feature the object that answers.
+
+Every call runs on the daemon's loop and raises ``ServiceError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller.advice.desk import AdviceDesk
+from controller.checkpoints.desk import CheckpointDesk
+from controller.comms.desk import CommsDesk
+from controller.measurements.keeper import MeasurementKeeper
+from controller.plans.allocation import AllocationFiles
+from controller.plans.planner import Planner
+from controller.plans.rollout import RolloutDesk
+from controller.reconcile.quarantine import QuarantineKeeper
+from controller.reconcile.watch import DriftWatch
+from controller.service.data import DataDesk
+from controller.service.engines import EngineDesk
+from controller.service.health import HealthDesk
+from controller.service.images import ImageDesk
+from controller.service.jobs import JobDesk
+from controller.service.live import LiveDesk
+from controller.stream.feed import Feed
+from controller.swaps.drains import DrainKeeper
+from controller.views.fabric import FabricViews
+from controller.views.optics import Optics
+from controller.views.recoveries import RecoveryViews
+from controller.views.usage import UsageViews
+from controller.views.volumes import VolumeViews
+
+
+@dataclass(slots=True, frozen=True)
+class Desks:
+    """One field for each feature; a route asks the desks that it needs."""
+
+    revision: Callable[[], int]
+    jobs: JobDesk
+    fabric: FabricViews
+    optics: Optics
+    live: LiveDesk
+    health: HealthDesk
+    plans: Planner
+    rollouts: RolloutDesk
+    allocation: AllocationFiles
+    drift: DriftWatch
+    quarantine: QuarantineKeeper
+    drains: DrainKeeper
+    checkpoints: CheckpointDesk
+    recoveries: RecoveryViews
+    comms: CommsDesk
+    advice: AdviceDesk
+    measurements: MeasurementKeeper
+    images: ImageDesk
+    volumes: VolumeViews
+    data: DataDesk
+    usage: UsageViews
+    engine: EngineDesk
+    feed: Feed
+
+    @property
+    def epoch(self) -> int:
+        """Revision of the intent that the next answer shows."""
+        return self.revision()
