@@ -304,12 +304,21 @@ def droppable(
 def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
     """Return the partial steps that nobody completes any more.
 
-    They are older than a complete one of the run or of a later run, or than ``keep`` + 1 partial
-    ones of the same run: a rank may never write its part. What parities rebuild is not partial.
+    A rank writes its steps in order: one that has a newer part never writes an older one that it
+    lacks, as when its folder was full. The others are older than a complete one of the run or of a
+    later run, or than ``keep`` + 1 partial ones of the same run: a rank may never write its part.
+    What parities rebuild is not partial.
     """
     complete: list[Key] = []
     of_runs: dict[int, list[Key]] = {}
+    newest_of: dict[tuple[int, int], int] = {}
+    """The newest step with a part of its own, by run and rank."""
+    going: set[Key] = set()
     for key, record in sorted(ledger.steps.items(), reverse=True):
+        passed = _passed_over(key, record, ledger, newest_of)
+        for rank, part in record.parts.items():
+            if part.own:
+                newest_of.setdefault((key.epoch, rank), key.step)
         if not any(part.holders or part.stored for part in record.parts.values()):
             continue
         if is_complete(ledger, key, places):
@@ -318,11 +327,23 @@ def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
         coded = any(parity.holders for parity in record.parities.values())
         if state(ledger, key, places) is Safety.PARTIAL and not coded:
             of_runs.setdefault(key.epoch, []).append(key)
-    going: set[Key] = set()
+            if passed:
+                going.add(key)
     for epoch, partial in of_runs.items():
         newest = max((key for key in complete if key.epoch >= epoch), default=NOTHING)
         going |= {*partial[keep + 1 :], *(key for key in partial if key < newest)}
     return going
+
+
+def _passed_over(
+    key: Key, record: Record, ledger: Ledger, newest_of: Mapping[tuple[int, int], int]
+) -> bool:
+    """Whether a rank that lacks its part of a step has written a newer one of the same run."""
+    run = ledger.runs.get(key.epoch)
+    return run is not None and any(
+        rank not in record.parts and newest_of.get((key.epoch, rank), -1) > key.step
+        for rank in range(run.ranks)
+    )
 
 
 def _held(ledger: Ledger, key: Key, places: Places) -> bool:

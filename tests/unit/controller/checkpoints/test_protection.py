@@ -147,6 +147,20 @@ def test_partial_steps_older_than_a_complete_one_go() -> None:
     assert keeper.look(2) == (key(1), key(2))
 
 
+def test_a_step_that_a_rank_has_passed_over_goes() -> None:
+    """Full folders make ranks miss different steps: what is left of them must not fill them."""
+    keeper = Keeper()
+    keeper.take([*written(1), *copied(1), *partly(2)])
+    assert keeper.look(2) == (), "rank 1 may still be writing step 2"
+    other = [Wrote(key(3), 1, "gpu1", "3-1", 9)]
+    keeper.take(other)
+    assert keeper.look(2) == (key(2),), "it writes step 2 no more; rank 0 may be writing step 3"
+    keeper.take(partly(3))
+    assert keeper.look(2) == (key(2),)
+    silent = droppable(keeper.ledger, 2, PLACES, (), None, all_told=False)
+    assert key(2) not in silent, "a server that is away may have the other part"
+
+
 def test_a_later_run_completes_its_own_steps() -> None:
     keeper = Keeper()
     keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, Run(2, LAYOUT)))
