@@ -8,13 +8,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import cast
 
 import uvicorn
 
 from benchmarks.console_site import ACCESS_BPS, EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
-from controller.api.operations import Commands, Queries
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned
 from controller.schema.fabric import (
@@ -36,11 +36,12 @@ from controller.schema.stream import (
     LinkSampleView,
     SampleView,
 )
-from controller.stream.feed import Cut, Feed, Reader
+from controller.service.desks import Desks
+from controller.stream.feed import Feed
 
 
-class SyntheticQueries:
-    """The reads of the console, over a synthetic site."""
+class SyntheticDesk:
+    """What the console reads, over a synthetic site."""
 
     def __init__(self, site: SyntheticSite) -> None:
         self._site = site
@@ -48,9 +49,11 @@ class SyntheticQueries:
         self._draw = random.Random(site.seed)
 
     @property
-    def epoch(self) -> int:
-        """Return a constant epoch: nothing changes."""
-        return EPOCH
+    def desks(self) -> Desks:
+        """This one in place of all that the console asks."""
+        places = ("jobs", "fabric", "optics", "live", "health", "quarantine")
+        asked = SimpleNamespace(epoch=EPOCH, feed=self._feed, **dict.fromkeys(places, self))
+        return cast(Desks, asked)
 
     async def run(self) -> None:
         """Publish a sample every second."""
@@ -104,11 +107,7 @@ class SyntheticQueries:
             rate = min(UPLINK_BPS, crossing.get(device, 0.0) / 2)
             yield LinkSampleView(device=device, port=int(port), rx_bps=rate, tx_bps=rate)
 
-    def watch(self, last_id: str | None, cut: Cut | None = None) -> Reader:
-        """Follow the samples."""
-        return self._feed.read(last_id, cut)
-
-    async def health(self) -> HealthView:
+    def health(self) -> HealthView:
         """Return that everything is healthy and synthetic."""
         return HealthView(
             status="ok",
@@ -146,7 +145,7 @@ class SyntheticQueries:
         wanted = None if names is None else frozenset(names)
         return [job for job in self._site.jobs if wanted is None or job.name in wanted]
 
-    async def job(self, name: str) -> JobView:
+    def job(self, name: str) -> JobView:
         """Return one job."""
         for job in self._site.jobs:
             if job.name == name:
@@ -166,23 +165,23 @@ class SyntheticQueries:
         """Return every aggregator."""
         return self._site.aggregators
 
-    async def switches(self) -> list[SwitchView]:
+    def switches(self) -> list[SwitchView]:
         """Return every switch."""
         return self._site.switches
 
-    async def power(self) -> list[PortPowerView]:
+    def power(self) -> list[PortPowerView]:
         """Return no power readings: there is no switch."""
         return []
 
-    async def optics(self, switch: str) -> OpticsView:
+    async def read(self, switch: str) -> OpticsView:
         """Return no ports: there is no switch."""
         return OpticsView(switch=switch, time=time.time(), ports=[], alarms=[])
 
-    async def circuits(self) -> list[CircuitView]:
+    def circuits(self) -> list[CircuitView]:
         """Return every circuit."""
         return self._site.circuits
 
-    async def nodes(self) -> list[NodeView]:
+    def nodes(self) -> list[NodeView]:
         """Return every server."""
         return self._site.nodes
 
@@ -190,11 +189,11 @@ class SyntheticQueries:
         """Return no containers: there is no agent."""
         return []
 
-    async def quarantine(self) -> list[QuarantineView]:
+    def views(self) -> list[QuarantineView]:
         """Return nothing."""
         return []
 
-    async def events(self, since: int, limit: int) -> list[EventView]:
+    def events(self, since: int, limit: int) -> list[EventView]:
         """Return no events."""
         return []
 
@@ -210,9 +209,9 @@ class SyntheticQueries:
 @asynccontextmanager
 async def synthetic_console(size: int) -> AsyncIterator[str]:
     """Serve the console of a synthetic site on loopback; yields its URL."""
-    service = SyntheticQueries(SyntheticSite(size, time.time()))
+    service = SyntheticDesk(SyntheticSite(size, time.time()))
     bound = socket.create_server(("127.0.0.1", 0))
-    app = create_app(cast(Queries, service), cast(Commands, None))
+    app = create_app(service.desks)
     server = uvicorn.Server(
         uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False)
     )

@@ -8,12 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import combinations
-from typing import cast
 
-from benchmarks.console_service import SyntheticQueries
+from benchmarks.console_service import SyntheticDesk
 from benchmarks.console_site import EPOCH, UPLINK_BPS, SyntheticSite
 from controller.api.app import create_app
-from controller.api.operations import Commands, Queries
 from controller.schema.fabric import (
     AggregatorPortView,
     AggregatorView,
@@ -193,10 +191,10 @@ class MeshSite(SyntheticSite):
 @asynccontextmanager
 async def mesh_console(size: int = 12, meshed: int = 3, optical: int = 2) -> AsyncIterator[str]:
     """Serve the console of a meshed site, with a sample every second; yields its URL."""
-    service = SyntheticQueries(MeshSite(size, time.time(), meshed=meshed, optical=optical))
+    service = SyntheticDesk(MeshSite(size, time.time(), meshed=meshed, optical=optical))
     publishing = asyncio.create_task(service.run())
     try:
-        async with serving(create_app(cast(Queries, service), cast(Commands, None))) as url:
+        async with serving(create_app(service.desks)) as url:
             yield url
     finally:
         publishing.cancel()
