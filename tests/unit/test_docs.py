@@ -15,8 +15,18 @@ TOPS = (
     *("examples", "measure", "ocs_driver", "pki", "probe", "protos", "recorder", "scheduler"),
     *("sitefile", "testbed", "tests"),
 )
-NOT_OURS = {"out/", "dist/", "train.yaml", "topology/tree"}
-"""What commands make, what users write, and a plug-in of Slurm."""
+NOT_OURS = {"out/", "dist/", "train.yaml", "topology/tree", "controller/service/desks.py"}
+"""What commands make, what users write, a plug-in of Slurm, and a module that is to come."""
+CHANGES = (
+    "a REST resource",
+    "a kind of records",
+    "a reading of a rank",
+    "a reading of a server or switch",
+    "an endpoint of another kind",
+    "a phase of the transaction",
+    "a southbound for aggregators",
+)
+"""Rows that the table of what to change has at least."""
 _CODE = re.compile(r"`([\w.{},/-]+)(?:::\w+)?`")
 _FILE = re.compile(r".+\.(?:py|md|yaml|js|proto|toml)")
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -76,6 +86,15 @@ def test_a_path_is_found_by_its_end() -> None:
     gone = "`daemon/{compose,gone}.py`, `gone/`, `docs/gone`, `unit/gone.py::test_it`"
     assert missing_in(gone) == ["daemon/gone.py", "gone/", "docs/gone", "unit/gone.py"]
     assert missing_in("`/etc/lightloom/site.yaml`, `measurement/m7`, `jobs/NAME`, `a.b`") == []
+
+
+def test_what_to_change_is_said_for_each_kind_of_change_with_the_files() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    part = page.split("\n## To change something\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split("|") for line in part.splitlines() if line.startswith("| a")]
+    assert [w for w in CHANGES if not any(what.startswith(w) for what, *_ in rows)] == []
+    assert [what for what, *files in rows if not paths_in(" ".join(files))] == []
+    assert missing_in(part) == []
 
 
 def test_every_decision_is_listed() -> None:
