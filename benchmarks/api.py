@@ -30,6 +30,7 @@ import json
 import multiprocessing as mp
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -45,6 +46,7 @@ from fastapi import FastAPI
 from base.addresses import split_address
 from controller.api.app import create_app
 from controller.api.gate.access import Access
+from controller.daemon.garbage import Garbage
 from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
@@ -85,8 +87,8 @@ def serve_bare(_: str, tell: Connection) -> None:
 
 
 async def _serve_app(app: FastAPI, tell: Connection, secret: str) -> None:
-    gc.collect()
-    gc.freeze()  # as the controller does after its start
+    # As the controller does after its start.
+    keeping = asyncio.create_task(Garbage(gc, sys.getallocatedblocks, lambda: False).keep())
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -94,6 +96,7 @@ async def _serve_app(app: FastAPI, tell: Connection, secret: str) -> None:
     port = server.servers[0].sockets[0].getsockname()[1]
     tell.send((f"http://127.0.0.1:{port}", secret))
     await task
+    keeping.cancel()
 
 
 async def serve_rack(rack: Rack, directory: Path, tell: Connection) -> None:

@@ -6,7 +6,8 @@ this process submits, cancels, moves light, regroups and reads the lists. The co
 is bounded (2,000 ended jobs, 10,000 events, 200 transactions, 2,048 frames), so the first
 ``--warm-up-share`` of the time fills it. The reference of the later growth is the size at that
 time: ``growth_trimmed_ratio`` compares both, after the C library has returned freed memory. Counts
-of objects and blocks are independent of that.
+of objects and blocks are independent of that. ``late`` counts garbage in cycles that had been
+frozen (``controller.daemon.garbage``) since the count before.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ async def _serve(directory: Path, tell: Connection) -> None:
 def _size(rack: Rack, *, count: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"rss_bytes": _rss_bytes()}
     if count:
-        gc.collect()
+        gc.unfreeze()
+        found["late"] = gc.collect()
         state = rack.service._state
         kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
         found["objects"] = sum(kinds.values())
@@ -85,6 +87,7 @@ def _size(rack: Rack, *, count: bool) -> dict[str, Any]:
         found["transactions"] = len(state.transactions.finished)
         found["events"] = state.events.last_id
         found["tasks"] = len(asyncio.all_tasks())
+        gc.freeze()
     return found
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from base.processes import Worker
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
+from controller.daemon.garbage import Garbage
 from controller.daemon.listen import PeopleOptions
 from controller.daemon.pulse import READY, Pulse, beat, tell_moving
 from controller.daemon.trust import read_trust
@@ -143,7 +145,7 @@ async def _serve(
         stack.push_async_callback(service.stop)
         await service.start()
         ours.spawn(tell_moving(pulse, lambda: service.moving), "tell of transactions")
-        ours.spawn(_collect_after(service), "collect garbage")
+        ours.keep("collect garbage", lambda: _collect_after(service))
         # Only now, because events of the aggregators need the state that start() has loaded.
         address = await made[0].start()
         host, port = api.getsockname()[:2]
@@ -172,15 +174,14 @@ def _observed(site: CabledSite, policy: EnginePolicy) -> ObservedEngine:
 
 
 async def _collect_after(service: Service) -> None:
-    """Start garbage collection after the recovery, of which it would take half of the time.
+    """Collect garbage after the recovery, of which it would take half of the time.
 
-    Objects that exist by then stay and are never examined again (gc.freeze).
+    Objects that exist by then stay.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(UNCOLLECTED_S):
             await service.recovered.wait()
-    gc.freeze()
-    gc.enable()
+    await Garbage(gc, sys.getallocatedblocks, lambda: service.moving).keep()
 
 
 def _endpoints_of(site: CabledSite, server: str) -> frozenset[str]:

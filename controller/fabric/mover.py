@@ -15,7 +15,6 @@ from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.fabric.executor import Executor
-from controller.fabric.gc_pause import full_collections_deferred
 from controller.fabric.intent import FabricIntent
 from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
@@ -158,10 +157,9 @@ class Mover:
             text = f"{len(tx.paths)} endpoints move, {jobs} touched"
             state.events.add("info", what, "RegroupStarted", text)
         try:
-            with full_collections_deferred():
-                tx = await run(
-                    tx, self._executor, self._intent.changed, running.clock, running.commands
-                )
+            tx = await run(
+                tx, self._executor, self._intent.changed, running.clock, running.commands
+            )
             running.tx = tx
             record = transaction_record(running, state.epoch, running.clock())
             if running.admitted and not running.written:
