@@ -70,7 +70,7 @@ def site() -> Iterator[Site]:
     with TemporaryDirectory() as directory, asyncio.Runner() as runner:
         stack = AsyncExitStack()
         made = runner.run(_entered(stack, Path(directory)))
-        for part in ("queries", "commands", "access"):
+        for part in ("desks", "access"):
             setattr(APP.state, part, getattr(made.app.state, part))
         yield made
         # Requests ran in schemathesis' loop; what it still writes cannot be awaited in this one.
