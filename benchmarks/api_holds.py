@@ -82,7 +82,7 @@ def service_of(folder: Path) -> Service:
         engine=FakeEngine(site),
         default_image="image:1",
     )
-    state, now = service._state, time.time()
+    state, now = service.features.core.state, time.time()
     cabling, taken = Cabling(site), set[AttachPoint]()
     for name, home in site.homes.items():
         point = cabling.first_free(name, home, taken).point
@@ -134,7 +134,7 @@ def service_of(folder: Path) -> Service:
     state.ready = True
     row = np.random.default_rng(1).random((ENDPOINTS, 3), dtype=np.float32)
     for second in range(3600):
-        service._telemetry.history.append(now - 3600 + second, row)
+        service.features.figures.telemetry.history.append(now - 3600 + second, row)
     return service
 
 
@@ -199,7 +199,7 @@ def asked(who: str) -> Iterator[tuple[str, list[Any]]]:
 async def measured(folder: Path) -> dict[str, Any]:
     """Return the longest hold per reader and route."""
     service = service_of(folder)
-    await service._state.store.load()
+    await service.features.core.state.store.load()
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()
     for project in (PROJECT, "beta"):

@@ -74,7 +74,7 @@ def _size(rack: Rack, *, count: bool) -> dict[str, Any]:
     if count:
         gc.unfreeze()
         found["late"] = gc.collect()
-        state = rack.service._state
+        state = rack.service.features.core.state
         kinds = Counter(type(thing).__name__ for thing in gc.get_objects())
         found["objects"] = sum(kinds.values())
         # Blocks include strings and numbers, which the garbage collector does not track.

@@ -81,7 +81,7 @@ async def grown(folder: Path, regime: str) -> dict[str, Any]:
     gc.callbacks.append(watch)
     blocks = sys.getallocatedblocks()
     service = service_of(folder)
-    await service._state.store.load()
+    await service.features.core.state.store.load()
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()
     for project in ("alpha", "beta"):

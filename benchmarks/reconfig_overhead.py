@@ -133,7 +133,7 @@ async def sequential(endpoints: int) -> Document:
         world = World(make_site(endpoints), Path(folder))
         await scattered(world, "live")
         plan = await world.together()
-        state = world.service._state
+        state = world.service.features.core.state
         moves = {move.endpoint: move.target for move in plan.moves}
         rewiring = rewire(world.site, state.light.attachments, moves)
         jobs = {job.name: job.endpoints for job in state.jobs.values()}

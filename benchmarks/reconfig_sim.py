@@ -144,14 +144,14 @@ class World:
         return time.monotonic() - began
 
     async def _whole(self) -> bool:
-        if self.service._interrupted:
+        if self.service.features.reconciled.interrupted:
             return False
         return (self.service.desks.health.health()).status == "ok"
 
     async def crash(self) -> None:
         """End the controller without clean-up, like SIGKILL."""
-        await self.service._tasks.stop()
-        await self.service._switches.stop()
+        await self.service.features.core.tasks.stop()
+        await self.service.features.core.switches.stop()
         await self.store.close()
 
     async def down(self) -> None:

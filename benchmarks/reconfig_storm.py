@@ -34,7 +34,7 @@ async def storm(seconds: float) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         rack = Rack(Path(folder))
         await rack.up()
-        state = rack.service._state
+        state = rack.service.features.core.state
         links = LinkWatch(state)
         site = rack.site
         plain = tuple(dataclasses.replace(cable, tls=False) for cable in site.aggregators)

@@ -35,13 +35,13 @@ async def wired(service: Service) -> Parts:
     """Return the parts of a controller whose switches and agents are as its state says."""
     parts = Parts.of(service)
     state = parts.state
-    drivers = service._switches._switches  # type: ignore[attr-defined]
+    drivers = service.features.core.switches._switches  # type: ignore[attr-defined]
     dark = dict.fromkeys(state.site.homes)
     for change in changes_between(state.site, dark, state.light.attachments):
         for link in change.make:
             cast(FakeOcs, drivers[change.switch].driver).add(link.a, link.b)
-    service._switches.start()
-    while len(service._switches.connected()) < len(state.site.switches):  # noqa: ASYNC110
+    service.features.core.switches.start()
+    while len(service.features.core.switches.connected()) < len(state.site.switches):  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     state.light.foreign_points = {switch.name: frozenset() for switch in state.site.switches}
     observed(service, later=0)
@@ -50,8 +50,10 @@ async def wired(service: Service) -> Parts:
 
 def observed(service: Service, *, later: int) -> None:
     """Let the agents report all containers, ``later`` epochs after what the store knows."""
-    engine = cast(FakeEngine, service._engine)
-    statuses = [replace(s, epoch=s.epoch + later) for s in service._state.jobs.statuses]
+    engine = cast(FakeEngine, service.features.core.engine)
+    statuses = [
+        replace(s, epoch=s.epoch + later) for s in service.features.core.state.jobs.statuses
+    ]
     engine.statuses = {(s.job, s.rank): s for s in statuses}
 
 
@@ -91,7 +93,7 @@ async def measured() -> dict[str, float]:
         observed(service, later=LATER)
         held["observation on an older store"] = await longest_hold(parts.watch.observe)
         await parts.switches.stop()
-        await service._state.store.close()  # type: ignore[attr-defined]
+        await service.features.core.state.store.close()  # type: ignore[attr-defined]
     return held
 
 

@@ -151,7 +151,8 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
             rates = map(telemetry.rates, names[::ports])
             known.append(sum(rate.tx_bps is not None for rate in rates))
 
-        telemetry = Telemetry(state, control, engine, Path(folder), on_tick=count_known)
+        telemetry = Telemetry(state, control, engine, Path(folder))
+        telemetry.report_to(count_known)
         idle, kept_idle = await _cpu_shares(seconds / 3)
         polling = asyncio.create_task(telemetry.run_counters())
         await asyncio.sleep(3)

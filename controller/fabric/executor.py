@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 import structlog
 
@@ -103,6 +104,18 @@ RETURN_WAIT_S = 20.0
 AWAY_PAUSE_S = 2.0
 
 
+class JobOwners(Protocol):
+    """Owns the jobs that transactions touch."""
+
+    def unresumed(self, name: str, why: str) -> None:
+        """Take over a job that cannot go on after its regroup."""
+        ...
+
+    async def still(self, job: JobRecord) -> None:
+        """Raise ServiceError when another engine's job is not as it was last seen."""
+        ...
+
+
 class Executor:
     """Carries out single instructions; ``controller.fabric.runner`` hands them out."""
 
@@ -115,21 +128,15 @@ class Executor:
         *,
         intent: FabricIntent,
         starter: RankStarter,
-        unresumed: Callable[[str, str], None],
-        still: Callable[[JobRecord], Awaitable[None]],
     ) -> None:
-        """``unresumed`` takes a job that cannot go on after its regroup, and the reason.
-
-        ``still`` raises ServiceError when another engine's job is not as it was last seen.
-        """
         self._state = state
         self._switches = switches
         self._aggregators = aggregators
         self._engine = engine
         self._intent = intent
         self._starter = starter
-        self._unresumed = unresumed
-        self._still = still
+        self.owners: JobOwners
+        """Set before the first transaction."""
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
         """Per transaction: the step whose endpoints are held for probing; requested once a step."""
         self._observing: asyncio.Task[None] | None = None
@@ -201,7 +208,7 @@ class Executor:
             case ResumeJob():
                 event = await self._resume(order)
             case FailJob():
-                self._unresumed(order.job, order.reason)
+                self.owners.unresumed(order.job, order.reason)
             case SetDeadline():
                 await asyncio.sleep(order.after_s)
                 event = DeadlinePassed(order.step)
@@ -271,7 +278,7 @@ class Executor:
         """Ask other engines whether their jobs are as they were. ServiceError when one is not."""
         jobs = [self._state.jobs.get(job.name) for job in tx.jobs]
         observed = [job for job in jobs if job is not None and job.observed is not None]
-        await asyncio.gather(*(self._still(job) for job in observed))
+        await asyncio.gather(*(self.owners.still(job) for job in observed))
 
     async def _switch(self, order: Switch, steady: SteadyClock) -> Event:
         return await self._forbidden(order) or await self._change(order, steady)

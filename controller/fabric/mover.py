@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -14,7 +14,7 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
-from controller.fabric.executor import Executor
+from controller.fabric.executor import Executor, JobOwners
 from controller.fabric.intent import FabricIntent
 from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
@@ -63,10 +63,7 @@ class Mover:
         intent: FabricIntent,
         starter: RankStarter,
         ender: JobEnder,
-        unresumed: Callable[[str, str], None],
-        still: Callable[[JobRecord], Awaitable[None]],
     ) -> None:
-        """``unresumed`` and ``still`` are those of the executor."""
         self._state = state
         self._switches = switches
         self._intent = intent
@@ -78,9 +75,11 @@ class Mover:
             engine,
             intent=intent,
             starter=starter,
-            unresumed=unresumed,
-            still=still,
         )
+
+    def report_to(self, owners: JobOwners) -> None:
+        """Name the owners of the jobs that transactions touch, before the first one."""
+        self._executor.owners = owners
 
     def begin(
         self,

@@ -65,10 +65,8 @@ class JobKeeper:
         ender: JobEnder,
         images: ImageKeeper,
         default_image: str,
-        lost_at_start: Callable[[str], Awaitable[bool]],
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """``lost_at_start`` takes over a job that did not start since it lost hardware."""
         self._state = state
         self._mover = mover
         self._intent = intent
@@ -78,9 +76,14 @@ class JobKeeper:
         self._tasks = tasks
         self._images = images
         self._submissions = Submissions(state, default_image, random_bytes)
-        self._lost_at_start = lost_at_start
+        self._lost_at_start: Callable[[str], Awaitable[bool]]
+        """Set by ``report_to`` before the first job starts."""
         self._refusals = Refusals(state)
         self._launches: dict[str, asyncio.Task[None]] = {}
+
+    def report_to(self, lost_at_start: Callable[[str], Awaitable[bool]]) -> None:
+        """Name what takes over a job that did not start since it lost hardware."""
+        self._lost_at_start = lost_at_start
 
     @property
     def refusals(self) -> Refusals:

@@ -31,6 +31,7 @@ from controller.schema.insight.measurements import (
 from controller.state.intend import keys
 from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, RunRecord
+from controller.state.state import State
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Fabric, Importing, Kind, Progress, Run, SettingsError
 
@@ -98,20 +99,10 @@ class MeasurementKeeper:
         """Return one measurement with its result. ServiceError ``not_found``."""
         record = self.get(ident)
         view = self._view(record)
-        result = await self.result(ident) if record.ended else None
+        result = await stored_result(self._state, ident) if record.ended else None
         if result is None:
             return view
         return view.model_copy(update={"result": ResultView.model_validate(result)})
-
-    async def result(self, ident: str) -> dict[str, Any] | None:
-        """Return the envelope of a finished measurement as JSON has it; None without one."""
-        text = self._state.measurements.results.get(ident)
-        if text is None:
-            text = await self._state.store.measurement_result(ident)
-        if text is None:
-            return None
-        found: dict[str, Any] = await asyncio.to_thread(json.loads, text)
-        return found
 
     def get(self, ident: str) -> MeasurementRecord:
         """Return one record. ServiceError ``not_found``."""
@@ -342,6 +333,17 @@ class MeasurementKeeper:
         for ident in gone:
             kept.remove(ident)
         self._state.journal.owe(*map(MEASUREMENTS.row, gone))
+
+
+async def stored_result(state: State, ident: str) -> dict[str, Any] | None:
+    """Return the envelope of a finished measurement as JSON has it; None without one."""
+    text = state.measurements.results.get(ident)
+    if text is None:
+        text = await state.store.measurement_result(ident)
+    if text is None:
+        return None
+    found: dict[str, Any] = await asyncio.to_thread(json.loads, text)
+    return found
 
 
 def _imported(record: MeasurementRecord, body: Body) -> Measurement:

@@ -63,17 +63,12 @@ class Telemetry:
         aggregators: Aggregators,
         engine: ExecutionEngine,
         directory: Path | None = None,
-        *,
-        on_tick: Callable[[Telemetry], None] | None = None,
     ) -> None:
-        """Keep the history in ``directory``, or in memory if it is None. ServiceError.
-
-        ``on_tick`` is called with this object after each second has been recorded.
-        """
+        """Keep the history in ``directory``, or in memory if it is None. ServiceError."""
         self._state = state
         self._aggregators = aggregators
         self._engine = engine
-        self._on_tick = on_tick
+        self._on_tick: Callable[[Telemetry], None] | None = None
         self._names = [cable.name for cable in state.site.endpoints]
         self._place = {name: i for i, name in enumerate(self._names)}
         self.history = RingBuffer(directory, self._names)
@@ -96,6 +91,14 @@ class Telemetry:
         self._samples: dict[tuple[str, int], RankSample] = {}
 
     # --- latest values -------------------------------------------------------------------
+
+    def report_to(self, on_tick: Callable[[Telemetry], None]) -> None:
+        """Call ``on_tick`` with this object after each second has been recorded."""
+        self._on_tick = on_tick
+
+    def sent_bps(self, endpoint: str) -> float | None:
+        """Return what an endpoint sends; None when that is not known."""
+        return self.rates(endpoint).tx_bps
 
     def rates(self, endpoint: str) -> Rates:
         """Return an endpoint's throughput over the last second, from its container's side.

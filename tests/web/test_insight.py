@@ -17,7 +17,7 @@ from controller.devices.engine import OfferedVolume
 from controller.measurements import runner
 from controller.plans import automatic
 from controller.schema.plans import PlanRequest
-from controller.service import service
+from controller.service import upkeep
 from controller.state.kept.measurements import MeasurementRecord
 from measure.kinds import Line, Run
 from scheduler.steptime.profile import StepProfile
@@ -46,7 +46,7 @@ NEVER_ASKS_AGAIN = """{
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "POLL_S", 0.02)
     monkeypatch.setattr(runner, "SAMPLE_S", 0.05)
-    monkeypatch.setattr(service, "OBSERVE_EVERY_S", 0.05)
+    monkeypatch.setattr(upkeep, "OBSERVE_EVERY_S", 0.05)
     monkeypatch.setattr(automatic, "REGROUP_EVERY_S", 0.05)
     monkeypatch.setattr(desk, "CHECK_EVERY_S", 0.05)
 

@@ -124,7 +124,8 @@ async def test_aggregators_are_read_in_slices(rack: Rack) -> None:
     many: Any = Many()
     unused: Any = None
     ticks: list[Telemetry] = []
-    telemetry = Telemetry(rack.parts.state, many, unused, on_tick=ticks.append)
+    telemetry = Telemetry(rack.parts.state, many, unused)
+    telemetry.report_to(ticks.append)
     await telemetry.tick()
     assert ticks == [telemetry]
     many.reads = len(many.names)
