@@ -1,7 +1,7 @@
 """Measures how long garbage collections hold the loop of a controller that has grown.
 
 ``python -m benchmarks.garbage_holds`` (three minutes) prints one JSON document. The controller
-freezes what it has while its store is empty. Then it gets 4,096 endpoints, 2,000 kept and 400
+freezes what it has while its store is empty. Then it gets 4,096 endpoints, 2,000 kept and 256
 running jobs and 10,000 events, and clients submit 40,000 jobs and read lists.
 ``usual`` lets Python start full collections as it does by itself, ``ours`` is what the daemon does
 (``controller.daemon.garbage``); each has a process of its own, in the same run. Collections are
