@@ -30,7 +30,6 @@ import json
 import multiprocessing as mp
 import os
 import platform
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -46,7 +45,7 @@ from fastapi import FastAPI
 from base.addresses import split_address
 from controller.api.app import create_app
 from controller.api.gate.access import Access
-from controller.daemon.garbage import Garbage
+from controller.daemon.garbage import Garbage, OwnMemory
 from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
@@ -88,7 +87,7 @@ def serve_bare(_: str, tell: Connection) -> None:
 
 async def _serve_app(app: FastAPI, tell: Connection, secret: str) -> None:
     # As the controller does after its start.
-    keeping = asyncio.create_task(Garbage(gc, sys.getallocatedblocks, lambda: False).keep())
+    keeping = asyncio.create_task(Garbage(gc, OwnMemory(), lambda: False).keep())
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

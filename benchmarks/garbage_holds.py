@@ -1,7 +1,7 @@
 """Measures how long garbage collections hold the loop of a controller that has grown.
 
 ``python -m benchmarks.garbage_holds`` (three minutes) prints one JSON document. The controller
-freezes what it has while its store is empty. Then it gets 4,096 endpoints, 2,000 kept and 400
+freezes what it has while its store is empty. Then it gets 4,096 endpoints, 2,000 kept and 256
 running jobs and 10,000 events, and clients submit 40,000 jobs and read lists.
 ``usual`` lets Python start full collections as it does by itself, ``ours`` is what the daemon does
 (``controller.daemon.garbage``); each has a process of its own, in the same run. Collections are
@@ -16,7 +16,6 @@ import asyncio
 import gc
 import json
 import multiprocessing as mp
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from benchmarks.api_holds import BULK, ENDPOINTS, GOAL_S, PLENTY, bulk, service_
 from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.api.gate.pace import RateLimit
-from controller.daemon.garbage import Garbage
+from controller.daemon.garbage import Garbage, OwnMemory
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
 from controller.state.jobs import KEPT_JOBS
@@ -72,14 +71,14 @@ async def grown(folder: Path, regime: str) -> dict[str, Any]:
     """Grow a controller under load and return what its collections took."""
     keeping = None
     if regime == "ours":
-        garbage = Garbage(gc, sys.getallocatedblocks, lambda: False)
+        garbage = Garbage(gc, OwnMemory(), lambda: False)
         keeping = asyncio.create_task(garbage.keep())
     else:
         gc.freeze()
         gc.enable()
     watch = Stopwatch()
     gc.callbacks.append(watch)
-    blocks = sys.getallocatedblocks()
+    before = OwnMemory().used()
     service = service_of(folder)
     await service.features.core.state.store.load()
     accounts = Accounts(folder / "accounts.sqlite", time.time)
@@ -106,7 +105,7 @@ async def grown(folder: Path, regime: str) -> dict[str, Any]:
     await accounts.close()
     found = {
         "collections": watch.longest(),
-        "blocks_growth_ratio": round(sys.getallocatedblocks() / blocks - 1, 3),
+        "memory_ratio": round(OwnMemory().used() / before, 2),
     }
     gc.collect()
     gc.unfreeze()

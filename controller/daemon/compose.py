@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,7 +23,7 @@ from base.processes import Worker
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.daemon.garbage import Garbage
+from controller.daemon.garbage import Garbage, OwnMemory
 from controller.daemon.listen import PeopleOptions
 from controller.daemon.pulse import READY, Pulse, beat, tell_moving
 from controller.daemon.trust import read_trust
@@ -181,7 +180,7 @@ async def _collect_after(service: Service) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(UNCOLLECTED_S):
             await service.recovered.wait()
-    await Garbage(gc, sys.getallocatedblocks, lambda: service.moving).keep()
+    await Garbage(gc, OwnMemory(), lambda: service.moving).keep()
 
 
 def _endpoints_of(site: CabledSite, server: str) -> frozenset[str]:

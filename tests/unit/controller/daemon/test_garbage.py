@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.daemon.garbage import (
     BATCH,
+    ENOUGH,
     GROWTH,
     LOOK_EVERY_S,
     NEVER,
@@ -17,6 +17,7 @@ from controller.daemon.garbage import (
     TOO_MANY,
     Collector,
     Garbage,
+    OwnMemory,
 )
 
 THRESHOLDS = (700, 10, 10)
@@ -60,14 +61,28 @@ class FakeCollector:
         self.enabled = True
 
 
+@dataclass
+class FakeMemory:
+    """Bytes in use, and bytes that the C library keeps."""
+
+    live: int = 1_000_000
+    free: int = 0
+
+    def used(self) -> int:
+        return self.live + self.free
+
+    def trim(self) -> None:
+        self.free = 0
+
+
 class World:
     """A process of which a test sets what it has made."""
 
     def __init__(self) -> None:
         self.collector = FakeCollector(old=400_000)
-        self.blocks = 1_000_000
+        self.memory = FakeMemory()
         self.moving = False
-        self.garbage = Garbage(self.collector, lambda: self.blocks, lambda: self.moving)
+        self.garbage = Garbage(self.collector, self.memory, lambda: self.moving)
 
     def makes(self, objects: int) -> None:
         self.collector.old += objects
@@ -84,15 +99,45 @@ def test_what_exists_at_the_start_is_never_examined() -> None:
     world = World()
     world.makes(BATCH)
     assert world.collector.examined == [BATCH]
-    assert world.collector.frozen == 400_000 + BATCH
+    assert world.collector.frozen == 400_000
 
 
-def test_a_few_objects_are_not_worth_an_examination() -> None:
+def test_each_batch_makes_an_examination_due_and_fewer_do_not() -> None:
     world = World()
     world.makes(BATCH - 1)
     assert world.collector.examined == []
     world.makes(1)
+    world.makes(BATCH - 1)
     assert world.collector.examined == [BATCH]
+    world.makes(1)
+    assert world.collector.examined == [BATCH, 2 * BATCH]
+
+
+def test_old_objects_that_die_make_room_before_the_next_examination() -> None:
+    world = World()
+    world.makes(2 * BATCH)
+    world.collector.old = 0
+    world.garbage.look()
+    world.makes(BATCH)
+    assert world.collector.examined == [2 * BATCH, BATCH]
+
+
+def test_cycles_are_collected_while_they_are_not_frozen() -> None:
+    world = World()
+    world.makes(BATCH)
+    world.collector.cycles = 1_000
+    world.makes(BATCH)
+    assert world.collector.cycles == 0
+
+
+def test_objects_are_frozen_when_their_examination_becomes_long() -> None:
+    world = World()
+    world.makes(ENOUGH)
+    assert world.collector.frozen == 400_000
+    world.makes(BATCH)
+    assert world.collector.frozen == 400_000 + ENOUGH + BATCH
+    world.makes(BATCH)
+    assert world.collector.examined[-1] == BATCH
 
 
 def test_more_objects_than_can_be_examined_in_one_turn_are_frozen_unexamined() -> None:
@@ -113,7 +158,7 @@ def test_memory_that_has_grown_much_makes_one_full_collection_due() -> None:
     world = World()
     world.makes(BATCH)
     world.collector.cycles = 150_000
-    world.blocks *= GROWTH
+    world.memory.live *= GROWTH
     world.garbage.look()
     assert world.collector.cycles == 0
     assert world.collector.examined == [BATCH, 400_000 + BATCH]
@@ -121,21 +166,26 @@ def test_memory_that_has_grown_much_makes_one_full_collection_due() -> None:
     assert len(world.collector.examined) == 2
 
 
+def test_memory_that_is_only_kept_by_the_c_library_is_given_back_first() -> None:
+    world = World()
+    world.memory.free = GROWTH * world.memory.live
+    world.garbage.look()
+    assert world.memory.free == 0
+    assert world.collector.examined == []
+
+
 def test_the_next_full_collection_waits_until_memory_has_grown_as_much_again() -> None:
     world = World()
-    full = 0
     for _ in range(64):
-        world.blocks += 500_000
-        before = len(world.collector.examined)
+        world.memory.live += 500_000
         world.garbage.look()
-        full += len(world.collector.examined) - before
-    assert full == 2  # 33 times as much is twice four times as much
+    assert len(world.collector.examined) == 3  # 33 times as much is three times three times three
 
 
 def test_nothing_is_examined_while_endpoints_are_dark() -> None:
     world = World()
     world.moving = True
-    world.blocks *= GROWTH
+    world.memory.live *= GROWTH
     world.makes(BATCH)
     assert world.collector.examined == []
     world.moving = False
@@ -146,7 +196,7 @@ def test_nothing_is_examined_while_endpoints_are_dark() -> None:
 def test_endpoints_that_stay_dark_do_not_let_garbage_grow_without_bound() -> None:
     world = World()
     world.moving = True
-    world.blocks *= PATIENCE
+    world.memory.live *= PATIENCE
     world.garbage.look()
     assert world.collector.examined == [400_000]
 
@@ -164,7 +214,7 @@ async def test_a_look_comes_once_a_second() -> None:
 
 def test_pythons_own_collector_finds_a_cycle_among_frozen_objects() -> None:
     collector: Collector = gc
-    before, blocks = gc.get_threshold(), sys.getallocatedblocks()
+    before, memory = gc.get_threshold(), FakeMemory()
 
     class Node:
         me: Node
@@ -174,16 +224,24 @@ def test_pythons_own_collector_finds_a_cycle_among_frozen_objects() -> None:
             Node.freed += 1
 
     try:
-        garbage = Garbage(collector, lambda: blocks, lambda: False)
+        garbage = Garbage(collector, memory, lambda: False)
         node = Node()
         node.me = node
         collector.freeze()
         del node
         collector.collect()
         assert Node.freed == 0
-        blocks *= GROWTH
+        memory.live *= GROWTH
         garbage.look()
         assert Node.freed == 1
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def test_the_memory_of_this_process_is_read_and_trimmed() -> None:
+    memory = OwnMemory()
+    before = memory.used()
+    kept = b"x" * (64 << 20)
+    memory.trim()
+    assert before + len(kept) // 2 < memory.used()
