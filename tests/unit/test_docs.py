@@ -15,8 +15,8 @@ TOPS = (
     *("examples", "measure", "ocs_driver", "pki", "probe", "protos", "recorder", "scheduler"),
     *("sitefile", "testbed", "tests"),
 )
-NOT_OURS = {"out/", "dist/", "train.yaml", "topology/tree", "controller/service/desks.py"}
-"""What commands make, what users write, a plug-in of Slurm, and a module that is to come."""
+NOT_OURS = {"out/", "dist/", "train.yaml", "topology/tree"}
+"""What commands make, what users write, and a plug-in of Slurm."""
 CHANGES = (
     "a REST resource",
     "a kind of records",
