@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agentlink.ranks import RankKey
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.place import RecordFile
 from container_mgr.recordings.shown import NOTHING
-from container_mgr.values import RankKey
 from recorder import layout
 
 State = Literal["recording", "absent", "damaged", "refused"]

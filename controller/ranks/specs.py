@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from controller.devices.engine import (
-    EngineError,
-    EngineFault,
-    RankCheckpoint,
-    RankLimits,
-    RankSpec,
-    Scope,
-    VolumeMount,
-)
+from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
+from agentlink.values import NicSpec, RankLimits, Scope, VolumeMount
+from controller.devices.engine import EngineError, EngineFault
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import awake_tolerance
@@ -48,17 +42,12 @@ def rank_specs(
     volumes = mounts(site, job)
     return [
         RankSpec(
-            job=job.name,
-            rank=rank,
-            epoch=job.epoch,
+            key=RankKey(job.name, rank, job.epoch),
             endpoint=cable.name,
             server=cable.server,
             image=job.image_digest or job.image,
             command=tuple(job.request.command),
-            ip=cable.ip,
-            prefix_len=cable.prefix_len,
-            mac=cable.mac,
-            nic=cable.nic,
+            nic=NicSpec(cable.nic, cable.ip, cable.prefix_len, cable.mac, site.mtu, site.dscp),
             env=environment(
                 job.name,
                 rank,
@@ -70,8 +59,6 @@ def rank_specs(
             secrets=secrets,
             gpu_uuid=cable.gpu_uuid,
             emulated_share=share if cable.emulated else None,
-            mtu=site.mtu,
-            dscp=site.dscp,
             limits=RankLimits(
                 cores=job.request.cpu,
                 memory_bytes=job.request.memory_bytes,

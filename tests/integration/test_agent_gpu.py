@@ -15,10 +15,12 @@ import pynvml
 import pytest
 import pytest_asyncio
 
+from agentlink.ranks import RankSpec
+from agentlink.values import NicReport, NicSpec
 from container_mgr.docker.entry import EXIT_GPUS
 from container_mgr.hardware.nic import Nics
-from container_mgr.values import NicReport, NicSpec, ServedEndpoint
-from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
+from container_mgr.values import ServedEndpoint
+from controller.devices.engine import EngineError, RankSample, RankState
 from tests.integration.agent_parts import (
     NETNS,
     NICS,

@@ -10,7 +10,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 TOPS = (
-    *("benchmarks", "console", "container_mgr", "controller", "examples", "ocs_driver"),
+    *(
+        "agentlink",
+        "benchmarks",
+        "console",
+        "container_mgr",
+        "controller",
+        "examples",
+        "ocs_driver",
+    ),
     *("measure", "pki", "probe", "protos", "recorder", "scheduler", "sitefile", "testbed", "tests"),
 )
 _PATH = re.compile(rf"`((?:{'|'.join(TOPS)}|unit|contract|integration)/[\w./-]+\.\w+)(?:::\w+)?`")

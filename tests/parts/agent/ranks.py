@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from agentlink.ranks import RankSpec
 from base import clock
 from controller.devices.engine import (
     ExecEnd,
     ExecOutput,
     ExecStart,
     ExecutionEngine,
-    RankSpec,
     RankState,
     RankStatus,
     Typed,

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agentlink.ranks import RankSpec
+from agentlink.values import RankLimits, Record, VolumeMount
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.arguments import (
     Host,
@@ -20,14 +22,7 @@ from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.recordings.shown import Packages
 from container_mgr.users import User
-from container_mgr.values import (
-    AgentError,
-    BoundVolume,
-    RankLimits,
-    RankSpec,
-    Record,
-    VolumeMount,
-)
+from container_mgr.values import AgentError, BoundVolume
 from tests.unit.container_mgr.specs import GOOD
 
 HOST = Host(

@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
+from agentlink.values import NicSpec, RankLimits, Where
 from checkpoints.ledger import Key
 from container_mgr.ranks import policy
-from container_mgr.values import (
-    AgentError,
-    NicSpec,
-    RankCheckpoint,
-    RankKey,
-    RankLimits,
-    RankSpec,
-    ServedEndpoint,
-    ServerFacts,
-    Where,
-)
+from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
 from tests.unit.container_mgr.specs import GOOD
 
 FACTS = ServerFacts(cores=8, memory_bytes=16 << 30)
