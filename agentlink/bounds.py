@@ -26,15 +26,16 @@ FOLDER = re.compile(r"[a-z0-9-]{1,63}\.[0-9a-f]{8}")
 """Of a job's checkpoints."""
 TEXT_CHARS = 1000
 """Most of a text that an agent sends."""
-MOST_FIGURE = 1e15
-"""Seconds or bytes: more than any of the figures of ranks can be."""
-LAST_TIME = 2.0**33
-"""In the year 2242."""
 NEWER = "is the controller newer than the agent?"
 
+_WORD_CHARS = 64
 _MOST_BYTES = 2**60
 """More than any file system holds."""
 _MOST_CALLS = 2**53
+_MOST_FIGURE = 1e15
+"""Seconds or bytes: more than any of the figures of ranks can be."""
+_LAST_TIME = 2.0**33
+"""In the year 2242."""
 _OWNER = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})?")
 _OPERATION = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _SERVER = re.compile(r"[a-z0-9-]{1,63}")
@@ -51,10 +52,10 @@ class Refused(ValueError):  # noqa: N818 - not always a fault of ours
         """The name that the value itself has; None if it has none."""
 
 
-def require(ok: object, message: str, hint: str = "") -> None:
+def require(ok: object, message: str) -> None:
     """Raise Refused unless ``ok``."""
     if not ok:
-        raise Refused(message, hint)
+        raise Refused(message)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -96,6 +97,28 @@ class First:
     entries: int
 
 
+def only(possible: Callable[[_T], object], why: str) -> Callable[[_T], _T]:
+    """Return a bound that refuses impossible values; ``{}`` in ``why`` stands for one."""
+
+    def bound(found: _T) -> _T:
+        if not possible(found):
+            raise Refused(why.format(repr(found[:80]) if isinstance(found, str) else found))
+        return found
+
+    return bound
+
+
+def or_none(possible: Callable[[_T], object]) -> Callable[[_T], _T | None]:
+    """Return a bound by which an impossible value counts as not reported."""
+    return lambda found: found if possible(found) else None
+
+
+def among(otherwise: str, *choices: str) -> Callable[[str], str]:
+    """Return a bound that replaces other words by ``otherwise``."""
+    known = frozenset(choices)
+    return lambda word: word if word in known else otherwise
+
+
 def cut(characters: int) -> Callable[[str], str]:
     """Return a bound that cuts texts."""
     return lambda text: text[:characters]
@@ -106,105 +129,19 @@ def at_most(number: int) -> Callable[[int], int]:
     return lambda found: min(found, number)
 
 
-def among(otherwise: str, *choices: str) -> Callable[[str], str]:
-    """Return a bound that replaces other words by ``otherwise``."""
-    known = frozenset(choices)
-    return lambda word: word if word in known else otherwise
+def is_span(value: float) -> bool:
+    """Return whether a number can be a time span in seconds, or bytes of a rank."""
+    return 0 <= value <= _MOST_FIGURE
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a bound that refuses other words."""
-    known = {word: word for word in choices}
-
-    def bound(word: str) -> str:
-        found = known.get(word)
-        require(found, "the word is unknown")
-        return found or ""
-
-    return bound
-
-
-def span(value: float) -> float:
-    """Return a time span in seconds. Raises Refused."""
-    require(0 <= value <= MOST_FIGURE, "no time span")
-    return value
-
-
-def span_or_none(value: float) -> float | None:
-    """Return a time span in seconds; an impossible one counts as not reported."""
-    return value if 0 <= value <= MOST_FIGURE else None
-
-
-def size_or_none(value: int) -> int | None:
-    """Return a number of bytes or files; an impossible one counts as not reported."""
-    return value if value <= _MOST_BYTES else None
-
-
-def possible_size(value: int) -> int:
-    """Return a number of bytes. Raises Refused."""
-    require(value <= _MOST_BYTES, "too many bytes")
-    return value
-
-
-def possible_calls(value: int) -> int:
-    """Return a number of calls. Raises Refused."""
-    require(value <= _MOST_CALLS, "too many calls")
-    return value
-
-
-def finite_or_none(value: float) -> float | None:
-    """Return a number; an infinite one counts as not reported."""
-    return value if math.isfinite(value) else None
-
-
-def fraction_or_none(value: float) -> float | None:
-    """Return a number, 0 to 1; an infinite one counts as not reported."""
-    return min(1.0, max(0.0, value)) if math.isfinite(value) else None
-
-
-def time_or_none(value: float) -> float | None:
-    """Return a time in seconds since 1970; an impossible one counts as not reported."""
-    return value if 0 <= value <= LAST_TIME else None
+def is_time(value: float) -> bool:
+    """Return whether a number can be a time in seconds since 1970."""
+    return 0 <= value <= _LAST_TIME
 
 
 def past(value: float, now: float) -> float | None:
     """Return a time of the past; a later one counts as ``now``, none (0) as unknown."""
-    return min(value, now) if 0 < value <= LAST_TIME else None
-
-
-def short(text: str) -> str:
-    """Return a text that an agent may send. Raises Refused."""
-    require(len(text) <= TEXT_CHARS, "the text is too long")
-    return text
-
-
-def named_or_empty(text: str) -> str:
-    """Return the name of an endpoint; empty for what is none."""
-    return text if NAME.fullmatch(text) else ""
-
-
-def endpoint_name(text: str) -> str:
-    """Return the name of an endpoint. Raises Refused."""
-    require(NAME.fullmatch(text), f"{text[:80]!r} is not an endpoint name")
-    return text
-
-
-def server_name(text: str) -> str:
-    """Return the name of a server. Raises Refused."""
-    require(_SERVER.fullmatch(text), f"{text[:80]!r} is no server")
-    return text
-
-
-def operation_name(text: str) -> str:
-    """Return the name of a recorded operation. Raises Refused."""
-    require(_OPERATION.fullmatch(text), "no operation")
-    return sys.intern(text)
-
-
-def job_name(text: str) -> str:
-    """Return the name of a job. Raises Refused."""
-    require(JOB.fullmatch(text), "no job")
-    return text
+    return min(value, now) if value and is_time(value) else None
 
 
 def owns(owner: str) -> bool:
@@ -212,13 +149,26 @@ def owns(owner: str) -> bool:
     return len(owner) <= MAX_OWNER and _OWNER.fullmatch(owner) is not None
 
 
-def owner_name(text: str) -> str:
-    """Return the owner of a directory of a volume. Raises Refused."""
-    require(owns(text), "no owner")
-    return text
+def _is_size(value: int) -> bool:
+    return value <= _MOST_BYTES
 
+
+endpoint_name = only(NAME.fullmatch, "{} is not an endpoint name")
 
 Text = Annotated[str, cut(TEXT_CHARS)]
-Word = Annotated[str, cut(64)]
+Word = Annotated[str, cut(_WORD_CHARS)]
 EndpointName = Annotated[str, endpoint_name]
-ServerName = Annotated[str, server_name]
+ServerName = Annotated[str, only(_SERVER.fullmatch, "{} is no server")]
+JobName = Annotated[str, only(JOB.fullmatch, "{} is no job")]
+OwnerName = Annotated[str, only(owns, "{} is no owner")]
+OperationName = Annotated[str, only(_OPERATION.fullmatch, "{} is no operation"), sys.intern]
+Size = Annotated[int, only(_is_size, "{} is too much")]
+SizeOrNone = Annotated[int, or_none(_is_size)]
+Calls = Annotated[int, only(lambda calls: calls <= _MOST_CALLS, "{} is too many")]
+Span = Annotated[float, only(is_span, "{} is no time span")]
+SpanOrNone = Annotated[float, or_none(is_span)]
+TimeOrNone = Annotated[float, or_none(is_time)]
+FiniteOrNone = Annotated[float, or_none(math.isfinite)]
+FractionOrNone = Annotated[
+    float, lambda value: min(1.0, max(0.0, value)) if math.isfinite(value) else None
+]

@@ -12,18 +12,19 @@ from functools import partial
 from typing import Annotated
 
 from agentlink.bounds import (
+    NAME,
     TEXT_CHARS,
     EndpointName,
     Field,
     First,
     Most,
     ServerName,
+    SpanOrNone,
+    Text,
     at_most,
     cut,
-    named_or_empty,
+    only,
     require,
-    short,
-    span_or_none,
 )
 from agentlink.parts import (
     MAX_MEMBERS,
@@ -69,6 +70,14 @@ class HoldingKind(StrEnum):
     when there are none any more. Its key has the run's epoch and step 0."""
 
 
+def _is_short(text: str) -> bool:
+    return len(text) <= TEXT_CHARS
+
+
+def _named_or_empty(text: str) -> str:
+    return text if NAME.fullmatch(text) else ""
+
+
 _any_size = partial(size_of_part, least=0)
 _any_set = partial(whole_set, least=0)
 
@@ -86,8 +95,8 @@ class Holding:
     digest: Annotated[str, digest_or_empty] = ""
     bytes: Annotated[int, _any_size] = 0
     covers: Annotated[tuple[Member, ...], Most(MAX_MEMBERS, "members"), _any_set] = ()
-    why: Annotated[str, short] = ""
-    written_s: Annotated[float, span_or_none] | None = None
+    why: Annotated[str, only(_is_short, "too long")] = ""
+    written_s: SpanOrNone | None = None
     """From the step's first file to its completion."""
     seen_at: float = 0.0
     """Seconds since 1970."""
@@ -250,9 +259,9 @@ class FetchFault:
 
     rank: RankNumber
     part: RankNumber
-    endpoint: Annotated[str, named_or_empty]
+    endpoint: Annotated[str, _named_or_empty]
     """Empty when no one endpoint is to blame."""
-    message: Annotated[str, cut(TEXT_CHARS)]
+    message: Text
 
 
 @dataclass(slots=True, frozen=True)

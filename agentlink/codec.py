@@ -32,15 +32,14 @@ def read(value: type[_V], message: Message, **given: object) -> _V:
     """Return the value of a message; ``given`` are fields that are not read. Raises Refused."""
     kind: Any = value
     try:
-        for name, get in _readers(kind, message.DESCRIPTOR).items():
-            if name not in given:
-                given[name] = get(message)
+        readers = _readers(kind, message.DESCRIPTOR)
+        found = {name: get(message) for name, get in readers if name not in given}
     except Refused as refused:
         for name, hint in _hints(kind).items():
             if hint.field.names and refused.obj is None:
                 refused.obj = getattr(message, name)[:80]
         raise
-    return value(**given)
+    return value(**found, **given)
 
 
 def write(kind: type[_M], value: object, **given: object) -> _M:
@@ -94,16 +93,16 @@ def _path(name: str, hint: _Hint) -> list[str]:
 
 
 @cache
-def _readers(value: Any, message: _Descriptor) -> dict[str, _Convert]:
-    found = {}
+def _readers(value: Any, message: _Descriptor) -> list[tuple[str, _Convert]]:
+    found = []
     for name, hint in _hints(value).items():
         path = _path(name, hint)
         if hint.choices:
-            found[name] = _choice(hint, message)
+            found.append((name, _choice(hint, message)))
         elif hint.field.flat:
-            found[name] = partial(read, hint.bare)
+            found.append((name, partial(read, hint.bare)))
         elif path[0] in message.fields_by_name:
-            found[name] = _getter(message, path, hint)
+            found.append((name, _getter(message, path, hint)))
     return found
 
 

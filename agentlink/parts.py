@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from agentlink.bounds import Field, require
+from agentlink.bounds import Field, only, require
 from checkpoints.ledger import Key, Member
 from checkpoints.manifest import MAX_LENGTH
 from checkpoints.values import MAX_RANKS, MAX_STEP
@@ -15,17 +15,10 @@ MAX_MEMBERS = 64
 """Of one set."""
 _DIGEST = re.compile(r"[0-9a-f]{8}")
 
-
-def rank_number(number: int) -> int:
-    """Return a rank. Raises Refused."""
-    require(number < MAX_RANKS, f"a rank is 0 to {MAX_RANKS - 1}")
-    return number
-
-
-def digest_of_part(text: str) -> str:
-    """Return the digest of a part. Raises Refused."""
-    require(_DIGEST.fullmatch(text), f"{text[:80]!r} is not the digest of a part")
-    return text
+rank_number: Callable[[int], int] = only(
+    lambda rank: rank < MAX_RANKS, f"a rank is 0 to {MAX_RANKS - 1}"
+)
+digest_of_part = only(_DIGEST.fullmatch, "{} is not the digest of a part")
 
 
 def digest_or_empty(text: str) -> str:

@@ -17,26 +17,26 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, get_args
 
 from agentlink.bounds import (
+    Calls,
     Field,
+    FiniteOrNone,
     First,
+    FractionOrNone,
+    JobName,
     Most,
+    OperationName,
+    OwnerName,
+    Size,
+    SizeOrNone,
+    Span,
     Text,
+    TimeOrNone,
     Word,
     among,
-    finite_or_none,
-    fraction_or_none,
-    job_name,
-    one_of,
-    operation_name,
-    owner_name,
-    possible_calls,
-    possible_size,
-    size_or_none,
-    span,
-    time_or_none,
+    only,
 )
 from agentlink.values import NicReport
 from agentlink.values import Scope as Scope  # noqa: PLC0414 - for the service too
@@ -97,17 +97,17 @@ class VolumeData:
     """A directory of a volume that belongs to a project or a job. Times are seconds since 1970."""
 
     scope: Scope
-    owner: Annotated[str, owner_name]
+    owner: OwnerName
     uid: int | None = None
-    bytes: Annotated[int, size_or_none] | None = None
+    bytes: SizeOrNone | None = None
     """None until it is measured, as are the files."""
-    files: Annotated[int, size_or_none] | None = None
-    quota_bytes: Annotated[int, size_or_none] | None = None
+    files: SizeOrNone | None = None
+    quota_bytes: SizeOrNone | None = None
     created_at: float | None = None
     used_at: float | None = None
     """When a rank used it last."""
-    measured_at: Annotated[float, time_or_none] | None = None
-    jobs: Annotated[tuple[Annotated[str, job_name], ...], First(_MAX_USERS)] = ()
+    measured_at: TimeOrNone | None = None
+    jobs: Annotated[tuple[JobName, ...], First(_MAX_USERS)] = ()
     """Jobs whose containers use it now."""
 
 
@@ -120,8 +120,8 @@ class OfferedVolume:
     problem: Text = ""
     """Why no rank can use it now; empty when it is usable."""
     filesystem: Word = ""
-    total_bytes: Annotated[int, size_or_none] | None = None
-    free_bytes: Annotated[int, size_or_none] | None = None
+    total_bytes: SizeOrNone | None = None
+    free_bytes: SizeOrNone | None = None
     quota: Annotated[str, among("", "kernel", "watched")] = ""
     """How quotas hold: ``kernel`` or ``watched``; empty when the server does not say."""
     data: tuple[VolumeData, ...] = ()
@@ -152,7 +152,7 @@ class HeldImage:
     size_bytes: int
     jobs: Annotated[tuple[Word, ...], First(_MAX_NAMES)] = ()
     """Jobs whose containers use it now."""
-    used_at: Annotated[float, time_or_none] | None = None
+    used_at: TimeOrNone | None = None
     """When a job last used it, in seconds since 1970; None for one that its agent did not pull."""
 
 
@@ -180,8 +180,8 @@ class RankStatus:
     state: Annotated[RankState, Field(otherwise=RankState.ABSENT)]
     exit_code: int | None = None
     oom: bool = False
-    started_at: Annotated[float, time_or_none] | None = None
-    finished_at: Annotated[float, time_or_none] | None = None
+    started_at: TimeOrNone | None = None
+    finished_at: TimeOrNone | None = None
     container_id: Word = ""
     reason: Text = ""
     """How it ended, or its problem while it runs; empty without one."""
@@ -195,8 +195,8 @@ class GpuFigures:
     """NVML figures beyond utilisation and memory; None for one that it does not report."""
 
     memory_total_bytes: int | None = None
-    temperature_c: Annotated[float, finite_or_none] | None = None
-    power_w: Annotated[float, finite_or_none] | None = None
+    temperature_c: FiniteOrNone | None = None
+    power_w: FiniteOrNone | None = None
     sm_clock_hz: int | None = None
     memory_clock_hz: int | None = None
     pcie_rx_bps: int | None = None
@@ -221,32 +221,35 @@ class RankSample:
     rank: int
     endpoint: str
     time: float
-    utilisation: Annotated[float, fraction_or_none] | None
+    utilisation: FractionOrNone | None
     memory_bytes: int | None
     source: Word
     gpu: GpuFigures | None = None
 
 
 RecorderState = Literal["recording", "absent", "damaged", "refused", "off"]
+RecordedSource = Literal["nccl", "torch", "tf"]
+Timing = Literal["device", "host", "issue"]
+_SOURCES, _TIMINGS = frozenset(get_args(RecordedSource)), frozenset(get_args(Timing))
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RecordedOperation:
     """Sums over all calls of one operation, size, type and tag since the rank started."""
 
-    op: Annotated[str, operation_name]
+    op: OperationName
     """As nccl-tests names it; ``other`` for what exceeds the recorder's table."""
-    bytes: Annotated[int, possible_size]
+    bytes: Size
     dtype: Annotated[Word, sys.intern]
     tag: Annotated[Word, sys.intern]
-    calls: Annotated[int, possible_calls]
-    total_s: Annotated[float, span]
-    min_s: Annotated[float, span]
-    max_s: Annotated[float, span]
+    calls: Calls
+    total_s: Span
+    min_s: Span
+    max_s: Span
     histogram: Annotated[tuple[int, ...], Most(_MAX_BINS, "bins")]
     """Calls by duration: bin i counts those from 2^(i/4) to 2^((i+1)/4) microseconds."""
-    source: Annotated[Literal["nccl", "torch", "tf"], one_of("nccl", "torch", "tf")]
-    timing: Annotated[Literal["device", "host", "issue"], one_of("device", "host", "issue")]
+    source: Annotated[RecordedSource, only(_SOURCES.__contains__, "{} is no source"), sys.intern]
+    timing: Annotated[Timing, only(_TIMINGS.__contains__, "{} is no timing"), sys.intern]
     exact: bool
 
 
@@ -269,12 +272,12 @@ class WireBursts:
     """Bursts of traffic seen on a rank's NIC in a window: an estimate of its steps. Medians."""
 
     time: float
-    window_s: Annotated[float, span]
+    window_s: Span
     bursts: int
-    period_s: Annotated[float, span] | None = None
-    burst_s: Annotated[float, span] | None = None
-    sent_bytes: Annotated[float, span] | None = None
-    spread: Annotated[float, span] | None = None
+    period_s: Span | None = None
+    burst_s: Span | None = None
+    sent_bytes: Span | None = None
+    spread: Span | None = None
     """Half the 95 % interval of the period, relative."""
 
 
@@ -283,10 +286,10 @@ class ProfilerWindow:
     """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
 
     ended_at: float
-    length_s: Annotated[float, span]
-    comm_s: Annotated[float, span]
+    length_s: Span
+    comm_s: Span
     """Time in which a collective was under way."""
-    exposed_s: Annotated[float, span] | None = None
+    exposed_s: Span | None = None
     """That in which no kernel computed; None where computation is not on the processor."""
 
 

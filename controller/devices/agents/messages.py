@@ -16,13 +16,13 @@ import grpc
 
 from agentlink.bounds import (
     JOB,
-    MOST_FIGURE,
     NAME,
     TEXT_CHARS,
     Refused,
+    is_span,
+    is_time,
     past,
     require,
-    time_or_none,
 )
 from agentlink.codec import possible, read, write
 from agentlink.ranks import RankSpec
@@ -130,10 +130,9 @@ def _data_of(now: float, message: pb.VolumeData) -> VolumeData:
 
 def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
     """Read one second of one server, received at ``now``; a later time counts as ``now``."""
-    time = time_or_none(batch.time)
-    if time is None:
+    if not is_time(batch.time):
         return []
-    time = min(time, now)
+    time = min(batch.time, now)
     return [read(RankSample, sample, time=time) for sample in batch.samples[:_MAX_SAMPLES]]
 
 
@@ -195,8 +194,9 @@ def _recording_of(
             for call in message.calls[-_MAX_CALLS:]
             if (limit is None or message.rank in limit.calls)
             and call.operation in places
-            and 0 <= call.issued_s <= MOST_FIGURE
-            and (not call.HasField("ended_s") or call.issued_s <= call.ended_s <= MOST_FIGURE)
+            and is_span(call.issued_s)
+            and (not call.HasField("ended_s") or call.issued_s <= call.ended_s)
+            and is_span(call.ended_s)
         ),
         damaged_rows=damaged,
         wire=_read_or_none(_wire_of, message, "wire", now),
@@ -239,7 +239,7 @@ def lines_of(rank: int, batch: pb.LogBatch) -> list[LogLine]:
     return [
         LogLine(
             rank,
-            time_or_none(line.time) or 0.0,
+            line.time if is_time(line.time) else 0.0,
             "stderr" if line.stream == "stderr" else "stdout",
             line.text,
         )
