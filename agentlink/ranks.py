@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
-from agentlink.bounds import Field
-from agentlink.values import KeptWhere, NicSpec, RankLimits, Record, VolumeMount
+from agentlink.bounds import Field, Most
+from agentlink.values import Device, KeptWhere, NicSpec, RankLimits, Record, VolumeMount
 from checkpoints.ledger import Key
 
 PREFIX = "ll-"
 """The prefix of every name that the agent creates on a machine."""
 LABEL = "lightloom."
+GPU = "gpu"
+"""The kind of a device."""
+MAX_DEVICES = 16
+"""Of one rank."""
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -60,8 +64,8 @@ class RankCheckpoint:
 class RankSpec:
     """Everything needed to start one rank; ``key`` is the idempotency key.
 
-    ``emulated_share`` is the CPU share, in cores, that stands in for a GPU; with it
-    ``gpu_uuid`` is empty.
+    ``emulated_share`` is the CPU share, in cores, that stands in for a GPU; with it no device is
+    a GPU.
     """
 
     key: Annotated[RankKey, Field(flat=True)]
@@ -70,7 +74,7 @@ class RankSpec:
     command: tuple[str, ...]
     nic: NicSpec
     env: Mapping[str, str] = field(default_factory=dict)
-    gpu_uuid: str = ""
+    devices: Annotated[tuple[Device, ...], Most(MAX_DEVICES, "devices")] = ()
     emulated_share: float | None = None
     limits: RankLimits = field(default_factory=RankLimits)
     volumes: tuple[VolumeMount, ...] = ()
@@ -91,6 +95,11 @@ class RankSpec:
         """The name of its job."""
         return self.key.job
 
+    @property
+    def gpu_uuid(self) -> str:
+        """NVML UUID of its GPU; empty without one."""
+        return next((device.id for device in self.devices if device.kind == GPU), "")
+
     def digest(self) -> str:
         """Return a digest that differs from other specifications with the same key.
 
@@ -99,6 +108,10 @@ class RankSpec:
         """
         fields = asdict(self) | {"secrets": sorted(self.secrets)}
         del fields["server"]
+        fields["gpu_uuid"] = self.gpu_uuid  # agents without other devices made the same digest
+        fields["devices"] = [one for one in fields["devices"] if one["kind"] != GPU]
+        if not fields["devices"]:
+            del fields["devices"]
         if self.checkpoint is None:
             del fields["checkpoint"]  # agents without it made the same digest
         else:

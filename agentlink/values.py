@@ -60,6 +60,14 @@ class VolumeMount:
 
 
 @dataclass(slots=True, frozen=True)
+class Device:
+    """A device that a rank has for itself alone; ``id`` of a GPU is its NVML UUID."""
+
+    kind: str
+    id: str
+
+
+@dataclass(slots=True, frozen=True)
 class RankLimits:
     """The most that a rank may use; None leaves one to the server. Rates are bytes per second."""
 

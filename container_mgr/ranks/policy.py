@@ -6,9 +6,9 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 
-from agentlink.bounds import JOB, JOB_RULE, endpoint_name
+from agentlink.bounds import JOB, JOB_RULE, NEWER, endpoint_name
 from agentlink.parts import possible_step
-from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
 from agentlink.values import RankLimits, Where
 from checkpoints.ledger import Key
 from checkpoints.manifest import MAX_LENGTH
@@ -83,6 +83,7 @@ def check(
     _check_nic(obj, spec)
     if spec.gpu_uuid and spec.emulated_share is not None:
         raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, not both")
+    _check_devices(obj, spec)
     if spec.emulated_share is not None:
         _require(
             0.01 <= spec.emulated_share <= 1024, obj, "emulated_share must be 0.01 to 1024 cores"
@@ -211,6 +212,13 @@ def _check_nic(obj: str, spec: RankSpec) -> None:
     _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP must be 0 to 63")
     usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
     _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
+
+
+def _check_devices(obj: str, spec: RankSpec) -> None:
+    other = next((device.kind for device in spec.devices if device.kind != GPU), None)
+    if other is not None:
+        raise AgentError("invalid", obj, f"device kind {other[:40]!r} is unknown", NEWER)
+    _require(len(spec.devices) <= 1, obj, "a rank has one GPU at most")
 
 
 def memory_beside(spec: RankSpec, share: int) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from agentlink.bounds import require
 from agentlink.codec import read, write
-from agentlink.ranks import RankSpec
-from agentlink.values import DataKey, NicReport, Record, RegistryLogin
+from agentlink.ranks import GPU, RankSpec
+from agentlink.values import DataKey, Device, NicReport, Record, RegistryLogin
 from container_mgr.docker.attached import Stream
 from container_mgr.ranks.execs import Input, Typed, Window
 from container_mgr.ranks.living import Sample
@@ -33,9 +34,13 @@ _STATES = {
 
 def spec_of(rank: pb.Rank) -> RankSpec:
     """Read one rank of a Start request; the policy checks it. Raises AgentError(invalid)."""
-    older = {} if rank.record else {"record": Record.OFF}
+    older: dict[str, object] = {} if rank.record else {"record": Record.OFF}
+    if rank.gpu_uuid and not rank.devices:
+        older["devices"] = (Device(GPU, rank.gpu_uuid),)
     with refusing(rank.job[:80]):
-        return read(RankSpec, rank, **older)
+        spec = read(RankSpec, rank, **older)
+        require(rank.gpu_uuid in ("", spec.gpu_uuid), "its devices name another GPU")
+        return spec
 
 
 def data_key_of(request: pb.RemoveDataRequest) -> DataKey:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
-from agentlink.values import NicSpec, RankLimits, Scope, VolumeMount
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
+from agentlink.values import Device, NicSpec, RankLimits, Scope, VolumeMount
 from controller.devices.engine import EngineError, EngineFault
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
@@ -57,7 +57,7 @@ def rank_specs(
                 network=network(site, cable),
             ),
             secrets=secrets,
-            gpu_uuid=cable.gpu_uuid,
+            devices=_devices(cable),
             emulated_share=share if cable.emulated else None,
             limits=RankLimits(
                 cores=job.request.cpu,
@@ -97,6 +97,10 @@ def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
             )
         )
     return tuple(found)
+
+
+def _devices(cable: EndpointCable) -> tuple[Device, ...]:
+    return () if cable.emulated or not cable.gpu_uuid else (Device(GPU, cable.gpu_uuid),)
 
 
 def network(site: CabledSite, cable: EndpointCable) -> Network:

@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 from agentlink.bounds import Refused
 from agentlink.checkpoints import FetchProgress, Keeps, KeepStored
 from agentlink.codec import read, write
-from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
-from agentlink.values import DataKey, NicSpec, RankLimits, Record, Scope, VolumeMount, Where
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
+from agentlink.values import DataKey, Device, NicSpec, RankLimits, Record, Scope, VolumeMount, Where
 from checkpoints.ledger import Key
+from container_mgr.ranks import policy
+from container_mgr.rpc.messages import spec_of
+from container_mgr.values import AgentError, ServerFacts
+from controller.devices.agents.messages import rank_message
 from protos import agent_pb2 as pb
+from tests.unit.container_mgr.specs import GOOD
 
 words = st.text("abc-01", max_size=8)
 counts = st.integers(0, 2**64 - 1)
@@ -45,7 +50,7 @@ specs = st.builds(
         NicSpec, words, words, st.integers(0, 32), words, st.none() | st.integers(1, 9000), small
     ),
     env=st.dictionaries(words, words),
-    emulated_share=cores,
+    devices=st.just(()) | st.builds(Device, st.just(GPU), st.just("GPU-1")).map(lambda gpu: (gpu,)),
     limits=st.builds(RankLimits, cores, maybe, small, maybe, maybe),
     volumes=st.lists(mounts, max_size=3).map(tuple),
     uid=small,
@@ -59,10 +64,40 @@ specs = st.builds(
 
 @given(specs)
 def test_a_rank_arrives_as_it_was_sent(sent: RankSpec) -> None:
-    raw = write(pb.Rank, replace(sent, server="srv0"), gpu_uuid=None).SerializeToString()
-    arrived = read(RankSpec, pb.Rank.FromString(raw))
+    raw = rank_message(replace(sent, server="srv0")).SerializeToString()
+    arrived = spec_of(pb.Rank.FromString(raw))
     assert arrived == sent
     assert arrived.digest() == replace(sent, server="srv0").digest()
+
+
+def test_an_older_side_has_a_gpu_in_a_field_of_its_own() -> None:
+    spec = replace(GOOD, emulated_share=None, devices=(Device(GPU, "GPU-1"),))
+    message = rank_message(spec)
+    assert message.gpu_uuid == "GPU-1"  # an older agent
+    message.ClearField("devices")
+    assert spec_of(message) == spec  # an older controller
+    assert (spec_of(message).digest(), spec.digest()) == ("2b5c64d5d63e5761",) * 2  # as before
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpu_uuid", "why"),
+    [
+        ([pb.Device(kind="gpu", id="GPU-2")], "GPU-1", "its devices name another GPU"),
+        ([pb.Device(kind="nvme", id="nvme0")], "", "device kind 'nvme' is unknown"),
+        ([pb.Device(kind="gpu", id=f"GPU-{n}") for n in "12"], "", "a rank has one GPU at most"),
+        ([pb.Device(kind="gpu")] * 17, "", "17 devices; at most 16 in one list"),
+    ],
+)
+def test_devices_that_a_rank_cannot_have_are_refused(
+    devices: list[pb.Device], gpu_uuid: str, why: str
+) -> None:
+    message = rank_message(replace(GOOD, emulated_share=None))
+    message.devices.extend(devices)
+    if gpu_uuid:
+        message.gpu_uuid = gpu_uuid
+    with pytest.raises(AgentError) as refused:
+        policy.check(spec_of(message), None, ServerFacts(cores=4, memory_bytes=8 << 30))
+    assert (refused.value.code, refused.value.message) == ("invalid", why)
 
 
 @pytest.mark.parametrize(

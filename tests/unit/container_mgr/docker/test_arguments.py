@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentlink.ranks import RankSpec
-from agentlink.values import RankLimits, Record, VolumeMount
+from agentlink.ranks import GPU, RankSpec
+from agentlink.values import Device, RankLimits, Record, VolumeMount
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.arguments import (
     Host,
@@ -33,7 +33,7 @@ HOST = Host(
     block_device="/dev/sda",
 )
 RDMA = RdmaBinding("mlx5_0", ("infiniband/uverbs0", "infiniband/rdma_cm"))
-REAL = replace(GOOD, emulated_share=None, gpu_uuid="GPU-1")
+REAL = replace(GOOD, emulated_share=None, devices=(Device(GPU, "GPU-1"),))
 
 
 def arguments(

@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 from agentlink.codec import read
-from agentlink.ranks import RankKey
+from agentlink.ranks import GPU, RankKey
+from agentlink.values import Device
 from controller.devices.agents import messages
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.engine import EngineError, EngineFault, RankSample, RankState, RankStatus
@@ -188,7 +189,7 @@ async def test_what_cannot_be_sent_is_told_and_starts_nothing(
 def test_a_rank_has_a_gpu_or_a_stand_in() -> None:
     emulated = messages.rank_message(replace(SPEC, emulated_share=0.25))
     assert emulated.WhichOneof("accelerator") == "emulated_share"
-    real = messages.rank_message(replace(SPEC, gpu_uuid="GPU-1"))
+    real = messages.rank_message(replace(SPEC, devices=(Device(GPU, "GPU-1"),)))
     assert real.WhichOneof("accelerator") == "gpu_uuid"
     assert messages.rank_message(SPEC).WhichOneof("accelerator") is None
 
