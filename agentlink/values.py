@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from agentlink.bounds import Field
+from agentlink.bounds import Field, Span
 
 
 class Record(StrEnum):
@@ -117,3 +117,30 @@ class DataKey:
     volume: Annotated[str, Field(names=True)]
     scope: Scope
     owner: str
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class ProfilerWindow:
+    """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
+
+    ended_at: float
+    length_s: Span
+    comm_s: Span
+    """Time in which a collective was under way."""
+    exposed_s: Span | None = None
+    """That in which no kernel computed; None where computation is not on the processor."""
+
+
+@dataclass(slots=True, frozen=True)
+class WindowSize:
+    """The size of a terminal, in characters."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(slots=True, frozen=True)
+class Typed:
+    """Input for a command; ``data`` None is its end."""
+
+    data: bytes | None

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from agentlink.bounds import require
 from agentlink.codec import read, write
 from agentlink.ranks import GPU, RankSpec
-from agentlink.values import DataKey, Device, NicReport, Record, RegistryLogin
+from agentlink.values import DataKey, Device, NicReport, Record, RegistryLogin, Typed, WindowSize
 from container_mgr.docker.attached import Stream
-from container_mgr.ranks.execs import Input, Typed, Window
+from container_mgr.ranks.execs import Input
 from container_mgr.ranks.living import Sample
 from container_mgr.ranks.logs import Line
 from container_mgr.recordings.recording import Recording
@@ -141,7 +141,7 @@ async def inputs_of(requests: AsyncIterator[pb.ExecInput]) -> AsyncIterator[Inpu
             case "stdin_closed":
                 yield Typed(None)
             case "resize":
-                yield read(Window, request.resize)
+                yield read(WindowSize, request.resize)
 
 
 def output_message(stream: Stream, data: bytes) -> pb.ExecOutput:

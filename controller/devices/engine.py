@@ -38,8 +38,10 @@ from agentlink.bounds import (
     among,
     only,
 )
-from agentlink.values import NicReport
+from agentlink.values import NicReport, ProfilerWindow
 from agentlink.values import Scope as Scope  # noqa: PLC0414 - for the service too
+from agentlink.values import Typed as Typed  # noqa: PLC0414 - for the API too
+from agentlink.values import WindowSize as WindowSize  # noqa: PLC0414 - for the API too
 
 if TYPE_CHECKING:  # start-up time of the command line, which needs the enumerations of this page
     from agentlink.ranks import RankSpec
@@ -282,18 +284,6 @@ class WireBursts:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class ProfilerWindow:
-    """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
-
-    ended_at: float
-    length_s: Span
-    comm_s: Span
-    """Time in which a collective was under way."""
-    exposed_s: Span | None = None
-    """That in which no kernel computed; None where computation is not on the processor."""
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
 class Recording:
     """What is known of a rank's communication. The rank wrote it: bounded, and maybe a lie."""
 
@@ -347,14 +337,6 @@ class LogLine:
 
 
 @dataclass(slots=True, frozen=True)
-class WindowSize:
-    """The size of a terminal, in characters."""
-
-    rows: int
-    columns: int
-
-
-@dataclass(slots=True, frozen=True)
 class ExecStart:
     """A command for a running rank of one run, and its limits in seconds.
 
@@ -371,13 +353,6 @@ class ExecStart:
     total_s: float
     terminal: bool = False
     window: WindowSize | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Typed:
-    """Input for a command; ``data`` None is its end."""
-
-    data: bytes | None
 
 
 @dataclass(slots=True, frozen=True)

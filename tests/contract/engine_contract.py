@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from agentlink.values import Record, Scope
-from controller.devices.engine import EngineError, ExecEnd, RankState, Typed
+from agentlink.values import Record, Scope, Typed
+from controller.devices.engine import EngineError, ExecEnd, RankState
 from tests.parts.agent.ranks import (
     SLEEP,
     TICKS,

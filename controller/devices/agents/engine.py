@@ -27,7 +27,7 @@ import structlog
 
 from agentlink import codec
 from agentlink.ranks import RankKey, RankSpec
-from agentlink.values import DataKey, RegistryLogin, Scope
+from agentlink.values import DataKey, RegistryLogin, Scope, Typed, WindowSize
 from base import clock
 from controller.devices.agents.checkpoints import AgentCheckpoints
 from controller.devices.agents.connections import BACKOFF_S, Connections, read
@@ -63,8 +63,6 @@ from controller.devices.engine import (
     Recording,
     RecordingLimits,
     ServerImage,
-    Typed,
-    WindowSize,
 )
 from protos import agent_pb2 as pb
 

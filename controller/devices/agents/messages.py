@@ -26,7 +26,7 @@ from agentlink.bounds import (
 )
 from agentlink.codec import possible, read, write
 from agentlink.ranks import RankSpec
-from agentlink.values import Scope
+from agentlink.values import ProfilerWindow, Scope, Typed, WindowSize
 from controller.devices.engine import (
     MISSING,
     EngineFault,
@@ -35,7 +35,6 @@ from controller.devices.engine import (
     HeldImage,
     LogLine,
     OfferedVolume,
-    ProfilerWindow,
     PullProgress,
     RankSample,
     RecordedCall,
@@ -44,9 +43,7 @@ from controller.devices.engine import (
     Recording,
     RecordingLimit,
     ServerImage,
-    Typed,
     VolumeData,
-    WindowSize,
     WireBursts,
 )
 from measure.comms.recorded import INPUT_WAIT, STEP

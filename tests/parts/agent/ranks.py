@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from agentlink.ranks import RankSpec
+from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.devices.engine import (
     ExecEnd,
@@ -20,8 +21,6 @@ from controller.devices.engine import (
     ExecutionEngine,
     RankState,
     RankStatus,
-    Typed,
-    WindowSize,
 )
 
 T = TypeVar("T")

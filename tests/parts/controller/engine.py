@@ -14,7 +14,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 
 from agentlink.ranks import RankSpec
-from agentlink.values import RegistryLogin, Scope
+from agentlink.values import RegistryLogin, Scope, Typed, WindowSize
 from base import clock
 from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import (
@@ -36,8 +36,6 @@ from controller.devices.engine import (
     RecordingLimits,
     ScopeState,
     ServerImage,
-    Typed,
-    WindowSize,
 )
 from protos import agent_pb2 as pb
 from sitefile import CabledSite
