@@ -24,9 +24,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
-from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from tests.integration.agent_parts import IMAGE, PrivateEngine, ip, private_engine
 
@@ -39,17 +40,14 @@ JOB_SIZE = 6
 def spec(number: int, epoch: int) -> RankSpec:
     """Return one rank of a job that only sleeps, with a stand-in for a GPU."""
     return RankSpec(
-        job="bench",
-        rank=number,
-        epoch=epoch,
+        key=RankKey("bench", number, epoch),
         endpoint=f"gpu{number}",
         server="srv0",
         image=IMAGE,
         command=SLEEP,
-        ip=f"10.77.9.{number + 1}",
-        prefix_len=24,
-        mac=f"02:77:00:00:09:{number + 1:02x}",
-        nic=f"ll-b{number}",
+        nic=NicSpec(
+            f"ll-b{number}", f"10.77.9.{number + 1}", 24, f"02:77:00:00:09:{number + 1:02x}"
+        ),
         emulated_share=0.25,
     )
 

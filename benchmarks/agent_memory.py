@@ -26,11 +26,11 @@ from typing import Any
 
 import structlog
 
+from agentlink.ranks import RankKey
 from base import clock
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.ranks import logs
 from container_mgr.recordings.recordings import MOST_ENDED, Recordings
-from container_mgr.values import RankKey
 from recorder.python import lightloom_writer as writer
 from tests.unit.container_mgr.checkpoints.agent_parts import ME, PlainSpace, container, rank
 from tests.unit.container_mgr.recordings.parts import FakeRank

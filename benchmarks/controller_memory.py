@@ -40,6 +40,7 @@ from typing import Any
 import httpx
 import uvicorn
 
+from agentlink.values import Typed, WindowSize
 from base import clock
 from benchmarks.agent_memory import memory_mib
 from benchmarks.api import served
@@ -57,8 +58,6 @@ from controller.devices.engine import (
     LogLine,
     Recording,
     RecordingLimits,
-    Typed,
-    WindowSize,
 )
 from controller.people.accounts import Accounts, Project
 from controller.people.audit import AuditLog

@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentlink.ranks import RankKey
 from benchmarks.agent_containers import agent, cpu_s, nics, spec
-from container_mgr.values import RankKey
 from controller.devices.agents.engine import AgentEngine
 from tests.integration.agent_parts import PrivateEngine, private_engine
 from tests.integration.tiny_image import PROGRAMS, tiny_image_tar

@@ -19,10 +19,11 @@ from typing import Any, cast
 
 import structlog
 
+from agentlink.values import Record
 from base import clock
 from controller.comms.keeper import CommsKeeper
 from controller.devices.agents.messages import recordings_of
-from controller.devices.engine import ExecutionEngine, Record, Recording, RecordingLimits
+from controller.devices.engine import ExecutionEngine, Recording, RecordingLimits
 from controller.jobs.limits import TimeLimits
 from controller.ranks.ends import JobEnder
 from controller.state.events import KEPT

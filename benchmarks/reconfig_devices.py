@@ -20,6 +20,8 @@ from collections.abc import (
 )
 from dataclasses import replace
 
+from agentlink.ranks import RankSpec
+from agentlink.values import RegistryLogin, Scope
 from controller.devices.aggregators import AggregatorEvent, AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import (
@@ -28,13 +30,10 @@ from controller.devices.engine import (
     OfferedVolume,
     PullProgress,
     RankSample,
-    RankSpec,
     RankState,
     RankStatus,
     Recording,
     RecordingLimits,
-    RegistryLogin,
-    Scope,
     ScopeState,
     ServerImage,
 )
@@ -243,10 +242,16 @@ class SimEngine:
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         """Start ranks."""
         for s in ranks:
-            self.statuses[s.job, s.rank] = RankStatus(
-                s.job, s.rank, s.epoch, s.endpoint, s.server, RankState.RUNNING, container_id="c"
+            self.statuses[s.job, s.key.rank] = RankStatus(
+                s.job,
+                s.key.rank,
+                s.key.epoch,
+                s.endpoint,
+                s.server,
+                RankState.RUNNING,
+                container_id="c",
             )
-        return [self.statuses[s.job, s.rank] for s in ranks]
+        return [self.statuses[s.job, s.key.rank] for s in ranks]
 
     async def stop(self, job: str, grace_s: float) -> list[RankStatus]:
         """Stop a job."""

@@ -32,8 +32,8 @@ from pathlib import Path
 import docker
 
 import testbed
+from agentlink.ranks import LABEL
 from benchmarks.spare_swap import ENDED, controlled_rack, repair_all
-from container_mgr.values import LABEL
 from testbed import processes, rack
 from testbed.kept_ring import Document, Ring, Said, complete_steps, said
 from testbed.mortal import Mortal

@@ -20,9 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentlink.values import VolumeMount
 from benchmarks.agent_containers import SLEEP, agent, nics, spec
 from controller.devices.agents.engine import AgentEngine
-from controller.devices.engine import VolumeMount
 from tests.integration.agent_parts import PrivateEngine, private_engine
 from tests.integration.tiny_image import PROGRAMS, tiny_image_tar
 

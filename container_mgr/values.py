@@ -1,20 +1,17 @@
-"""The agent's values: a rank to run, a container as observed, a fault, and their names."""
+"""The agent's own values: a container as observed, a fault, what a server has."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 
-from checkpoints.ledger import Key
-
-PREFIX = "ll-"
-"""The prefix of every name that the agent creates on a machine."""
+from agentlink.bounds import Refused
+from agentlink.ranks import PREFIX, RankKey
+from agentlink.values import NicSpec, Record, VolumeMount
 
 NIC_IN_CONTAINER = "e0"
-LABEL = "lightloom."
 MAX_TERM = 2**62
 """The largest term of a controller; terms count from 1."""
 
@@ -30,21 +27,16 @@ class AgentError(Exception):
         self.hint = hint
 
 
-class Record(StrEnum):
-    """How much of a rank's communication is recorded."""
-
-    OFF = "off"
-    COUNTS = "counts"
-    FULL = "full"
-    """Also windows of TensorFlow's profiler."""
-
-
-class Where(StrEnum):
-    """Where a rank's checkpoints are kept on its server."""
-
-    MEMORY = "memory"
-    """They outlive containers and the agent, not the server."""
-    DISK = "disk"
+@contextmanager
+def refusing(obj: str) -> Iterator[None]:
+    """Raise AgentError(invalid) about ``obj`` for what is refused or written wrong inside."""
+    try:
+        yield
+    except Refused as error:
+        named = obj if error.obj is None else error.obj
+        raise AgentError("invalid", named, str(error), error.hint) from None
+    except ValueError as error:
+        raise AgentError("invalid", obj, str(error)) from None
 
 
 class Attach(StrEnum):
@@ -136,89 +128,9 @@ class Health:
     """Of its rank's NIC; None when none runs, or when it cannot be read."""
 
 
-@dataclass(slots=True, frozen=True, order=True)
-class RankKey:
-    """The idempotency key of a rank; the container's name contains all of it."""
-
-    job: str
-    rank: int
-    epoch: int
-
-    @property
-    def container(self) -> str:
-        """The name of the container."""
-        return f"{PREFIX}{self.job}-{self.rank}-{self.epoch}"
-
-    @property
-    def namespace(self) -> str:
-        """The name of the container's network namespace in /run/netns."""
-        return f"{PREFIX}c-{self.job}-{self.rank}-{self.epoch}"
-
-
 def container_in(namespace: str) -> str:
     """Return the name of the container whose network namespace is called ``namespace``."""
     return PREFIX + namespace.removeprefix(f"{PREFIX}c-")
-
-
-@dataclass(slots=True, frozen=True)
-class NicSpec:
-    """The data NIC of a rank. ``mtu`` and ``dscp`` None keep the interface's own values."""
-
-    name: str
-    ip: str
-    prefix_len: int
-    mac: str
-    mtu: int | None = None
-    dscp: int | None = None
-    """The class of RoCE traffic, 0 to 63 (RFC 2474); TCP keeps its own."""
-
-
-@dataclass(slots=True, frozen=True)
-class NicReport:
-    """The data NIC as observed inside the container."""
-
-    mtu: int
-    rdma_device: str = ""
-    gid_index: int | None = None
-    """The index of the RoCEv2 GID that maps the rank's IPv4 address."""
-    dscp: int | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class RankLimits:
-    """The most that a rank may use; None means the agent's own limit."""
-
-    cores: float | None = None
-    memory_bytes: int | None = None
-    pids: int | None = None
-    read_bps: int | None = None
-    write_bps: int | None = None
-
-
-class Scope(StrEnum):
-    """Who shares a directory of a volume."""
-
-    SITE = "site"
-    """The volume itself, shared by all who may use it."""
-    PROJECT = "project"
-    JOB = "job"
-
-
-@dataclass(slots=True, frozen=True)
-class VolumeMount:
-    """A volume in a rank's container, at ``path``. Limits of None do not hold."""
-
-    volume: str
-    path: str
-    read_only: bool = False
-    scope: Scope = Scope.SITE
-    owner: str = ""
-    """The project or job whose directory it is; empty for the volume itself."""
-    quota_bytes: int | None = None
-    """The most that the owner's directory may hold."""
-    read_bps: int | None = None
-    write_bps: int | None = None
-    """Of this rank, on the volume's disk, in bytes per second."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -229,89 +141,6 @@ class BoundVolume:
     source: str
     disk: str = ""
     """The volume's disk, for I/O limits; empty when it is on none."""
-
-
-@dataclass(slots=True, frozen=True)
-class RankCheckpoint:
-    """What a rank needs for its checkpoints; see ``RankCheckpoint`` in protos/agent.proto."""
-
-    folder: str
-    """Names the job's folders on every server."""
-    ranks: int
-    rule: str
-    where: Where
-    size_bytes: int
-    key: bytes = field(repr=False)
-    """Authorises transfers of this job's parts."""
-    resumed: Key | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class RegistryLogin:
-    """A user of a registry. Kept in memory only, for one request."""
-
-    username: str
-    password: str = field(repr=False)
-
-
-@dataclass(slots=True, frozen=True)
-class RankSpec:
-    """One rank to run. ``gpu_uuid`` and ``emulated_share`` (cores) exclude each other."""
-
-    key: RankKey
-    endpoint: str
-    image: str
-    command: tuple[str, ...]
-    nic: NicSpec
-    env: Mapping[str, str] = field(default_factory=dict)
-    gpu_uuid: str = ""
-    emulated_share: float | None = None
-    limits: RankLimits = RankLimits()
-    volumes: tuple[VolumeMount, ...] = ()
-    uid: int | None = None
-    gid: int | None = None
-    """Numeric user and group of its processes; None means the agent's default."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables with secret values."""
-    record: Record = Record.OFF
-    probe: bool = False
-    """It sees the files of the package ``probe``."""
-    checkpoint: RankCheckpoint | None = None
-
-    def digest(self) -> str:
-        """Return a digest that differs from other specifications with the same key.
-
-        Values of secrets have no part in it: a label is no secret, and a short value could be
-        found from its digest.
-        """
-        fields = asdict(self) | {"secrets": sorted(self.secrets)}
-        if self.checkpoint is None:
-            del fields["checkpoint"]  # agents without it made the same digest
-        else:
-            del fields["checkpoint"]["key"]
-        if not self.probe and self.record is Record.OFF:
-            del fields["record"], fields["probe"]  # agents without them made the same digest
-        text = json.dumps(fields, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:
-        """Return all that a restarted agent needs to take the container over."""
-        return {
-            LABEL + "job": self.key.job,
-            LABEL + "rank": str(self.key.rank),
-            LABEL + "epoch": str(self.key.epoch),
-            LABEL + "endpoint": self.endpoint,
-            LABEL + "server": server,
-            LABEL + "term": str(term),
-            LABEL + "gpu": self.gpu_uuid,
-            LABEL + "rdma": rdma_device,
-            LABEL + "digest": self.digest(),
-            LABEL + "nic": json.dumps(asdict(self.nic), sort_keys=True),
-            LABEL + "volumes": json.dumps([asdict(mount) for mount in self.volumes]),
-            LABEL + "record": self.record,
-            LABEL + "folder": self.checkpoint.folder if self.checkpoint else "",
-            LABEL + "share": "" if self.emulated_share is None else f"{self.emulated_share:g}",
-        }
 
 
 @dataclass(slots=True, frozen=True)

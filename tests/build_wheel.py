@@ -14,6 +14,7 @@ PACKAGES = (
         "scheduler",
         "measure",
         "checkpoints",
+        "agentlink",
         "probe",
         "recorder",
         "sitefile",

@@ -6,18 +6,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from agentlink.checkpoints import FetchProgress, Folder, GetPart, Holding, Keep, Verified
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
-from container_mgr.checkpoints.values import (
-    FetchProgress,
-    Folder,
-    Get,
-    Holding,
-    Keep,
-    Part,
-    Place,
-    Verified,
-)
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.users import User
 from container_mgr.values import AgentError
 
@@ -91,18 +83,18 @@ class Holder(Protocol):
         """Begin to receive a copy, parity or rebuilt part; blocks. AgentError ``failed``: full."""
         ...
 
-    def came(self, folder: str, key: Key, get: Get) -> bool:
+    def came(self, folder: str, key: Key, get: GetPart) -> bool:
         """Say whether an earlier fetch brought a part that a rank will start from; blocks.
 
         It is compared. AgentError.
         """
         ...
 
-    def receive_restore(self, folder: str, key: Key, get: Get) -> Receiving:
+    def receive_restore(self, folder: str, key: Key, get: GetPart) -> Receiving:
         """Begin to receive a part that a rank will start from; blocks. AgentError."""
         ...
 
-    def restore_from(self, part: Part, get: Get) -> None:
+    def restore_from(self, part: Part, get: GetPart) -> None:
         """Show a part of this server to a rank that will start; blocks, and compares it first."""
         ...
 
@@ -143,7 +135,9 @@ class Transfers(Protocol):
         """Queue copies, parities and writes to stores, in place of what was queued for the job."""
         ...
 
-    def fetch(self, folder: Folder, key: Key, gets: Sequence[Get]) -> AsyncIterator[FetchProgress]:
+    def fetch(
+        self, folder: Folder, key: Key, gets: Sequence[GetPart]
+    ) -> AsyncIterator[FetchProgress]:
         """Put parts where ranks will start; joins an equal fetch that runs."""
         ...
 

@@ -6,24 +6,24 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 
+from agentlink.checkpoints import Holding, HoldingKind
 from checkpoints.ledger import Key
 from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import Holding, Kind
 
 BATCH = 256
 """Holdings of one message."""
 MAX_SAID = 1024
 """Of one endpoint's folder, besides what it holds: the newest are kept."""
-_LASTING = frozenset({Kind.OWN, Kind.COPY, Kind.PARITY})
+_LASTING = frozenset({HoldingKind.OWN, HoldingKind.COPY, HoldingKind.PARITY})
 
-Slot = tuple[str, str, Kind, int, Key]
+Slot = tuple[str, str, HoldingKind, int, Key]
 
 
-def slot_of(holding: Holding, of: Kind | None = None) -> Slot:
+def slot_of(holding: Holding, of: HoldingKind | None = None) -> Slot:
     """Return what a holding speaks of; ``of``: what kind of part is missing or refused."""
     kind = of or holding.kind
-    if kind in {Kind.AWAITS, Kind.REFUSED, Kind.MISSING}:
-        kind = Kind.OWN
+    if kind in {HoldingKind.AWAITS, HoldingKind.REFUSED, HoldingKind.MISSING}:
+        kind = HoldingKind.OWN
     return holding.folder, holding.endpoint, kind, holding.rank, holding.key
 
 
@@ -37,7 +37,7 @@ class Feed:
         self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._closed = False
 
-    def tell(self, holding: Holding, of: Kind | None = None) -> None:
+    def tell(self, holding: Holding, of: HoldingKind | None = None) -> None:
         """Replace what was said of its place, and tell the reader."""
         slot = slot_of(holding, of)
         with self._lock:
@@ -107,7 +107,9 @@ class Feed:
             if holding is None:
                 continue
             batch.append(holding)
-            if holding.kind is Kind.MISSING or (holding.kind is Kind.IGNORED and not holding.why):
+            if holding.kind is HoldingKind.MISSING or (
+                holding.kind is HoldingKind.IGNORED and not holding.why
+            ):
                 del said[slot]  # it is told once
         return batch, taken
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import structlog
 
+from agentlink.checkpoints import Folder, GetPart, Holding, HoldingKind, Verified
+from agentlink.ranks import RankCheckpoint, RankSpec
+from agentlink.values import Where
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
@@ -29,12 +32,12 @@ from container_mgr.checkpoints.parts import About, Found
 from container_mgr.checkpoints.resuming import Resuming
 from container_mgr.checkpoints.shelf import Shelf, Stored, mismatch
 from container_mgr.checkpoints.tenants import Tenants
-from container_mgr.checkpoints.values import Folder, Get, Holding, Kind, Part, Place, Verified
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.checkpoints.watching.live import Live, Run
 from container_mgr.checkpoints.watching.watch import AGAIN_S, Watch
 from container_mgr.checkpoints.workers import Use, Workers
 from container_mgr.users import User
-from container_mgr.values import AgentError, Container, RankCheckpoint, RankSpec, Where
+from container_mgr.values import AgentError, Container
 from container_mgr.volumes import tree
 
 VERIFIED_BATCH = 16
@@ -223,7 +226,7 @@ class Checkpoints:
             self.held(shelf.part(place, found), found.about)
 
         try:
-            shelf.require(size_bytes, space.FOR_COPIES if place.kind is Kind.COPY else "")
+            shelf.require(size_bytes, space.FOR_COPIES if place.kind is HoldingKind.COPY else "")
             return Arriving(
                 shelf, parents, layout.named(place.key), About(seen_at=self._clock()),
                 why_not=partial(mismatch, place), kept=kept,
@@ -231,7 +234,7 @@ class Checkpoints:
         except OSError as error:
             raise fault(shelf, error) from error
 
-    def came(self, folder: str, key: Key, get: Get) -> bool:
+    def came(self, folder: str, key: Key, get: GetPart) -> bool:
         """See ``Holder``."""
         shelf = self._shelf(folder, get.endpoint)
         try:
@@ -239,11 +242,11 @@ class Checkpoints:
         except (OSError, StoppedError) as error:
             raise fault(shelf, error) from error
 
-    def receive_restore(self, folder: str, key: Key, get: Get) -> Receiving:
+    def receive_restore(self, folder: str, key: Key, get: GetPart) -> Receiving:
         """See ``Holder``."""
         return self._receive_restore(folder, key, get, linked=False)
 
-    def _receive_restore(self, folder: str, key: Key, get: Get, *, linked: bool) -> Arriving:
+    def _receive_restore(self, folder: str, key: Key, get: GetPart, *, linked: bool) -> Arriving:
         shelf = self._shelf(folder, get.endpoint)
         try:
             shelf.require(get.bytes, space.FOR_ALL if get.part != get.rank else "")
@@ -256,7 +259,7 @@ class Checkpoints:
         except OSError as error:
             raise fault(shelf, error) from error
 
-    def restore_from(self, part: Part, get: Get) -> None:
+    def restore_from(self, part: Part, get: GetPart) -> None:
         """See ``Holder``."""
         place = part.place
         source = self._shelf(place.folder, place.endpoint)
@@ -280,7 +283,7 @@ class Checkpoints:
     def tell(self, holding: Holding) -> None:
         """See ``Holder``. What is in a store is known after a restart too."""
         self._feed.tell(holding)
-        if holding.kind is Kind.STORED:
+        if holding.kind is HoldingKind.STORED:
             self._workers.later(Use.START, partial(self._note, holding))
 
     def damaged(self, place: Place, why: str) -> None:
@@ -341,7 +344,7 @@ class Checkpoints:
                 seen_at=about.seen_at,
             )
         )
-        if place.kind is Kind.OWN and live is not None and live.run.epoch == place.key.epoch:
+        if place.kind is HoldingKind.OWN and live is not None and live.run.epoch == place.key.epoch:
             self._resuming.loaded(live)
 
     def exceeded(self, container: str, why: str) -> None:
@@ -354,7 +357,7 @@ class Checkpoints:
 
     def names_bytes(self, folder: str, endpoint: str) -> int:
         """Return the bytes of the paths of all files that are held of one folder's own steps."""
-        where = (folder, endpoint, Kind.OWN)
+        where = (folder, endpoint, HoldingKind.OWN)
         with self._lock:
             held = [p for at, p in self._held.items() if (at.folder, at.endpoint, at.kind) == where]
         return sum(part.manifest.files.names_bytes for part in held)
@@ -528,7 +531,7 @@ class Checkpoints:
             lives = [live for (name, _), live in self._lives.items() if name == folder]
         for live in lives:
             if live.run.epoch == key.epoch and not live.close(key.step):
-                place = Place(folder, live.shelf.endpoint, Kind.OWN, live.run.rank, key)
+                place = Place(folder, live.shelf.endpoint, HoldingKind.OWN, live.run.rank, key)
                 self._miss(place, "the step was gone before all ranks had written it")
 
     def _drop(self, folder: str, keys: Sequence[Key]) -> None:
@@ -572,12 +575,14 @@ class Checkpoints:
     def _miss(self, place: Place, why: str) -> None:
         holding = Holding(
             folder=place.folder, key=place.key, rank=place.rank, endpoint=place.endpoint,
-            kind=Kind.MISSING, why=why[:500], seen_at=self._clock(),
+            kind=HoldingKind.MISSING, why=why[:500], seen_at=self._clock(),
         )  # fmt: skip
         self._feed.tell(holding, place.kind)
 
     def _miss_stored(self, holding: Holding) -> None:
-        place = Place(holding.folder, holding.endpoint, Kind.STORED, holding.rank, holding.key)
+        place = Place(
+            holding.folder, holding.endpoint, HoldingKind.STORED, holding.rank, holding.key
+        )
         self._miss(place, "it was dropped")
 
     def _compare(self, shelf: Shelf, part: Part) -> tuple[str, ...]:
@@ -614,14 +619,14 @@ class Checkpoints:
         return known is not None or buried
 
 
-def _not_asked(folder: str, key: Key, get: Get, manifest: Manifest) -> str:
-    place = Place(folder, get.endpoint, Kind.COPY, get.part, key)
+def _not_asked(folder: str, key: Key, get: GetPart, manifest: Manifest) -> str:
+    place = Place(folder, get.endpoint, HoldingKind.COPY, get.part, key)
     why = mismatch(place, manifest)
     if not why and manifest.digest != get.digest:
         why = f"its digest is {manifest.digest}, not {get.digest}"
     return why
 
 
-def _free(get: Get, source: Shelf) -> Get:
+def _free(get: GetPart, source: Shelf) -> GetPart:
     """Return what needs no more room where the part lies in the same folder: links are enough."""
     return replace(get, bytes=0) if source.endpoint == get.endpoint else get

@@ -12,10 +12,13 @@ import json
 import re
 from pathlib import Path
 
+from agentlink.bounds import FOLDER
+from agentlink.checkpoints import Folder, HoldingKind
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.values import MAX_STEP
-from container_mgr.checkpoints.values import Folder, Kind, Place
-from container_mgr.values import AgentError, Where
+from container_mgr.checkpoints.values import Place
+from container_mgr.values import AgentError
 
 LIVE, RESTORE = "live", "restore"
 FILES = "files"
@@ -31,14 +34,13 @@ MIN_SIZE_BYTES = 1 << 20
 MAX_SIZE_BYTES = 1 << 50
 MAX_FOLDERS = 4096
 """Jobs with folders on one server."""
-_FOLDER = re.compile(r"[a-z0-9-]{1,63}\.[0-9a-f]{8}")
 _KEY = re.compile(r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,18})")
 MAX_RECORD = 4096
 
 
 def check_folder(name: str) -> None:
     """Raise AgentError(invalid) unless ``name`` can be a job's folder."""
-    if _FOLDER.fullmatch(name) is None:
+    if FOLDER.fullmatch(name) is None:
         raise AgentError(
             "invalid", name[:80], "is not the name of a folder", "a folder is NAME.8 hex digits"
         )
@@ -46,7 +48,7 @@ def check_folder(name: str) -> None:
 
 def is_folder(name: str) -> bool:
     """Return whether a job's folder can have this name."""
-    return _FOLDER.fullmatch(name) is not None
+    return FOLDER.fullmatch(name) is not None
 
 
 def check_key(obj: str, key: bytes) -> None:
@@ -84,11 +86,11 @@ def key_of(name: str) -> Key | None:
 def parents(place: Place) -> tuple[str, ...]:
     """Return the directories from an endpoint's folder down to the step's."""
     match place.kind:
-        case Kind.OWN:
+        case HoldingKind.OWN:
             return (HELD,)
-        case Kind.COPY:
+        case HoldingKind.COPY:
             return (COPIES, str(place.rank))
-        case Kind.PARITY:
+        case HoldingKind.PARITY:
             return (PARITY, str(place.rank))
     raise AgentError("invalid", place.folder, f"a {place.kind} holding is in no folder")
 

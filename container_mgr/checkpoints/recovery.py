@@ -9,13 +9,14 @@ from pathlib import Path
 
 import structlog
 
+from agentlink.checkpoints import Folder, Holding, HoldingKind
 from checkpoints.ledger import Key
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.disk import files
 from container_mgr.checkpoints.disk.removal import MAX_ENDPOINTS
 from container_mgr.checkpoints.parts import About
 from container_mgr.checkpoints.shelf import Shelf, Stored
-from container_mgr.checkpoints.values import Folder, Holding, Kind, Part, Place
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.checkpoints.watching.live import Run, load_run
 from container_mgr.volumes import tree
 
@@ -40,7 +41,9 @@ class Read:
     @property
     def stamps(self) -> dict[Key, str]:
         """Of the rank's own parts: ``files.written`` of the program's files."""
-        return {p.place.key: about.stamp for p, about in self.parts if p.place.kind is Kind.OWN}
+        return {
+            p.place.key: about.stamp for p, about in self.parts if p.place.kind is HoldingKind.OWN
+        }
 
 
 def is_endpoint(name: str) -> bool:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agentlink.checkpoints import GetPart
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
 from checkpoints.rules import look, parse_rule
@@ -14,7 +15,6 @@ from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files
 from container_mgr.checkpoints.disk.files import Stamp
 from container_mgr.checkpoints.shelf import Shelf, Staged
-from container_mgr.checkpoints.values import Get
 from container_mgr.checkpoints.watching.live import Run
 from container_mgr.users import User
 from container_mgr.values import AgentError
@@ -106,7 +106,7 @@ def _fetched(shelf: Shelf, one: Staged) -> _Source:
     return _Source(shelf, names, one.manifest, one.rank, one.about.stamps)
 
 
-def came(shelf: Shelf, key: Key, get: Get) -> bool:
+def came(shelf: Shelf, key: Key, get: GetPart) -> bool:
     """Say whether a part for a rank is there already, whole. Raises OSError."""
     wanted = (get.rank, get.part, get.digest)
     return any(

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import structlog
 
+from agentlink.checkpoints import Folder, Holding, HoldingKind
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
 from container_mgr import atomic_file
@@ -22,8 +24,8 @@ from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.space import Space
 from container_mgr.checkpoints.parts import About
-from container_mgr.checkpoints.values import Folder, Holding, Kind, Part, Place
-from container_mgr.values import AgentError, Where
+from container_mgr.checkpoints.values import Part, Place
+from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 
 MAX_STEPS = 1024
@@ -224,9 +226,9 @@ class Shelf:
     def stocktake(self) -> Iterator[tuple[Place, Part | None, About, str]]:
         """Yield every part: whole, or None and why not. Raises OSError."""
         for kind, name in (
-            (Kind.OWN, layout.HELD),
-            (Kind.COPY, layout.COPIES),
-            (Kind.PARITY, layout.PARITY),
+            (HoldingKind.OWN, layout.HELD),
+            (HoldingKind.COPY, layout.COPIES),
+            (HoldingKind.PARITY, layout.PARITY),
         ):
             for rank, parents in self._ranks(kind, name):
                 for key in self._keys(*parents):
@@ -237,13 +239,13 @@ class Shelf:
                             place = Place(self.folder.name, self.endpoint, kind, max(rank, 0), key)
                             yield place, None, About(), str(error)
                             continue
-                    whose = found.manifest.rank if kind is Kind.OWN else rank
+                    whose = found.manifest.rank if kind is HoldingKind.OWN else rank
                     place = Place(self.folder.name, self.endpoint, kind, whose, key)
                     why = mismatch(place, found.manifest)
                     yield place, None if why else self.part(place, found), found.about, why
 
-    def _ranks(self, kind: Kind, name: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-        if kind is Kind.OWN:
+    def _ranks(self, kind: HoldingKind, name: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+        if kind is HoldingKind.OWN:
             yield -1, (name,)
             return
         with self.opened(name) as at:
@@ -344,7 +346,7 @@ class Stored:
             key=Key(int(step), int(epoch)),
             rank=int(rank),
             endpoint=self._shelf.endpoint,
-            kind=Kind.STORED,
+            kind=HoldingKind.STORED,
             digest=str(digest),
             bytes=int(size),
             seen_at=float(seen_at),

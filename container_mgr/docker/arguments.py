@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentlink.ranks import LABEL, RankSpec
+from agentlink.values import Record
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.entry import ENTRY_PATH, GIVEN_DIR, READY_DIR
@@ -25,7 +27,7 @@ from container_mgr.recordings.shown import (
     refusal,
 )
 from container_mgr.users import DEFAULT, User, Users
-from container_mgr.values import LABEL, AgentError, BoundVolume, LogLimits, RankSpec, Record
+from container_mgr.values import AgentError, BoundVolume, LogLimits
 from container_mgr.volumes import rules
 
 CPU_PERIOD_US = 50_000
@@ -128,7 +130,7 @@ def create_arguments(
         "image": program.image_id,
         "name": spec.key.container,
         "user": f"{user.uid}:{user.gid}",
-        "hostname": f"{spec.key.job}-{spec.key.rank}",
+        "hostname": f"{spec.job}-{spec.key.rank}",
         "entrypoint": [
             *("/bin/sh", ENTRY_PATH),
             *(str(limits.nic_wait_s), "1" if spec.gpu_uuid else "0"),

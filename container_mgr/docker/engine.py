@@ -23,12 +23,14 @@ import requests
 import structlog
 from docker.utils import parse_host
 
+from agentlink.ranks import LABEL
+from agentlink.values import RegistryLogin
 from container_mgr.docker import attached
 from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.docker.attached import Attached
 from container_mgr.docker.inspection import container_of, is_ours
 from container_mgr.users import User
-from container_mgr.values import LABEL, Container, RegistryLogin
+from container_mgr.values import Container
 
 _T = TypeVar("_T")
 

@@ -7,16 +7,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from container_mgr.values import (
-    LABEL,
-    MAX_TERM,
-    Container,
-    NicSpec,
-    RankKey,
-    Record,
-    Scope,
-    VolumeMount,
-)
+from agentlink.ranks import LABEL, RankKey
+from agentlink.values import NicSpec, Record, Scope, VolumeMount
+from container_mgr.values import MAX_TERM, Container
 
 _STATES = {
     "created": "created",

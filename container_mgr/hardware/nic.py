@@ -25,15 +25,10 @@ from pathlib import Path
 import structlog
 from pyroute2 import IPRoute, NetlinkError, netns
 
+from agentlink.ranks import PREFIX
+from agentlink.values import NicReport, NicSpec
 from container_mgr.hardware import rdma, tcp
-from container_mgr.values import (
-    NIC_IN_CONTAINER,
-    PREFIX,
-    AgentError,
-    Attach,
-    NicReport,
-    NicSpec,
-)
+from container_mgr.values import NIC_IN_CONTAINER, AgentError, Attach
 
 NETNS_DIR = Path("/run/netns")
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from agentlink.values import RegistryLogin
 from container_mgr.docker.engine import DockerHost, EngineFailure, PullState
 from container_mgr.images.kept import KeptImages
-from container_mgr.values import AgentError, RegistryLogin
+from container_mgr.values import AgentError
 
 MAX_PULLS = 64
 """Pulls that run or wait; the engine's threads carry out a few at a time."""

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import structlog
 
+from agentlink.ranks import PREFIX, RankKey
 from base import clock
 from container_mgr.ranks.logs import RECORD_LIMIT, SUFFIX, files
-from container_mgr.values import PREFIX, LogLimits, RankKey
+from container_mgr.values import LogLimits
 
 MAX_KEPT = 10_000
 """Logs of removed containers, whatever their size."""

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from agentlink.values import Typed, WindowSize
 from base import clock
 from container_mgr.docker.attached import Attached, Stream
 from container_mgr.docker.engine import DockerHost, EngineFailure, EngineRefusedError
@@ -52,22 +53,7 @@ _LONGEST_PAUSE_S = 1.0
 _log = structlog.get_logger("container_mgr.ranks.execs")
 
 
-@dataclass(slots=True, frozen=True)
-class Window:
-    """The size of a terminal."""
-
-    rows: int
-    columns: int
-
-
-@dataclass(slots=True, frozen=True)
-class Typed:
-    """Input for a command; ``data`` None is its end."""
-
-    data: bytes | None
-
-
-Input = Typed | Window
+Input = Typed | WindowSize
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,7 +67,7 @@ class Start:
     rank: int
     command: tuple[str, ...]
     terminal: bool
-    window: Window | None
+    window: WindowSize | None
     idle_s: float
     total_s: float
     epoch: int | None = None
@@ -329,7 +315,7 @@ class Execs:
         with suppress(OSError):
             async for item in given:
                 match item:
-                    case Window() if fits(item):
+                    case WindowSize() if fits(item):
                         await self._resize(command.ident, item)
                     case Typed(data=None) if not start.terminal:
                         streams.close_input()
@@ -337,7 +323,7 @@ class Execs:
                         clock.heard = self._clock()
                         await streams.write(data)
 
-    async def _resize(self, ident: str, window: Window) -> None:
+    async def _resize(self, ident: str, window: WindowSize) -> None:
         """Set the size of the terminal; a command that is just starting refuses it for a moment."""
         end, pause_s = self._clock() + _RESIZE_S, _FIRST_PAUSE_S
         while True:
@@ -447,7 +433,7 @@ def _rank(start: Start) -> str:
     return f"rank {start.rank} of job {start.job}"
 
 
-def fits(window: Window) -> bool:
+def fits(window: WindowSize) -> bool:
     """Say whether a terminal may have this size."""
     return 1 <= window.rows <= MAX_CELLS and 1 <= window.columns <= MAX_CELLS
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from agentlink.ranks import RankSpec
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import (
     ACCOUNT_FILES,
@@ -36,7 +37,7 @@ from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy, secrets
 from container_mgr.ranks.batch import Outcome, batch, fault_of
 from container_mgr.users import User
-from container_mgr.values import AgentError, Container, RankSpec, container_in
+from container_mgr.values import AgentError, Container, container_in
 from container_mgr.volumes.volumes import Volumes
 
 _log = structlog.get_logger("container_mgr.ranks.launch")

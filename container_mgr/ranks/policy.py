@@ -6,23 +6,18 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 
+from agentlink.bounds import JOB, JOB_RULE, NEWER, endpoint_name
+from agentlink.parts import possible_step
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
+from agentlink.values import RankLimits, Where
 from checkpoints.ledger import Key
 from checkpoints.manifest import MAX_LENGTH
 from checkpoints.rules import parse_rule
-from checkpoints.values import MAX_RANKS, MAX_STEP
+from checkpoints.values import MAX_RANKS
 from container_mgr.checkpoints.layout import check_folder, check_key
 from container_mgr.ranks import images
 from container_mgr.recordings.shown import OUR_DIR
-from container_mgr.values import (
-    AgentError,
-    RankCheckpoint,
-    RankKey,
-    RankLimits,
-    RankSpec,
-    ServedEndpoint,
-    ServerFacts,
-    Where,
-)
+from container_mgr.values import AgentError, ServedEndpoint, ServerFacts, refusing
 
 MAX_COMMAND_WORDS = 256
 MAX_COMMAND_BYTES = 64 * 1024
@@ -44,11 +39,6 @@ MIN_MEMORY_BYTES = 16 * 2**20
 MAX_PIDS = 65536
 MIN_DISK_BPS = 64 * 1024
 
-MAX_JOB_NAME = 41
-"""With it a container's name, ``ll-<job>-<rank>-<epoch>``, stays within 63 characters."""
-JOB = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME - 2}}}[a-z0-9])?")
-JOB_RULE = f"with a-z, 0-9 and - inside, at most {MAX_JOB_NAME} characters"
-_ENDPOINT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LISTED = "does the agent's endpoint list match the site file?"
 _NIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -83,7 +73,7 @@ def check(
     digest, not by a tag, which may move.
     """
     obj = spec.key.container
-    check_job(spec.key.job)
+    check_job(spec.job)
     _require(spec.key.rank >= 0 and spec.key.epoch >= 0, obj, "rank and epoch must not be negative")
     check_endpoint(spec.endpoint, None, obj)
     images.check(spec.image, obj, digest_only=digest_only)
@@ -93,6 +83,7 @@ def check(
     _check_nic(obj, spec)
     if spec.gpu_uuid and spec.emulated_share is not None:
         raise AgentError("invalid", obj, "a rank has a GPU or a stand-in, not both")
+    _check_devices(obj, spec)
     if spec.emulated_share is not None:
         _require(
             0.01 <= spec.emulated_share <= 1024, obj, "emulated_share must be 0.01 to 1024 cores"
@@ -112,7 +103,8 @@ def check_job(name: str) -> None:
 
 def check_endpoint(name: str, endpoints: Mapping[str, ServedEndpoint] | None, obj: str) -> None:
     """Raise AgentError unless ``name`` is an endpoint of this server; None serves every one."""
-    _require(_ENDPOINT.fullmatch(name), obj, f"{name[:80]!r} is not an endpoint name")
+    with refusing(obj):
+        endpoint_name(name)
     if endpoints is not None and name not in endpoints:
         raise AgentError("not_found", obj, f"endpoint {name} is not on this server", _LISTED)
 
@@ -128,8 +120,8 @@ def check_folder_facts(obj: str, key: bytes, size_bytes: int, most: int) -> None
 
 def check_step(obj: str, key: Key) -> None:
     """Raise AgentError(invalid) for a step that no run can have."""
-    _require(0 <= key.step <= MAX_STEP, obj, f"a step is 0 to {MAX_STEP}")
-    _require(0 <= key.epoch <= MAX_STEP, obj, f"an epoch is 0 to {MAX_STEP}")
+    with refusing(obj):
+        possible_step(key)
 
 
 def most_checkpoints(where: Where, facts: ServerFacts) -> int:
@@ -220,6 +212,13 @@ def _check_nic(obj: str, spec: RankSpec) -> None:
     _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP must be 0 to 63")
     usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
     _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
+
+
+def _check_devices(obj: str, spec: RankSpec) -> None:
+    other = next((device.kind for device in spec.devices if device.kind != GPU), None)
+    if other is not None:
+        raise AgentError("invalid", obj, f"device kind {other[:40]!r} is unknown", NEWER)
+    _require(len(spec.devices) <= 1, obj, "a rank has one GPU at most")
 
 
 def memory_beside(spec: RankSpec, share: int) -> int:

@@ -11,11 +11,12 @@ from typing import Any
 
 import structlog
 
+from agentlink.values import DataKey
 from base.figures import figure
 from container_mgr.docker.engine import EngineFailure
 from container_mgr.values import AgentError, Container
 from container_mgr.volumes.records import Record
-from container_mgr.volumes.volumes import DataKey, Volumes, in_use, key_of
+from container_mgr.volumes.volumes import Volumes, in_use, key_of
 
 ENFORCE_S = 10.0
 """Between two measurements of the data that running ranks use under a quota."""

@@ -21,6 +21,8 @@ from weakref import WeakValueDictionary
 
 import structlog
 
+from agentlink.ranks import RankSpec
+from agentlink.values import DataKey, NicReport
 from container_mgr import atomic_file
 from container_mgr.checkpoints.contract import Transfers
 from container_mgr.checkpoints.holder import Checkpoints
@@ -55,8 +57,8 @@ from container_mgr.ranks.ghosts import Ghosts
 from container_mgr.ranks.launch import Launcher
 from container_mgr.ranks.living import LiveContainer, Living, Sample
 from container_mgr.recordings.recordings import Ask, Recordings
-from container_mgr.values import AgentError, Container, NicReport, RankSpec, Unfit
-from container_mgr.volumes.volumes import DataKey, VolumeFacts, Volumes
+from container_mgr.values import AgentError, Container, Unfit
+from container_mgr.volumes.volumes import VolumeFacts, Volumes
 
 END_GRACE_S = 10.0
 """Between SIGTERM and SIGKILL for a rank that the agent ends."""
@@ -228,7 +230,7 @@ class Ranks:
     async def start(self, specs: Sequence[RankSpec]) -> Outcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
         done = asyncio.get_running_loop().create_future()
-        jobs = {spec.key.job for spec in specs}
+        jobs = {spec.job for spec in specs}
         for job in jobs:
             self._starting[job].add(done)
         try:

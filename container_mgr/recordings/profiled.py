@@ -10,8 +10,9 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from agentlink.values import ProfilerWindow
 from container_mgr.recordings.asking import Failure
-from container_mgr.recordings.recording import MOST_CALLS, ProfilerWindow, Read, State
+from container_mgr.recordings.recording import MOST_CALLS, Read, State
 from container_mgr.recordings.xspace import Profile
 from measure.comms.recorded import INPUT_WAIT, STEP
 from measure.comms.steps import steps_of

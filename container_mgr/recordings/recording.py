@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from agentlink.ranks import RankKey
+from agentlink.values import ProfilerWindow
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.place import RecordFile
 from container_mgr.recordings.shown import NOTHING
-from container_mgr.values import RankKey
 from recorder import layout
 
 State = Literal["recording", "absent", "damaged", "refused"]
@@ -29,18 +30,6 @@ class Read:
     operations: tuple[layout.Operation, ...] = ()
     calls: tuple[layout.Call, ...] = ()
     damaged_rows: int = 0
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class ProfilerWindow:
-    """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
-
-    ended_at: float
-    length_s: float
-    comm_s: float
-    """Time in which a collective was under way."""
-    exposed_s: float | None
-    """That in which no kernel computed; None where computation is not on the processor."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import structlog
 
+from agentlink.values import Record
 from base import clock
 from base.addresses import join_address
 from container_mgr.recordings import bursts, profiled
@@ -31,7 +32,7 @@ from container_mgr.recordings.recording import Read, Recording, read_of
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import EVERY_S, WINDOW_S, Looker
 from container_mgr.recordings.xspace import Profile
-from container_mgr.values import Container, Record
+from container_mgr.values import Container
 
 READ_EVERY_S = 10.0
 KEPT_S = 900.0

@@ -11,6 +11,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from agentlink.checkpoints import MAX_FAULTS
 from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.hardware.inventory import Inventory
@@ -74,7 +75,7 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
         faults = await self._change(context, keep())
         for fault in faults:
             _log.warning("not kept", code=fault.code, object=fault.obj, reason=fault.message)
-        return pb.KeepReply(faults=[fault_message(f) for f in faults[: messages.MAX_FAULTS]])
+        return pb.KeepReply(faults=[fault_message(f) for f in faults[:MAX_FAULTS]])
 
     async def CloseStep(  # noqa: N802
         self, request: pb.CloseStepRequest, context: grpc.aio.ServicerContext

@@ -12,6 +12,7 @@ from typing import TypeVar
 import grpc
 import structlog
 
+from agentlink.codec import read, write
 from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.docker.attached import Stream
@@ -26,6 +27,7 @@ from container_mgr.images.kept import KeptImages
 from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images, logs, policy
 from container_mgr.ranks.batch import Outcome
+from container_mgr.ranks.execs import Start
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc import messages
 from container_mgr.rpc.calls import CODES, hinted, refuse
@@ -155,7 +157,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
                 raise  # abort() never returns
             while not pull.task.done():
-                yield messages.progress_of(pull.state)
+                yield write(pb.PullProgress, pull.state)
                 await asyncio.wait({pull.task}, timeout=PULL_REPORT_S)
             try:
                 pull.task.result()
@@ -413,14 +415,14 @@ class AgentService(CheckpointCalls, ScopeCalls):
         async def tell(piece: tuple[Stream, bytes]) -> None:
             await context.write(messages.output_message(*piece))
 
-        start = messages.start_of(first.start)
+        start = read(Start, first.start)
         _log.info("command begins", job=start.job, rank=start.rank)
         try:
             ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
         except AgentError as error:
             await refuse(context, error)
             return
-        await context.write(messages.end_message(ending))
+        await context.write(pb.ExecOutput(end=write(pb.ExecEnd, ending)))
 
     async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
         outcome = await self._changes.kept(work())

@@ -8,28 +8,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentlink.checkpoints import (
+    FetchFault,
+    FetchProgress,
+    Folder,
+    GetFrom,
+    GetLocal,
+    GetPart,
+    GetRebuilt,
+    GetStored,
+    HoldingKind,
+    Source,
+)
+from agentlink.values import VolumeMount
 from checkpoints import schemes
 from checkpoints.ledger import Key, Member
 from checkpoints.manifest import Manifest
 from container_mgr.checkpoints.contract import Holder, Receiving
-from container_mgr.checkpoints.values import (
-    FetchFault,
-    FetchProgress,
-    Folder,
-    Get,
-    GetFrom,
-    GetLocal,
-    GetRebuilt,
-    GetStored,
-    Kind,
-    Place,
-    Source,
-)
+from container_mgr.checkpoints.values import Place
 from container_mgr.transfers import givers, parts, pulling, stores, threads
 from container_mgr.transfers.givers import Giver, Local, Reach, check_manifest
 from container_mgr.transfers.parts import DamagedError, Files
 from container_mgr.transfers.pulling import EndedError, PullError, Stop
-from container_mgr.values import AgentError, VolumeMount
+from container_mgr.values import AgentError
 
 PROGRESS_S = 0.2
 AT_ONCE = 8
@@ -44,7 +45,7 @@ class _Run:
 
     folder: Folder
     key: Key
-    gets: tuple[Get, ...]
+    gets: tuple[GetPart, ...]
     stop: Stop = field(default_factory=Stop)
     lock: threading.Lock = field(default_factory=threading.Lock)
     bytes_done: int = 0
@@ -71,7 +72,7 @@ class Fetching:
         self._runs: dict[_Run, asyncio.Task[None]] = {}
 
     async def fetch(
-        self, folder: Folder, key: Key, gets: Sequence[Get]
+        self, folder: Folder, key: Key, gets: Sequence[GetPart]
     ) -> AsyncIterator[FetchProgress]:
         """See :meth:`Transfers.fetch`. One of other parts for the same ranks ends. AgentError."""
         run = self._running(folder, key, tuple(gets)) or self._begin(folder, key, gets)
@@ -85,11 +86,11 @@ class Fetching:
         """End all fetches."""
         await self._end(list(self._runs))
 
-    def _running(self, folder: Folder, key: Key, gets: tuple[Get, ...]) -> _Run | None:
+    def _running(self, folder: Folder, key: Key, gets: tuple[GetPart, ...]) -> _Run | None:
         wanted = (folder, key, gets)
         return next((r for r in self._runs if (r.folder, r.key, r.gets) == wanted), None)
 
-    def _begin(self, folder: Folder, key: Key, gets: Sequence[Get]) -> _Run:
+    def _begin(self, folder: Folder, key: Key, gets: Sequence[GetPart]) -> _Run:
         run = _Run(folder, key, tuple(gets))
         mine = {get.endpoint for get in gets}
         others = [
@@ -118,7 +119,7 @@ class Fetching:
         finally:
             del self._runs[run]
 
-    async def _one(self, run: _Run, get: Get, room: asyncio.Semaphore) -> None:
+    async def _one(self, run: _Run, get: GetPart, room: asyncio.Semaphore) -> None:
         async with room:
             try:
                 store = Path()
@@ -156,12 +157,12 @@ class _Getting:
     holder: Holder
     reach: Reach
     key: Key
-    one: Get
+    one: GetPart
     run: _Run
     store: Path
 
     def get(self) -> None:
-        """Get it. PullError, _BlamedError, EndedError, DamagedError, AgentError, OSError."""
+        """GetPart it. PullError, _BlamedError, EndedError, DamagedError, AgentError, OSError."""
         self.run.stop.check()
         if self.holder.came(self.reach.folder, self.key, self.one):
             self.run.add(self.one.bytes)
@@ -181,8 +182,8 @@ class _Getting:
 
     def _local(self, endpoint: str) -> None:
         get, held = self.one, self.reach.held
-        place = Place(self.reach.folder, endpoint, Kind.OWN, get.part, self.key)
-        part = held.any_of(place, Kind.OWN, Kind.COPY)
+        place = Place(self.reach.folder, endpoint, HoldingKind.OWN, get.part, self.key)
+        part = held.any_of(place, HoldingKind.OWN, HoldingKind.COPY)
         if part is None or part.manifest.digest != get.digest:
             has = "does not hold" if part is None else "holds other bytes for"
             why = f"{endpoint} {has} rank {get.part}'s part of step {self.key.step}"

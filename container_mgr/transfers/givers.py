@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from agentlink.checkpoints import HoldingKind, Source
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
-from container_mgr.checkpoints.values import Kind, Part, Place, Source
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.transfers import parts, wire
 from container_mgr.transfers.parts import DamagedError, Files, PartStream
 from container_mgr.transfers.pulling import Dial, PullError, Remote, Stop
@@ -139,7 +140,7 @@ class Reach:
             return Remote(
                 self.dial, source, ask, stop, pace=self.pace, ahead=ahead, on_bytes=on_bytes
             )
-        place = Place(self.folder, source.endpoint, Kind.OWN, source.rank, key)
+        place = Place(self.folder, source.endpoint, HoldingKind.OWN, source.rank, key)
         part = self.held.any_of(place, *ask.kinds)
         if part is None:
             why = f"{source.endpoint} does not hold rank {source.rank}'s part of step {key.step}"

@@ -10,21 +10,13 @@ from pathlib import Path
 
 from crc32c import crc32c
 
+from agentlink.checkpoints import Holding, HoldingKind, Keep, KeepCopy, KeepParity, KeepStored
 from base import clock
 from checkpoints import schemes
 from checkpoints.ledger import Member
 from checkpoints.manifest import Sum, Sums
 from container_mgr.checkpoints.contract import Holder, Receiving
-from container_mgr.checkpoints.values import (
-    Holding,
-    Keep,
-    KeepCopy,
-    KeepParity,
-    KeepStored,
-    Kind,
-    Part,
-    Place,
-)
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.transfers import givers, parts, pulling, stores
 from container_mgr.transfers.givers import Giver, Reach, check_manifest
 from container_mgr.transfers.parts import DamagedError
@@ -68,11 +60,11 @@ def place_of(keeper: Keeper, what: Keep) -> Place:
     """Return where the thing lies; what goes to a store is the rank's own part."""
     match what:
         case KeepCopy(_, key, source):
-            return Place(keeper.reach.folder, keeper.endpoint, Kind.COPY, source.rank, key)
+            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.COPY, source.rank, key)
         case KeepParity(rank, key, _):
-            return Place(keeper.reach.folder, keeper.endpoint, Kind.PARITY, rank, key)
+            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.PARITY, rank, key)
         case KeepStored(rank, key, _):
-            return Place(keeper.reach.folder, keeper.endpoint, Kind.OWN, rank, key)
+            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.OWN, rank, key)
 
 
 def failure(keeper: Keeper, what: Keep, why: str) -> Holding:
@@ -84,7 +76,7 @@ def failure(keeper: Keeper, what: Keep, why: str) -> Holding:
         key=place.key,
         rank=place.rank,
         endpoint=place.endpoint,
-        kind=Kind.MISSING if isinstance(what, KeepCopy) else Kind.REFUSED,
+        kind=HoldingKind.MISSING if isinstance(what, KeepCopy) else HoldingKind.REFUSED,
         why=f"{names[type(what)]} was not made: {why}"[:500],
         seen_at=clock.time(),
     )
@@ -163,7 +155,7 @@ def _store(keeper: Keeper, what: KeepStored, stop: Stop) -> None:
             key=what.key,
             rank=what.rank,
             endpoint=keeper.endpoint,
-            kind=Kind.STORED,
+            kind=HoldingKind.STORED,
             digest=part.manifest.digest,
             bytes=part.manifest.bytes,
             seen_at=clock.time(),

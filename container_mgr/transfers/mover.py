@@ -12,16 +12,11 @@ from typing import NamedTuple
 
 import structlog
 
+from agentlink.checkpoints import FetchProgress, Folder, GetPart, Keep, KeepCopy, KeepStored
+from agentlink.ranks import PREFIX
+from agentlink.values import VolumeMount
 from checkpoints.ledger import Key
 from container_mgr.checkpoints.contract import Holder
-from container_mgr.checkpoints.values import (
-    FetchProgress,
-    Folder,
-    Get,
-    Keep,
-    KeepCopy,
-    KeepStored,
-)
 from container_mgr.transfers import keeping, sockets, threads, wire
 from container_mgr.transfers.fetching import Fetching
 from container_mgr.transfers.gate import Gate
@@ -31,7 +26,7 @@ from container_mgr.transfers.pulling import OverLight, OverManagement, Stop
 from container_mgr.transfers.serving import Listener, Serving
 from container_mgr.transfers.threads import Held
 from container_mgr.users import User
-from container_mgr.values import PREFIX, AgentError, VolumeMount
+from container_mgr.values import AgentError
 from container_mgr.volumes.volumes import Volumes
 from pki import Credentials
 
@@ -151,7 +146,9 @@ class Mover:
         self._work_on(folder)
         return faults
 
-    def fetch(self, folder: Folder, key: Key, gets: Sequence[Get]) -> AsyncIterator[FetchProgress]:
+    def fetch(
+        self, folder: Folder, key: Key, gets: Sequence[GetPart]
+    ) -> AsyncIterator[FetchProgress]:
         """See :class:`Transfers`."""
         return self._fetching.fetch(folder, key, gets)
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from agentlink.checkpoints import Source
 from base.addresses import split_address
-from container_mgr.checkpoints.values import Source
 from container_mgr.transfers import sockets, wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import Gate

@@ -19,8 +19,9 @@ from functools import partial
 
 import structlog
 
+from agentlink.checkpoints import HoldingKind
 from base import clock
-from container_mgr.checkpoints.values import Kind, Part, Place
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.transfers import parts, sockets, wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import Gate, Pacer
@@ -253,7 +254,7 @@ class _Conversation:
     def _give_head(self, ask: AskPart) -> None:
         self._close()
         deadline = self._session.channel.deadline(wire.ANSWER_S)
-        place = Place(self._folder, ask.endpoint, Kind.OWN, ask.rank, ask.key)
+        place = Place(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
         part = self._held.any_of(place, *ask.kinds)
         if part is None:
             why = f"{ask.endpoint} does not hold rank {ask.rank}'s part of step {ask.key.step}"

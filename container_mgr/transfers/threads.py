@@ -15,8 +15,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
+from agentlink.checkpoints import Folder, Holding, HoldingKind
 from container_mgr.checkpoints.contract import Holder
-from container_mgr.checkpoints.values import Folder, Holding, Kind, Part, Place
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.values import AgentError
 
 _T = TypeVar("_T")
@@ -74,7 +75,7 @@ class Held:
         """See :meth:`Holder.find`."""
         return on_loop(self._loop, partial(self._holder.find, place))
 
-    def any_of(self, place: Place, *kinds: Kind) -> Part | None:
+    def any_of(self, place: Place, *kinds: HoldingKind) -> Part | None:
         """Return the first of these kinds that is held at a place."""
         for kind in kinds:
             found = self.find(Place(place.folder, place.endpoint, kind, place.rank, place.key))

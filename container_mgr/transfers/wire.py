@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from agentlink.checkpoints import HoldingKind
 from checkpoints import manifest
 from checkpoints.ledger import Key, Member
 from checkpoints.manifest import Manifest
 from checkpoints.values import MAX_RANKS, MAX_STEP
-from container_mgr.checkpoints.values import Kind
 from container_mgr.transfers.channel import Channel
 
 PORT = 7409
@@ -93,9 +93,9 @@ class AskPart:
     parity: bool
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[HoldingKind, ...]:
         """What is looked for, in this order."""
-        return (Kind.PARITY,) if self.parity else (Kind.OWN, Kind.COPY)
+        return (HoldingKind.PARITY,) if self.parity else (HoldingKind.OWN, HoldingKind.COPY)
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from agentlink.values import Scope
 from container_mgr import atomic_file
-from container_mgr.values import Scope
 
 MAX_RECORDS = 10_000
 _MAX_BYTES = 4096

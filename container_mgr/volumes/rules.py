@@ -9,19 +9,15 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+from agentlink.bounds import NAME, owns
 from container_mgr.values import AgentError
 
 MAX_VOLUMES = 16
 """Volumes of one rank."""
 MAX_PATH = 255
 """Characters of a path in a container."""
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 NAME_RULE = "with a-z, 0-9 and - inside, at most 63 characters"
 
-MAX_OWNER = 80
-"""Characters of an owner: a project, or a project and its job with a dot between them."""
-
-_OWNER = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})?")
 _PATH = re.compile(r"(/[A-Za-z0-9._@+-]+)+")
 _RESERVED = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/lightloom"),
@@ -52,11 +48,6 @@ def check_owner(owner: str, obj: str) -> None:
             f"{owner[:80]!r} cannot own a directory of a volume",
             "an owner is PROJECT or PROJECT.JOB",
         )
-
-
-def owns(owner: str) -> bool:
-    """Return whether ``owner`` can own a directory of a volume."""
-    return len(owner) <= MAX_OWNER and _OWNER.fullmatch(owner) is not None
 
 
 def check_path(path: str, obj: str) -> None:

@@ -18,10 +18,11 @@ from typing import TypeVar
 
 import structlog
 
+from agentlink.values import Scope, VolumeMount
 from base import clock
 from container_mgr.hardware.sysfs import SYSFS, whole_disk
 from container_mgr.users import User
-from container_mgr.values import AgentError, BoundVolume, Scope, VolumeMount
+from container_mgr.values import AgentError, BoundVolume
 from container_mgr.volumes import mounts, quota, records, tree
 from container_mgr.volumes.mounts import MountPoint
 from container_mgr.volumes.offers import Offer

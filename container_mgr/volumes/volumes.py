@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from agentlink.ranks import RankSpec
+from agentlink.values import DataKey, Scope, VolumeMount
 from base import clock
 from container_mgr.users import User
-from container_mgr.values import AgentError, BoundVolume, Container, RankSpec, Scope, VolumeMount
+from container_mgr.values import AgentError, BoundVolume, Container
 from container_mgr.volumes import rules
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.records import Record
@@ -25,15 +27,6 @@ MIN_QUOTA_BYTES = 4096
 """An empty directory has a block of its own."""
 
 _log = structlog.get_logger("container_mgr.volumes")
-
-
-@dataclass(slots=True, frozen=True)
-class DataKey:
-    """A directory of one owner in one volume."""
-
-    volume: str
-    scope: Scope
-    owner: str
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,10 +12,11 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
+from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.api.gate.access import Caller
 from controller.base.errors import ServiceError
-from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
+from controller.devices.engine import ExecEnd, ExecOutput
 from controller.schema.execs import ExecInputRequest, ExecRequest
 
 MOST_PER_TOKEN = 16

@@ -13,6 +13,7 @@ from functools import reduce
 from statistics import median
 from typing import TypeVar
 
+from agentlink.checkpoints import Holding, HoldingKind
 from base.pools import Pool
 from checkpoints import schemes
 from checkpoints.ledger import (
@@ -34,7 +35,6 @@ from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place, Places
 from controller.base.texts import clipped
 from controller.checkpoints import runs
-from controller.devices.checkpoints import Holding, HoldingKind
 from controller.state.kept.checkpoints import CheckpointRecord
 from controller.state.records import CheckpointSpec
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
+from agentlink.checkpoints import Verified
 from checkpoints.interval import Exposure, advise
 from checkpoints.ledger import Key, Missing, Spoiled, dropped
 from checkpoints.restore import plan
@@ -20,7 +21,7 @@ from controller.checkpoints.book import Book, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
 from controller.checkpoints.protection import holders_of
 from controller.checkpoints.views import Known, checkpoints_view, verification_view
-from controller.devices.checkpoints import CheckpointEngine, Verified
+from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 from controller.schema.checkpoints import (
     CheckpointSumsView,

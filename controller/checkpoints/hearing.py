@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from agentlink.checkpoints import Holding, HoldingKind
+from agentlink.values import Where
 from base import clock
 from checkpoints.ledger import NOTHING, Key, Report, ServerLost
 from controller.checkpoints.book import Book
 from controller.checkpoints.books import Books
-from controller.devices.checkpoints import CheckpointEngine, Holding, HoldingKind, HoldingsNews
-from controller.devices.engine import Where
+from controller.devices.checkpoints import CheckpointEngine, HoldingsNews
 from controller.state.state import State
 
 log = structlog.get_logger(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from agentlink.ranks import RankCheckpoint
 from base import clock
 from checkpoints.ledger import Key, Ledger
 from checkpoints.ledger import State as Safety
@@ -33,7 +34,6 @@ from controller.checkpoints.removal import Removal
 from controller.checkpoints.starts import Starts
 from controller.checkpoints.warnings import warnings
 from controller.devices.checkpoints import CheckpointEngine
-from controller.devices.engine import RankCheckpoint
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd, RunRecord
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State

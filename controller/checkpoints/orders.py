@@ -9,10 +9,11 @@ from functools import partial
 
 import structlog
 
+from agentlink.checkpoints import Keep
 from base import clock
 from checkpoints.ledger import Key
 from controller.base.tasks import Tasks
-from controller.devices.checkpoints import CheckpointEngine, Keep
+from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 
 log = structlog.get_logger(__name__)

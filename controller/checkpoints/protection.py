@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentlink.checkpoints import Keep, KeepCopy, KeepParity, KeepStored, Source
+from agentlink.values import VolumeMount
 from checkpoints.ledger import (
     NOTHING,
     Key,
@@ -20,8 +22,6 @@ from checkpoints.ledger import (
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Places, are_apart
-from controller.devices.checkpoints import Keep, KeepCopy, KeepParity, KeepStored, Source
-from controller.devices.engine import VolumeMount
 from sitefile import CabledSite
 
 PACE = 0.1

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from checkpoints.ledger import Key, Missing, Report, Way
-from checkpoints.restore import Get, How, Restore
-from checkpoints.schemes import chunk_bytes
-from checkpoints.values import Places
-from controller.devices.checkpoints import (
+from agentlink.checkpoints import (
     FetchFault,
     GetFrom,
     GetLocal,
@@ -17,7 +13,11 @@ from controller.devices.checkpoints import (
     GetStored,
     Source,
 )
-from controller.devices.engine import VolumeMount
+from agentlink.values import VolumeMount
+from checkpoints.ledger import Key, Missing, Report, Way
+from checkpoints.restore import Get, How, Restore
+from checkpoints.schemes import chunk_bytes
+from checkpoints.values import Places
 
 HowGot = GetLocal | GetFrom | GetRebuilt | GetStored
 

@@ -10,6 +10,9 @@ from functools import partial, reduce
 
 import structlog
 
+from agentlink.checkpoints import FetchFault, Folder, GetPart
+from agentlink.ranks import RankCheckpoint
+from agentlink.values import Scope, VolumeMount
 from checkpoints.ledger import Began, Key, Ledger, Report, Run, fold
 from checkpoints.restore import Restore, plan
 from checkpoints.rules import parse_rule
@@ -21,8 +24,8 @@ from controller.checkpoints.book import Book, laid_out, was_whole
 from controller.checkpoints.books import Books
 from controller.checkpoints.hearing import Hearing
 from controller.checkpoints.restoring import blamed, parts_by_server
-from controller.devices.checkpoints import CheckpointEngine, FetchFault, Folder, GetPart
-from controller.devices.engine import EngineError, RankCheckpoint, Scope, VolumeMount
+from controller.devices.checkpoints import CheckpointEngine
+from controller.devices.engine import EngineError
 from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
 from controller.state.kept.kinds import row_of
 from controller.state.offers import owner_of

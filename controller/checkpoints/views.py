@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from agentlink.checkpoints import Verified
 from checkpoints.ledger import Key, Ledger, Record, dropped, is_complete, state, ways
 from checkpoints.restore import Restore
 from checkpoints.rules import parse_rule
 from checkpoints.schemes import chunk_bytes
 from checkpoints.values import Places
 from controller.checkpoints.book import Extra
-from controller.devices.checkpoints import Verified
 from controller.schema.checkpoints import (
     CheckpointsView,
     CheckpointView,

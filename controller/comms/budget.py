@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from agentlink.values import Record
 from controller.comms.ledger import MOST_SKEWED
-from controller.devices.engine import Record, RecordingLimit
+from controller.devices.engine import RecordingLimit
 from controller.state.records import JobRecord
 from measure.comms.facts import MOST_RANKS
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from agentlink.values import Record
 from controller.base.texts import shown
 from controller.comms.ledger import JobComms, RankComms, Table
-from controller.devices.engine import Record, Recording
+from controller.devices.engine import Recording
 from controller.schema.insight.comms import CommsRowView, CommsView, OverlapView, RankCommsView
 from controller.state.records import JobRecord
 from measure.comms.facts import TEXTS, Overlap, slowest

@@ -6,6 +6,7 @@ Code above this interface must not assume Docker. The engine built in is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,12 +15,45 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, get_args
+
+from agentlink.bounds import (
+    Calls,
+    Field,
+    FiniteOrNone,
+    First,
+    FractionOrNone,
+    JobName,
+    Most,
+    OperationName,
+    OwnerName,
+    Size,
+    SizeOrNone,
+    Span,
+    Text,
+    TimeOrNone,
+    Word,
+    among,
+    only,
+)
+from agentlink.values import NicReport, ProfilerWindow, Scope, Typed, WindowSize
 
 if TYPE_CHECKING:  # start-up time of the command line, which needs the enumerations of this page
-    from checkpoints.ledger import Key
+    from agentlink.ranks import RankSpec
+    from agentlink.values import RegistryLogin
+
+FAULT_CODES = frozenset(
+    {"invalid", "not_found", "conflict", "unavailable", "timeout", "failed", "forbidden"}
+)
+_MAX_NAMES = 256
+"""Of one image."""
+_MAX_REASONS = 32
+_MAX_USERS = 64
+"""Jobs that use one directory."""
+_MAX_BINS = 128
+ImageNames = Annotated[tuple[Text, ...], First(_MAX_NAMES)]
 
 FREEZE_TIMEOUT_S = 10.0
 """Time limit for all processes of a job to freeze, or to thaw."""
@@ -57,69 +91,22 @@ class Pull(StrEnum):
     ALWAYS = "always"
 
 
-class Record(StrEnum):
-    """How much of a rank's communication is recorded."""
-
-    OFF = "off"
-    COUNTS = "counts"
-    """Calls, sizes and durations, without a change of the program."""
-    FULL = "full"
-    """Also windows of TensorFlow's profiler, which the program then cannot use itself."""
-
-
-@dataclass(slots=True, frozen=True)
-class RankLimits:
-    """Upper limits of a rank; None leaves one to the server. Rates are bytes per second."""
-
-    cores: float | None = None
-    memory_bytes: int | None = None
-    pids: int | None = None
-    read_bps: int | None = None
-    write_bps: int | None = None
-
-
-class Scope(StrEnum):
-    """Who shares a directory of a volume."""
-
-    SITE = "site"
-    """The volume itself, shared by all who may use it."""
-    PROJECT = "project"
-    JOB = "job"
-
-
-@dataclass(slots=True, frozen=True)
-class VolumeMount:
-    """A volume in a rank's container. Rates are bytes per second of this rank."""
-
-    volume: str
-    path: str
-    """Absolute path inside the container."""
-    read_only: bool
-    scope: Scope = Scope.SITE
-    owner: str = ""
-    """``PROJECT`` or ``PROJECT.JOB``, by the scope; empty for the volume itself."""
-    quota_bytes: int | None = None
-    """Limit of the owner's directory; None is no limit."""
-    read_bps: int | None = None
-    write_bps: int | None = None
-
-
 @dataclass(slots=True, frozen=True)
 class VolumeData:
     """A directory of a volume that belongs to a project or a job. Times are seconds since 1970."""
 
     scope: Scope
-    owner: str
+    owner: OwnerName
     uid: int | None = None
-    bytes: int | None = None
+    bytes: SizeOrNone | None = None
     """None until it is measured, as are the files."""
-    files: int | None = None
-    quota_bytes: int | None = None
+    files: SizeOrNone | None = None
+    quota_bytes: SizeOrNone | None = None
     created_at: float | None = None
     used_at: float | None = None
     """When a rank used it last."""
-    measured_at: float | None = None
-    jobs: tuple[str, ...] = ()
+    measured_at: TimeOrNone | None = None
+    jobs: Annotated[tuple[JobName, ...], First(_MAX_USERS)] = ()
     """Jobs whose containers use it now."""
 
 
@@ -129,89 +116,14 @@ class OfferedVolume:
 
     name: str
     read_only: bool
-    problem: str = ""
+    problem: Text = ""
     """Why no rank can use it now; empty when it is usable."""
-    filesystem: str = ""
-    total_bytes: int | None = None
-    free_bytes: int | None = None
-    quota: str = ""
+    filesystem: Word = ""
+    total_bytes: SizeOrNone | None = None
+    free_bytes: SizeOrNone | None = None
+    quota: Annotated[str, among("", "kernel", "watched")] = ""
     """How quotas hold: ``kernel`` or ``watched``; empty when the server does not say."""
     data: tuple[VolumeData, ...] = ()
-
-
-class Where(StrEnum):
-    """Where a rank's checkpoints are kept on its server."""
-
-    MEMORY = "memory"
-    """They outlive containers and the agent, not the server."""
-    DISK = "disk"
-
-
-@dataclass(slots=True, frozen=True)
-class RankCheckpoint:
-    """What a rank needs for its checkpoints.
-
-    Its folder appears read-write in ``/lightloom/checkpoint`` and outlives the container; the step
-    that it resumes from appears read-only at ``/lightloom/restore``.
-    """
-
-    folder: str
-    """Names the job's folders on every server; never used again by another job."""
-    ranks: int
-    rule: str
-    where: Where
-    size_bytes: int
-    key: bytes = field(repr=False)
-    """Authorises transfers of this job's parts between servers."""
-    resumed: Key | None = None
-    """The step that it resumes from, fetched before; a rank without its part is refused."""
-
-
-@dataclass(slots=True, frozen=True)
-class RankSpec:
-    """Everything needed to start one rank. (job, rank, epoch) is the idempotency key.
-
-    ``emulated_share`` is the CPU share, in cores, that stands in for a GPU; with it
-    ``gpu_uuid`` is empty.
-    """
-
-    job: str
-    rank: int
-    epoch: int
-    endpoint: str
-    server: str
-    image: str
-    command: tuple[str, ...]
-    ip: str
-    prefix_len: int
-    mac: str
-    nic: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    gpu_uuid: str = ""
-    emulated_share: float | None = None
-    mtu: int | None = None
-    """None keeps what the interface has."""
-    dscp: int | None = None
-    """Class of RoCE traffic, 0 to 63; None keeps what the device has."""
-    limits: RankLimits = RankLimits()
-    volumes: tuple[VolumeMount, ...] = ()
-    uid: int | None = None
-    """User of its processes, never 0; None leaves it to the server, as for ``gid``."""
-    gid: int | None = None
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Variables with secret values: in no log, and in nothing that an engine shows."""
-    record: Record = Record.OFF
-    probe: bool = False
-    """Show the files of the package ``probe`` at ``/lightloom/probe``."""
-    checkpoint: RankCheckpoint | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class RegistryLogin:
-    """A user of a registry. Kept in memory only, for one request."""
-
-    username: str
-    password: str = field(repr=False)
 
 
 @dataclass(slots=True, frozen=True)
@@ -222,10 +134,10 @@ class ServerImage:
     present: bool
     id: str = ""
     """Of the present image: sha256:..."""
-    names: tuple[str, ...] = ()
+    names: ImageNames = ()
     """NAME:TAG and NAME@sha256:... of the present image."""
     size_bytes: int = 0
-    refusal: str = ""
+    refusal: Text = ""
     """Why the server would not fetch it; empty where it may, or need not."""
 
 
@@ -234,12 +146,12 @@ class HeldImage:
     """An image in the list of one server; ``names`` as those of :class:`ServerImage`."""
 
     server: str
-    id: str
-    names: tuple[str, ...]
+    id: Annotated[Text, Field(name="image_id")]
+    names: ImageNames
     size_bytes: int
-    jobs: tuple[str, ...] = ()
+    jobs: Annotated[tuple[Word, ...], First(_MAX_NAMES)] = ()
     """Jobs whose containers use it now."""
-    used_at: float | None = None
+    used_at: TimeOrNone | None = None
     """When a job last used it, in seconds since 1970; None for one that its agent did not pull."""
 
 
@@ -256,16 +168,6 @@ class PullProgress:
 
 
 @dataclass(slots=True, frozen=True)
-class NicReport:
-    """A rank's data NIC as it is inside the container; ``gid_index`` of its RoCEv2 address."""
-
-    mtu: int
-    rdma_device: str = ""
-    gid_index: int | None = None
-    dscp: int | None = None
-
-
-@dataclass(slots=True, frozen=True)
 class RankStatus:
     """One rank as its server sees it. Times are seconds since 1970."""
 
@@ -274,16 +176,16 @@ class RankStatus:
     epoch: int
     endpoint: str
     server: str
-    state: RankState
+    state: Annotated[RankState, Field(otherwise=RankState.ABSENT)]
     exit_code: int | None = None
     oom: bool = False
-    started_at: float | None = None
-    finished_at: float | None = None
-    container_id: str = ""
-    reason: str = ""
+    started_at: TimeOrNone | None = None
+    finished_at: TimeOrNone | None = None
+    container_id: Word = ""
+    reason: Text = ""
     """How it ended, or its problem while it runs; empty without one."""
     nic: NicReport | None = None
-    fault: str = ""
+    fault: Word = ""
     """What is wrong with its GPU while it runs: ``lost``, ``xid`` or ``hang``."""
 
 
@@ -292,8 +194,8 @@ class GpuFigures:
     """NVML figures beyond utilisation and memory; None for one that it does not report."""
 
     memory_total_bytes: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
+    temperature_c: FiniteOrNone | None = None
+    power_w: FiniteOrNone | None = None
     sm_clock_hz: int | None = None
     memory_clock_hz: int | None = None
     pcie_rx_bps: int | None = None
@@ -303,7 +205,7 @@ class GpuFigures:
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     xid: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
+    throttle_reasons: Annotated[tuple[Word, ...], First(_MAX_REASONS)] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -318,32 +220,35 @@ class RankSample:
     rank: int
     endpoint: str
     time: float
-    utilisation: float | None
+    utilisation: FractionOrNone | None
     memory_bytes: int | None
-    source: str
+    source: Word
     gpu: GpuFigures | None = None
 
 
 RecorderState = Literal["recording", "absent", "damaged", "refused", "off"]
+RecordedSource = Literal["nccl", "torch", "tf"]
+Timing = Literal["device", "host", "issue"]
+_SOURCES, _TIMINGS = frozenset(get_args(RecordedSource)), frozenset(get_args(Timing))
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RecordedOperation:
     """Sums over all calls of one operation, size, type and tag since the rank started."""
 
-    op: str
+    op: OperationName
     """As nccl-tests names it; ``other`` for what exceeds the recorder's table."""
-    bytes: int
-    dtype: str
-    tag: str
-    calls: int
-    total_s: float
-    min_s: float
-    max_s: float
-    histogram: tuple[int, ...]
+    bytes: Size
+    dtype: Annotated[Word, sys.intern]
+    tag: Annotated[Word, sys.intern]
+    calls: Calls
+    total_s: Span
+    min_s: Span
+    max_s: Span
+    histogram: Annotated[tuple[int, ...], Most(_MAX_BINS, "bins")]
     """Calls by duration: bin i counts those from 2^(i/4) to 2^((i+1)/4) microseconds."""
-    source: Literal["nccl", "torch", "tf"]
-    timing: Literal["device", "host", "issue"]
+    source: Annotated[RecordedSource, only(_SOURCES.__contains__, "{} is no source"), sys.intern]
+    timing: Annotated[Timing, only(_TIMINGS.__contains__, "{} is no timing"), sys.intern]
     exact: bool
 
 
@@ -366,25 +271,13 @@ class WireBursts:
     """Bursts of traffic seen on a rank's NIC in a window: an estimate of its steps. Medians."""
 
     time: float
-    window_s: float
+    window_s: Span
     bursts: int
-    period_s: float | None = None
-    burst_s: float | None = None
-    sent_bytes: float | None = None
-    spread: float | None = None
+    period_s: Span | None = None
+    burst_s: Span | None = None
+    sent_bytes: Span | None = None
+    spread: Span | None = None
     """Half the 95 % interval of the period, relative."""
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class ProfilerWindow:
-    """One window of TensorFlow's profiler. Seconds; ``ended_at`` is since 1970."""
-
-    ended_at: float
-    length_s: float
-    comm_s: float
-    """Time in which a collective was under way."""
-    exposed_s: float | None = None
-    """That in which no kernel computed; None where computation is not on the processor."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -441,14 +334,6 @@ class LogLine:
 
 
 @dataclass(slots=True, frozen=True)
-class WindowSize:
-    """The size of a terminal, in characters."""
-
-    rows: int
-    columns: int
-
-
-@dataclass(slots=True, frozen=True)
 class ExecStart:
     """A command for a running rank of one run, and its limits in seconds.
 
@@ -468,13 +353,6 @@ class ExecStart:
 
 
 @dataclass(slots=True, frozen=True)
-class Typed:
-    """Input for a command; ``data`` None is its end."""
-
-    data: bytes | None
-
-
-@dataclass(slots=True, frozen=True)
 class ExecOutput:
     """A piece of a command's output."""
 
@@ -487,17 +365,17 @@ class ExecEnd:
     """How a command ended: by itself with ``exit_code``, or by a limit, the ``reason``."""
 
     exit_code: int | None
-    reason: str = ""
+    reason: Text = ""
 
 
 @dataclass(slots=True, frozen=True)
 class EngineFault:
     """A problem with one object (a rank, a server), and how to correct it."""
 
-    code: str
-    obj: str
-    message: str
-    hint: str = ""
+    code: Annotated[str, among("failed", *FAULT_CODES)]
+    obj: Annotated[Text, Field(name="object")]
+    message: Text
+    hint: Text = ""
 
 
 class EngineError(Exception):

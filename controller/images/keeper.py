@@ -8,16 +8,10 @@ from collections.abc import Callable, Collection, Iterator
 
 import structlog
 
+from agentlink.values import RegistryLogin
 from base import clock
 from controller.base.errors import ErrorCode, ServiceError
-from controller.devices.engine import (
-    EngineError,
-    ExecutionEngine,
-    Pull,
-    PullProgress,
-    RegistryLogin,
-    ServerImage,
-)
+from controller.devices.engine import EngineError, ExecutionEngine, Pull, PullProgress, ServerImage
 from controller.images.access import ImageAccess
 from controller.images.pins import decide, hosts, pinned
 from controller.schema.jobs import JobRequest

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
+from agentlink.bounds import JOB, JOB_RULE, MAX_JOB_NAME
+from agentlink.values import Record
 from base.figures import figure
 from checkpoints.schemes import Scheme
 from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
-from controller.devices.engine import Record
 from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.jobs import JobRequest, Replicas
@@ -291,12 +292,12 @@ def _check_name(site: CabledSite, request: JobRequest) -> None:
             object=f"job/{name}",
             hint=f"choose a name that does not begin with {engine}-",
         )
-    if policy.JOB.fullmatch(name):
+    if JOB.fullmatch(name):
         return
-    own = name.startswith(f"{request.project}-") and len(request.project) > policy.MAX_JOB_NAME - 2
+    own = name.startswith(f"{request.project}-") and len(request.project) > MAX_JOB_NAME - 2
     raise ServiceError(
         "invalid",
-        f"{name} cannot be a container's name: a job is named {policy.JOB_RULE}",
+        f"{name} cannot be a container's name: a job is named {JOB_RULE}",
         object=f"job/{name}",
         hint="the project's name is too long to prefix its jobs' names: use another project"
         if own

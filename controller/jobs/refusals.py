@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from container_mgr.values import RankKey
+from agentlink.ranks import RankKey
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.devices.engine import EngineError, EngineFault, Fenced

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from pydantic import ValidationError
 
+from agentlink.values import Record
 from controller.base.errors import ServiceError
-from controller.devices.engine import Record
 from controller.schema.jobs import JobRequest, VolumeRequest
 from measure.kinds import Run
 from scheduler.model import Locality, RankOrder, TimeLimitAction

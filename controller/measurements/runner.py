@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from agentlink.values import Record
 from base import clock
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.devices.aggregators import AttachPoint
-from controller.devices.engine import ExecutionEngine, Record
+from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.images.keeper import ImageKeeper
 from controller.jobs.keeper import JobKeeper

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from agentlink.values import Typed, WindowSize
 from controller.base.errors import ServiceError
-from controller.devices.engine import (
-    EngineError,
-    ExecEnd,
-    ExecOutput,
-    ExecStart,
-    ExecutionEngine,
-    Typed,
-    WindowSize,
-)
+from controller.devices.engine import EngineError, ExecEnd, ExecOutput, ExecStart, ExecutionEngine
 from controller.ranks.calls import refusal
 from controller.schema.execs import ExecRequest
 from controller.state.records import JobRecord

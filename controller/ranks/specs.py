@@ -6,15 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from controller.devices.engine import (
-    EngineError,
-    EngineFault,
-    RankCheckpoint,
-    RankLimits,
-    RankSpec,
-    Scope,
-    VolumeMount,
-)
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
+from agentlink.values import Device, NicSpec, RankLimits, Scope, VolumeMount
+from controller.devices.engine import EngineError, EngineFault
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import awake_tolerance
@@ -48,17 +42,12 @@ def rank_specs(
     volumes = mounts(site, job)
     return [
         RankSpec(
-            job=job.name,
-            rank=rank,
-            epoch=job.epoch,
+            key=RankKey(job.name, rank, job.epoch),
             endpoint=cable.name,
             server=cable.server,
             image=job.image_digest or job.image,
             command=tuple(job.request.command),
-            ip=cable.ip,
-            prefix_len=cable.prefix_len,
-            mac=cable.mac,
-            nic=cable.nic,
+            nic=NicSpec(cable.nic, cable.ip, cable.prefix_len, cable.mac, site.mtu, site.dscp),
             env=environment(
                 job.name,
                 rank,
@@ -68,10 +57,8 @@ def rank_specs(
                 network=network(site, cable),
             ),
             secrets=secrets,
-            gpu_uuid=cable.gpu_uuid,
+            devices=_devices(cable),
             emulated_share=share if cable.emulated else None,
-            mtu=site.mtu,
-            dscp=site.dscp,
             limits=RankLimits(
                 cores=job.request.cpu,
                 memory_bytes=job.request.memory_bytes,
@@ -110,6 +97,10 @@ def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
             )
         )
     return tuple(found)
+
+
+def _devices(cable: EndpointCable) -> tuple[Device, ...]:
+    return () if cable.emulated or not cable.gpu_uuid else (Device(GPU, cable.gpu_uuid),)
 
 
 def network(site: CabledSite, cable: EndpointCable) -> Network:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from agentlink.ranks import RankCheckpoint
 from controller.base import failpoints
 from controller.base.errors import ServiceError
-from controller.devices.engine import EngineError, ExecutionEngine, RankCheckpoint
+from controller.devices.engine import EngineError, ExecutionEngine
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder

@@ -8,10 +8,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
+from agentlink.values import Record, Where
 from checkpoints import rules
 from checkpoints.schemes import Scheme
 from checkpoints.values import Apart
-from controller.devices.engine import Pull, Record, Where
+from controller.devices.engine import Pull
 from controller.schema.base import JobState, Name, Request, View
 from controller.schema.engine import EngineJobView
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agentlink.values import Scope
 from controller.base.errors import ServiceError
-from controller.devices.engine import Scope
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.state.offers import Directory
 from controller.volumes.removal import DataRemover, Removed

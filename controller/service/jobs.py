@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Mapping, Sequence
 from contextlib import aclosing
 
+from agentlink.values import Typed, WindowSize
 from controller.base.errors import ServiceError
 from controller.devices.engine import (
     EngineError,
     ExecEnd,
     ExecOutput,
     ExecutionEngine,
-    Typed,
-    WindowSize,
 )
 from controller.images.keeper import ImageKeeper
 from controller.images.pins import pin_key

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from agentlink.values import Scope
+from controller.devices.engine import OfferedVolume, VolumeData
 from controller.state.records import JobRecord, JobVolume
 from sitefile import CabledSite
 from sitefile.volumes import Volume

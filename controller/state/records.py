@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentlink.values import Record, Where
 from checkpoints.schemes import Scheme
 from checkpoints.values import Apart
-from controller.devices.engine import Pull, Record, Where
+from controller.devices.engine import Pull
 from controller.devices.observed import Turn
 from controller.state.kinds.kind import Kind
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction

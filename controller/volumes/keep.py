@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.devices.engine import Scope, VolumeData
+from agentlink.values import Scope
+from controller.devices.engine import VolumeData
 from controller.state.offers import Directory, ServerOffer, directories
 from controller.state.records import JobRecord
 from sitefile import CabledSite

@@ -28,8 +28,9 @@ from typing import Any
 import docker
 import requests
 
+from agentlink.ranks import LABEL
 from container_mgr.hardware.nic import Nics
-from container_mgr.values import LABEL, NIC_IN_CONTAINER, AgentError
+from container_mgr.values import NIC_IN_CONTAINER, AgentError
 from sitefile import CabledSite, load_site
 from testbed import processes as kernel_view
 from testbed.rack import gpus, locks, ovs, preflight, procfs, programs, record, remains

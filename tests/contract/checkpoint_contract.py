@@ -10,12 +10,7 @@ from typing import Any, Protocol, cast
 
 import pytest
 
-from checkpoints.ledger import Key, Member
-from container_mgr.checkpoints.values import Holding as AgentHolding
-from container_mgr.checkpoints.values import Kind
-from container_mgr.values import AgentError
-from controller.devices.checkpoints import (
-    CheckpointEngine,
+from agentlink.checkpoints import (
     FetchProgress,
     Folder,
     GetFrom,
@@ -25,23 +20,19 @@ from controller.devices.checkpoints import (
     GetStored,
     Holding,
     HoldingKind,
-    HoldingsNews,
     KeepCopy,
     KeepParity,
     KeepStored,
     Source,
     Verified,
 )
-from controller.devices.engine import (
-    EngineError,
-    ExecutionEngine,
-    Fenced,
-    RankCheckpoint,
-    RankSpec,
-    Scope,
-    VolumeMount,
-    Where,
-)
+from agentlink.checkpoints import Holding as AgentHolding
+from agentlink.ranks import RankCheckpoint, RankSpec
+from agentlink.values import Scope, VolumeMount, Where
+from checkpoints.ledger import Key, Member
+from container_mgr.values import AgentError
+from controller.devices.checkpoints import CheckpointEngine, HoldingsNews
+from controller.devices.engine import EngineError, ExecutionEngine, Fenced
 from tests.parts.agent.checkpoints import FakeHolder, FakeTransfers
 from tests.parts.agent.ranks import SLEEP, until
 
@@ -52,7 +43,7 @@ FOLDER = Folder(RED, SECRET, Where.MEMORY, 1 << 20)
 STEP = Key(10, 1)
 SOURCE = Source(1, "0000beef", 4096, "gpu1", SERVER, "10.77.0.2")
 COPY = KeepCopy(0, STEP, SOURCE)
-PARITY = KeepParity(0, STEP, (replace(SOURCE, rank=0, endpoint="gpu0", ip=""), SOURCE))
+PARITY = KeepParity(0, STEP, (replace(SOURCE, rank=0, endpoint="gpu0", address=""), SOURCE))
 STORE = VolumeMount("shared", "/shared", False, Scope.JOB, "vision.red")
 STORED = KeepStored(0, STEP, STORE)
 GET = GetPart(0, "gpu0", 1, "0000beef", 4096, GetFrom(SOURCE))
@@ -82,7 +73,7 @@ def own(rank: int = 0, key: Key = STEP, **changed: Any) -> AgentHolding:
         key=key,
         rank=rank,
         endpoint=f"gpu{rank}",
-        kind=Kind.OWN,
+        kind=HoldingKind.OWN,
         digest="0000beef",
         bytes=4096,
         written_s=0.5,
@@ -158,7 +149,7 @@ class CheckpointContract:
 
     async def test_everything_is_told_first_and_then_changes(self, rig: Rig) -> None:
         rig.holder.tell(own(0))
-        rig.holder.tell(own(1, kind=Kind.AWAITS, digest="", written_s=None))
+        rig.holder.tell(own(1, kind=HoldingKind.AWAITS, digest="", written_s=None))
         async with telling(rig.engine) as told:
             first = await told.next()
             assert first.began
@@ -181,14 +172,14 @@ class CheckpointContract:
                 seen_at=1000.0,
             )
             assert both[1].written_s is None
-            rig.holder.tell(own(0, kind=Kind.REFUSED, digest="", why="a link"))
+            rig.holder.tell(own(0, kind=HoldingKind.REFUSED, digest="", why="a link"))
             refused = await told.says(HoldingKind.REFUSED)
             assert refused.why == "a link"
             assert len(told.began) == 1
 
     async def test_names_that_are_no_steps_are_told(self, rig: Rig) -> None:
         rig.holder.tell(own(0))
-        rig.holder.tell(own(1, Key(0, 1), kind=Kind.IGNORED, digest="", why="'final'"))
+        rig.holder.tell(own(1, Key(0, 1), kind=HoldingKind.IGNORED, digest="", why="'final'"))
         async with telling(rig.engine) as told:
             assert {h.kind for h in await told.all()} == {HoldingKind.OWN, HoldingKind.IGNORED}
             named = await told.says(HoldingKind.IGNORED, 1)
@@ -214,7 +205,7 @@ class CheckpointContract:
         rig.holder.tell(own(1))
         async with telling(rig.engine) as told:
             assert len(await told.all()) == 2
-            rig.holder.tell(own(1, kind=Kind.MISSING, digest=""))
+            rig.holder.tell(own(1, kind=HoldingKind.MISSING, digest=""))
             await told.says(HoldingKind.MISSING, 1)
             await rig.restart()
             assert [holding.rank for holding in await told.all()] == [0]
@@ -265,7 +256,7 @@ class CheckpointContract:
         assert len(rig.transfers.queued[RED]) == 2  # the other is queued
 
     async def test_a_closed_step_is_summed(self, rig: Rig) -> None:
-        rig.holder.tell(own(0, kind=Kind.AWAITS, digest=""))
+        rig.holder.tell(own(0, kind=HoldingKind.AWAITS, digest=""))
         async with telling(rig.engine) as told:
             await told.all()
             for _ in range(2):
@@ -346,10 +337,10 @@ class CheckpointContract:
         rig.holder.tell(own(0))
         rig.holder.tell(own(1))
         rig.holder.tell(own(0, Key(11, 1)))
-        damaged = (RED, STEP, 1, "gpu1", Kind.OWN)
+        damaged = (RED, STEP, 1, "gpu1", HoldingKind.OWN)
         rig.holder.damages[damaged] = tuple(f"file-{n}: content" for n in range(999))
         assert await verified(rig, Key(11, 1)) == [
-            Verified(SERVER, Key(11, 1), 0, "gpu0", HoldingKind.OWN)
+            Verified(Key(11, 1), 0, "gpu0", HoldingKind.OWN, server=SERVER)
         ]
         everything = await verified(rig, None)
         assert len(everything) == 3

@@ -8,14 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.devices.engine import (
-    EngineError,
-    ExecEnd,
-    RankState,
-    Record,
-    Scope,
-    Typed,
-)
+from agentlink.values import Record, Scope, Typed
+from controller.devices.engine import EngineError, ExecEnd, RankState
 from tests.parts.agent.ranks import (
     SLEEP,
     TICKS,

@@ -14,12 +14,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.values import NicSpec, RankKey, RankSpec, ServerFacts
+from container_mgr.values import ServerFacts
 from container_mgr.volumes.volumes import Volumes
 from tests.parts.agent.docker import IMAGE, FakeContainer, FakeDocker, FakeNics
 

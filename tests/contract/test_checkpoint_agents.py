@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 import structlog
 
+from agentlink.checkpoints import GetFrom, HoldingKind
 from checkpoints.ledger import Key
 from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import Kind
 from container_mgr.rpc.checkpoint_messages import holdings_batches
 from controller.devices.agents.engine import AgentEngine
-from controller.devices.checkpoints import GetFrom, HoldingsNews
+from controller.devices.checkpoints import HoldingsNews
 from controller.devices.engine import EngineError
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
@@ -58,7 +58,7 @@ class TestAgents(CheckpointContract):
 
 
 def test_an_older_controller_finds_only_kinds_that_it_knows_among_what_is_held() -> None:
-    told = (own(0), own(1, Key(0, 1), kind=Kind.IGNORED, digest="", why="'final'"))
+    told = (own(0), own(1, Key(0, 1), kind=HoldingKind.IGNORED, digest="", why="'final'"))
     (batch,) = holdings_batches(News(told, caught_up=True))
     assert [one.kind for one in batch.holdings] == [pb.HOLDING_OWN]
     assert batch.caught_up

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.devices.engine import EngineError, PullProgress, RegistryLogin
+from agentlink.values import RegistryLogin
+from controller.devices.engine import EngineError, PullProgress
 from tests.parts.agent.docker import IMAGE, IMAGE_ID, REGISTRY_DIGEST
 from tests.parts.agent.ranks import SLEEP, until
 from tests.parts.agent.rig import AgentRig, agent_rig

@@ -16,10 +16,12 @@ from typing import Any
 
 import docker
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec, RegistryLogin
 from container_mgr.daemon import AgentConfig, serve
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
-from controller.devices.engine import RankSpec, RegistryLogin, ServerImage
+from controller.devices.engine import ServerImage
 from pki import CONTROLLER, Authority, Credentials
 from testbed.engine import Engine, EngineInfo
 from tests.integration.tiny_image import tiny_image_tar
@@ -108,17 +110,12 @@ class Rig:
 
     def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
         return RankSpec(
-            job=job,
-            rank=rank,
-            epoch=epoch,
+            key=RankKey(job, rank, epoch),
             endpoint=f"gpu{rank}",
             server=self.config.server,
             image=IMAGE,
             command=command,
-            ip=f"10.77.9.{rank + 1}",
-            prefix_len=24,
-            mac=f"02:77:00:00:09:{rank + 1:02x}",
-            nic=NICS[rank],
+            nic=NicSpec(NICS[rank], f"10.77.9.{rank + 1}", 24, f"02:77:00:00:09:{rank + 1:02x}"),
         )
 
     async def _answers(self) -> bool:

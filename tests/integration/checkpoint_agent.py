@@ -9,23 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agentlink.checkpoints import Holding
+from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
+from agentlink.values import NicSpec, RankLimits
 from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.checkpoints.values import Holding
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.docker.engine import DockerHost
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.ranks.ranks import Ranks
-from container_mgr.values import (
-    Container,
-    NicSpec,
-    RankCheckpoint,
-    RankKey,
-    RankLimits,
-    RankSpec,
-    ServerFacts,
-)
+from container_mgr.values import Container, ServerFacts
 from container_mgr.volumes.volumes import Volumes
 from tests.integration.agent_parts import IMAGE, NETNS, NICS
 

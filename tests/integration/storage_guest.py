@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec, Scope, VolumeMount
 from container_mgr.users import User
-from container_mgr.values import AgentError, NicSpec, RankKey, RankSpec, Scope, VolumeMount
+from container_mgr.values import AgentError
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 

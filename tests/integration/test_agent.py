@@ -16,9 +16,10 @@ from typing import Any
 import docker
 import pytest
 
+from agentlink.ranks import RankSpec
+from agentlink.values import NicReport
 from container_mgr.hardware.nic import Nics
-from container_mgr.values import NicReport
-from controller.devices.engine import EngineError, RankSpec, RankState, RankStatus
+from controller.devices.engine import EngineError, RankState, RankStatus
 from controller.fabric.executor import unwritten
 from testbed import processes
 from testbed.engine import Engine

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.checkpoints import Holding, HoldingKind
+from agentlink.ranks import RankCheckpoint
+from agentlink.values import Where
 from checkpoints.ledger import Key
-from container_mgr.checkpoints.values import Holding, Kind, Place
+from container_mgr.checkpoints.values import Place
 from container_mgr.docker.arguments import CHECKPOINT_DIR
 from container_mgr.users import DEFAULT_ID
-from container_mgr.values import AgentError, RankCheckpoint, Where
+from container_mgr.values import AgentError
 from tests.integration.agent_parts import PrivateEngine, two_nics
 from tests.integration.checkpoint_agent import MEMORY, Agent, agent, spec
 from tests.integration.mounts import loop_volume, mounts, unmount
@@ -39,7 +42,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
         unmount(tmp_path)
 
 
-async def told(one: Agent, kind: Kind, step: int | None = None, epoch: int = 1) -> Holding:
+async def told(one: Agent, kind: HoldingKind, step: int | None = None, epoch: int = 1) -> Holding:
     async with asyncio.timeout(60):
         while True:
             for holding in one.told:
@@ -55,13 +58,13 @@ async def test_a_step_outlives_its_container_and_its_agent(
     async with agent(url, place) as one:
         rank = spec(0, STEP.format(10) + "sleep 600", ASKED)
         await one.start(rank, PEER)
-        first = await told(one, Kind.OWN, 10)
+        first = await told(one, HoldingKind.OWN, 10)
         assert first.bytes == 4 << 20
         live = place / "checkpoints" / FOLDER / "gpu0" / "live"
         assert live.stat().st_uid == DEFAULT_ID
         assert mounts(place) == [str(live.parent)]
     async with agent(url, place) as one:
-        assert (await told(one, Kind.OWN, 10)).digest == first.digest
+        assert (await told(one, HoldingKind.OWN, 10)).digest == first.digest
         with pytest.raises(AgentError, match="ll-red-0-1 uses it"):
             await one.checkpoints.forget(FOLDER)
         await one.ranks.stop("red", 0)
@@ -104,7 +107,7 @@ async def test_an_agent_that_is_killed_leaves_whole_parts_only(
     killed.kill()
     await killed.wait()
     async with agent(url, place) as one:
-        newest = await told(one, Kind.OWN)
+        newest = await told(one, HoldingKind.OWN)
         found = [v async for batch in one.checkpoints.verify(FOLDER, None) for v in batch]
         assert found
         assert [v for v in found if v.damages] == []
@@ -132,7 +135,7 @@ async def test_a_full_folder_stops_the_program_and_is_said(
     async with agent(private.info.host_url, place) as one:
         asked = replace(ASKED, size_bytes=MEMORY)
         container = await one.start(spec(0, FILL + "sleep 2", asked), PEER)
-        refused = await told(one, Kind.REFUSED, 1)
+        refused = await told(one, HoldingKind.REFUSED, 1)
         assert refused.why.startswith("the folder is full")
         assert await one.output(container) == ["full"]
         await one.ranks.stop("red", 0)
@@ -160,7 +163,7 @@ async def test_a_job_of_the_same_name_sees_nothing_of_the_first(
 ) -> None:
     async with agent(private.info.host_url, place) as one:
         await one.start(spec(0, STEP.format(10) + "sleep 600", ASKED), PEER)
-        await told(one, Kind.OWN, 10)
+        await told(one, HoldingKind.OWN, 10)
         await one.ranks.stop("red", 0)
         other = replace(ASKED, folder="red.89abcdef", key=bytes(32))
         # The engine keeps no order between the two streams: only one is read.
@@ -177,6 +180,8 @@ async def test_a_job_of_the_same_name_sees_nothing_of_the_first(
         with pytest.raises(AgentError) as refused:
             await one.start(spec(0, script, stolen, epoch=3))
         assert refused.value.code == "conflict"
-        assert one.checkpoints.find(Place(FOLDER, "gpu0", Kind.OWN, 0, Key(10, 1))) is not None
+        assert (
+            one.checkpoints.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(10, 1))) is not None
+        )
         for folder in (FOLDER, other.folder):
             await one.checkpoints.forget(folder)

@@ -15,10 +15,12 @@ import pynvml
 import pytest
 import pytest_asyncio
 
+from agentlink.ranks import GPU, RankSpec
+from agentlink.values import Device, NicReport, NicSpec
 from container_mgr.docker.entry import EXIT_GPUS
 from container_mgr.hardware.nic import Nics
-from container_mgr.values import NicReport, NicSpec, ServedEndpoint
-from controller.devices.engine import EngineError, RankSample, RankSpec, RankState
+from container_mgr.values import ServedEndpoint
+from controller.devices.engine import EngineError, RankSample, RankState
 from tests.integration.agent_parts import (
     NETNS,
     NICS,
@@ -60,7 +62,7 @@ class GpuRig:
     job_map: Path
 
     def spec(self, rank: int, *command: str, job: str = "red") -> RankSpec:
-        return replace(self.rig.spec(rank, *command, job=job), gpu_uuid=UUIDS[rank])
+        return replace(self.rig.spec(rank, *command, job=job), devices=(Device(GPU, UUIDS[rank]),))
 
 
 @pytest_asyncio.fixture

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from pyroute2 import netns
 
+from agentlink.values import RankLimits
 from container_mgr.values import Attach, ServedEndpoint
-from controller.devices.engine import EngineError, RankLimits, RankState
+from controller.devices.engine import EngineError, RankState
 from tests.integration.agent_parts import (
     IMAGE,
     NETNS,
@@ -156,8 +157,9 @@ async def test_a_local_image_is_not_fetched(rig: Rig) -> None:
 
 async def test_the_nic_is_reported_and_its_mtu_is_set(rig: Rig) -> None:
     shows = "cat /sys/class/net/e0/mtu; echo $LIGHTLOOM_MTU"
+    first = rig.spec(0, "sh", "-c", shows)
     await rig.engine.start(
-        [replace(rig.spec(0, "sh", "-c", shows), mtu=1400), rig.spec(1, *SLEEP)], 60
+        [replace(first, nic=replace(first.nic, mtu=1400)), rig.spec(1, *SLEEP)], 60
     )
     statuses = {s.rank: s for s in await seen(rig)}
     report = statuses[1].nic

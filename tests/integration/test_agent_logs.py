@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.values import RankLimits
 from container_mgr.docker.arguments import LOG_FILES
 from container_mgr.values import LogLimits
-from controller.devices.engine import EngineError, RankLimits
+from controller.devices.engine import EngineError
 from controller.ranks.first_cause import first_cause
 from tests.integration.agent_parts import PrivateEngine, Rig, agent_rig, two_nics
 from tests.parts.agent.ranks import SLEEP, output, seen, when_ended

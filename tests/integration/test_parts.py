@@ -20,30 +20,30 @@ import pytest
 import pytest_asyncio
 from crc32c import crc32c
 
-from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Manifest, Sum, Sums
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.checkpoints.values import (
+from agentlink.checkpoints import (
     FetchProgress,
     Folder,
-    Get,
     GetFrom,
     GetLocal,
+    GetPart,
     GetRebuilt,
     GetStored,
     Holding,
+    HoldingKind,
     Keep,
     KeepCopy,
     KeepParity,
     KeepStored,
-    Kind,
-    Place,
     Source,
 )
+from agentlink.values import Scope, VolumeMount, Where
+from checkpoints.ledger import Key, Member
+from checkpoints.manifest import Manifest, Sum, Sums
+from container_mgr.checkpoints.holder import Checkpoints
+from container_mgr.checkpoints.values import Place
 from container_mgr.kernel import in_flight
 from container_mgr.transfers import parts, wire
 from container_mgr.transfers.mover import Mover
-from container_mgr.values import Scope, VolumeMount, Where
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Authority, Credentials, agent_name
@@ -157,7 +157,7 @@ class Agent:
         }
         sums = {path: Sum(len(one), crc32c(one)) for path, one in blocks.items()}
         found = Manifest(FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", Sums(sums))
-        place = Place(FOLDER.name, self.endpoint, Kind.OWN, self.number, key)
+        place = Place(FOLDER.name, self.endpoint, HoldingKind.OWN, self.number, key)
         receiving = self.held.receive(place, found.bytes)
         try:
             out = parts.Files(receiving.root, found)
@@ -184,11 +184,11 @@ class Agent:
         found = await until(lambda: [one for one in self.told[since:] if good(one)])
         return found[0]
 
-    async def fetch(self, *gets: Get) -> FetchProgress:
+    async def fetch(self, *gets: GetPart) -> FetchProgress:
         return [one async for one in self.mover.fetch(FOLDER, KEY, gets)][-1]
 
-    def get(self, found: Manifest, how: GetFrom | GetLocal | GetRebuilt | GetStored) -> Get:
-        return Get(self.number, self.endpoint, found.rank, found.digest, found.bytes, how)
+    def get(self, found: Manifest, how: GetFrom | GetLocal | GetRebuilt | GetStored) -> GetPart:
+        return GetPart(self.number, self.endpoint, found.rank, found.digest, found.bytes, how)
 
     def staged(self, root: Path) -> dict[str, bytes]:
         at = root / self.endpoint_root / "staged" / "40.2"
@@ -256,13 +256,18 @@ async def test_copy_parity_store_and_all_ways_back(agents: list[Agent], tmp_path
             KeepStored(agent.number, KEY, STORE),
         )
     for agent in agents:
-        copy = await agent.tells(lambda one: one.kind in {Kind.COPY, Kind.MISSING})
-        assert (copy.kind, copy.rank) == (Kind.COPY, (agent.number + 1) % COUNT), copy.why
-        parity = await agent.tells(lambda one: one.kind is Kind.PARITY)
+        copy = await agent.tells(lambda one: one.kind in {HoldingKind.COPY, HoldingKind.MISSING})
+        assert (copy.kind, copy.rank) == (HoldingKind.COPY, (agent.number + 1) % COUNT), copy.why
+        parity = await agent.tells(lambda one: one.kind is HoldingKind.PARITY)
         assert [member.digest for member in parity.covers] == [one.digest for one in found]
-        stored = await agent.tells(lambda one: one.kind is Kind.STORED)
+        stored = await agent.tells(lambda one: one.kind is HoldingKind.STORED)
         assert stored.digest == found[agent.number].digest
-    refused = [h.why for a in agents for h in a.told if h.kind in {Kind.REFUSED, Kind.MISSING}]
+    refused = [
+        h.why
+        for a in agents
+        for h in a.told
+        if h.kind in {HoldingKind.REFUSED, HoldingKind.MISSING}
+    ]
     assert refused == []
 
     # Rank 2 starts anew on the first server: its part comes from a copy, a rebuild, the store.
@@ -298,7 +303,7 @@ async def test_a_pause_leaves_nothing_in_flight(agents: list[Agent]) -> None:
                 agent.mover.resume("red")
             await asyncio.sleep(0.05)
         (copy,) = [one for one in keeper.told if one.rank == 1]
-        assert copy.kind is Kind.COPY, copy.why
+        assert copy.kind is HoldingKind.COPY, copy.why
         assert pauses > 5
 
 
@@ -316,7 +321,7 @@ async def test_a_program_that_took_the_port(agents: list[Agent]) -> None:
     found = await giver.write(100_000)
     what = KeepCopy(0, KEY, giver.source(found, light=True))
     await keeper.keep(what)
-    await keeper.tells(lambda one: one.kind is Kind.COPY)
+    await keeper.tells(lambda one: one.kind is HoldingKind.COPY)
     giver.mover.ranks_changed(list)
     await until(lambda: not listens(1))
     with inside(1, sys.executable, "-c", TAKES_PORT, address(1), str(wire.PORT)) as program:
@@ -327,13 +332,13 @@ async def test_a_program_that_took_the_port(agents: list[Agent]) -> None:
         since = len(keeper.told)
         await keeper.keep(what)
         copy = await keeper.tells(lambda one: "was not made" in one.why, since=since)
-        assert copy.kind is Kind.MISSING
+        assert copy.kind is HoldingKind.MISSING
         assert f"a program of rank 1 may have taken port {wire.PORT}" in copy.why
     # Once it has ended, the agent has the port.
     await until(lambda: listens(1))
     since = len(keeper.told)
     await keeper.keep(what)
-    await keeper.tells(lambda one: one.kind is Kind.COPY, since=since)
+    await keeper.tells(lambda one: one.kind is HoldingKind.COPY, since=since)
 
 
 def listens(rank: int) -> bool:

@@ -13,12 +13,13 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 
+from agentlink.values import RegistryLogin
+from agentlink.values import RegistryLogin as AgentLogin
 from container_mgr.docker.engine import DockerHost
 from container_mgr.images.kept import KeepPolicy, KeptImages
 from container_mgr.images.pulls import Pulls
-from container_mgr.values import RegistryLogin as AgentLogin
 from controller.base.errors import ServiceError
-from controller.devices.engine import EngineError, Pull, RegistryLogin
+from controller.devices.engine import EngineError, Pull
 from controller.images.keeper import ImageKeeper
 from controller.state.state import State
 from sitefile import PasswordRef, load_site

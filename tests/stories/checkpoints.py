@@ -7,15 +7,9 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agentlink.checkpoints import FetchProgress, Folder, GetPart, HoldingKind, Keep
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
-from controller.devices.checkpoints import (
-    FetchProgress,
-    Folder,
-    GetPart,
-    HoldingKind,
-    Keep,
-)
 from controller.state.writes import Write
 from testbed.simulated.lives import DiedError
 from testbed.simulated.loop import answered

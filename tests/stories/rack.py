@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from agentlink.ranks import RankSpec
 from controller.devices.aggregators import AggregatorEvent
-from controller.devices.engine import RankSpec, RankState, RankStatus
+from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.store.store import Store
 from sitefile import load_site
@@ -55,7 +56,7 @@ class LateEngine(FakeEngine):
     """Starts in an epoch that was not on the disk."""
 
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
-        durable, epoch = durable_epoch(self.database), ranks[0].epoch
+        durable, epoch = durable_epoch(self.database), ranks[0].key.epoch
         if epoch > durable:
             self.breaches.append(f"{ranks[0].job} starts in epoch {epoch}, the disk has {durable}")
         await answered(CONTAINER_S)

@@ -11,7 +11,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TOPS = (
-    *("base", "benchmarks", "checkpoints", "console", "container_mgr", "controller", "docs"),
+    *(
+        "agentlink",
+        "base",
+        "benchmarks",
+        "checkpoints",
+        "console",
+        "container_mgr",
+        "controller",
+        "docs",
+    ),
     *("examples", "measure", "ocs_driver", "pki", "probe", "protos", "recorder", "scheduler"),
     *("sitefile", "testbed", "tests"),
 )

@@ -14,6 +14,7 @@ PACKAGES = [
     "scheduler",
     "measure",
     "checkpoints",
+    "agentlink",
     "probe",
     "recorder",
     "sitefile",
@@ -49,6 +50,7 @@ BY_IDEA = (
     "console/cli",
     "measure",
     "checkpoints",
+    "agentlink",
     "probe",
 )
 

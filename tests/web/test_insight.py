@@ -236,9 +236,9 @@ async def test_what_a_job_communicates(page: Page, url: str, rack: TalkingRack) 
     await rack.state("red", "running")
     rack.engine.recorded = [
         replace(
-            training(60, 0.2, [(1 << 20, 0.05, 0.1), (1 << 16, 0.1, 0.12)], rank=spec.rank),
+            training(60, 0.2, [(1 << 20, 0.05, 0.1), (1 << 16, 0.1, 0.12)], rank=spec.key.rank),
             job="red",
-            epoch=spec.epoch,
+            epoch=spec.key.epoch,
             server=spec.server,
         )
         for spec in rack.engine.specs["red"]

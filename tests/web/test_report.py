@@ -44,9 +44,9 @@ async def test_a_report_of_a_job_opens_without_errors(
     await rack.state("red", "running")
     rack.engine.recorded = [
         replace(
-            training(60, 0.2, [(1 << 20, 0.05, 0.1)], rank=spec.rank),
+            training(60, 0.2, [(1 << 20, 0.05, 0.1)], rank=spec.key.rank),
             job="red",
-            epoch=spec.epoch,
+            epoch=spec.key.epoch,
             server=spec.server,
         )
         for spec in rack.engine.specs["red"]

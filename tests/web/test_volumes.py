@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from playwright.async_api import Page, expect
 
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from agentlink.values import Scope
+from controller.devices.engine import OfferedVolume, VolumeData
 from controller.state.offers import Offers
 from sitefile.volumes import Volume
 from tests.web.world import TalkingRack

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agentlink.values import Record
 from base.figures import figure
 from console.cli.ask.checkpoint import (
     OnLossOption,
@@ -37,7 +38,7 @@ from console.cli.show.kinds import split
 from console.cli.show.output import Output
 from console.cli.show.text import duration_s, instant, moment_s, names, spread
 from console.cli.verbs.objects import fetch
-from controller.devices.engine import Pull, Record
+from controller.devices.engine import Pull
 from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 if TYPE_CHECKING:

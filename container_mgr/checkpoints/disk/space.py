@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
-from container_mgr.checkpoints.values import Folder
-from container_mgr.values import AgentError, Where
+from agentlink.checkpoints import Folder
+from agentlink.values import Where
+from container_mgr.values import AgentError
 from container_mgr.volumes import mounts, quota, tree
 
 INODES = 1 << 17

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from agentlink.checkpoints import Holding, HoldingKind
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum, Sums
@@ -20,7 +21,7 @@ from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
 from container_mgr.checkpoints.parts import About
 from container_mgr.checkpoints.shelf import Shelf, is_full
-from container_mgr.checkpoints.values import Holding, Kind, Part, Place
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.volumes import tree
 
 MAX_WATCHED = 64
@@ -176,7 +177,7 @@ class Live:
                 self._judge(one, listed)
             if (ignored := names_text(found.ignored)) != self._ignored:
                 self._ignored = ignored
-                self._tell(self._place(0), Kind.IGNORED, ignored, 0)
+                self._tell(self._place(0), HoldingKind.IGNORED, ignored, 0)
             if why := self.shelf.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
@@ -257,7 +258,7 @@ class Live:
         if self._known.get(found.step) == stamp:
             return
         if found.state is Wholeness.AWAITS:
-            self._say(found.step, Kind.AWAITS, found.why, found.bytes)
+            self._say(found.step, HoldingKind.AWAITS, found.why, found.bytes)
             return
         self._take(found, listed)
 
@@ -382,7 +383,7 @@ class Live:
     def _place(self, step: int) -> Place:
         shelf, run = self.shelf, self.run
         key = Key(step, run.epoch)
-        return Place(shelf.folder.name, shelf.endpoint, Kind.OWN, run.rank, key)
+        return Place(shelf.folder.name, shelf.endpoint, HoldingKind.OWN, run.rank, key)
 
     def _give_up(self, name: str) -> None:
         if name:
@@ -392,9 +393,9 @@ class Live:
                 _log.warning("not removed", folder=self.shelf.folder.name, reason=str(error))
 
     def _refuse(self, step: int, why: str) -> None:
-        self._say(step, Kind.REFUSED, why, 0)
+        self._say(step, HoldingKind.REFUSED, why, 0)
 
-    def _say(self, step: int, kind: Kind, why: str, size: int) -> None:
+    def _say(self, step: int, kind: HoldingKind, why: str, size: int) -> None:
         """Tell once of a step that is not held; what is held counts for more."""
         text = f"{kind}: {why[:MAX_WHY]}"
         place = self._place(step)
@@ -403,7 +404,7 @@ class Live:
         self._said[step] = text
         self._tell(place, kind, why, size)
 
-    def _tell(self, place: Place, kind: Kind, why: str, size: int) -> None:
+    def _tell(self, place: Place, kind: HoldingKind, why: str, size: int) -> None:
         self._ledger.tell(
             Holding(
                 folder=place.folder,

@@ -11,21 +11,14 @@ from typing import Any, TypeVar
 
 import structlog
 
+from agentlink.checkpoints import FetchProgress, Folder, GetPart, Keep, Keeps, Source, Verified
+from agentlink.codec import read, write
 from base import clock
 from base.addresses import join_address
 from checkpoints.ledger import Key
 from controller.devices.agents import checkpoint_messages as messages
 from controller.devices.agents.connections import BACKOFF_S, Connections
-from controller.devices.agents.messages import fault_of, key_message
-from controller.devices.checkpoints import (
-    FetchProgress,
-    Folder,
-    GetPart,
-    HoldingsNews,
-    Keep,
-    Source,
-    Verified,
-)
+from controller.devices.checkpoints import HoldingsNews
 from controller.devices.engine import EngineError, EngineFault
 from protos import agent_pb2 as pb
 
@@ -133,15 +126,16 @@ class AgentCheckpoints:
         self, server: str, folder: str, keeps: Sequence[Keep], pace_bps: int, deadline_s: float
     ) -> None:
         """Say which copies and parities a server is to make now. Raises EngineError."""
-        request = await _written(server, lambda: messages.keep_request(folder, keeps, pace_bps))
+        asked = Keeps(folder, tuple(keeps), pace_bps)
+        request = await _written(server, lambda: write(pb.KeepRequest, asked))
         reply: pb.KeepReply = await self._ask(server, "Keep", request, deadline_s)
         if reply.faults:
-            raise EngineError([fault_of(fault) for fault in reply.faults[:_MAX_FAULTS]])
+            raise EngineError([read(EngineFault, fault) for fault in reply.faults[:_MAX_FAULTS]])
 
     async def close_step(self, server: str, folder: str, key: Key, deadline_s: float) -> None:
         """Sum a step that awaited its coordinator. Raises EngineError."""
         request = await _written(
-            server, lambda: pb.CloseStepRequest(folder=folder, step=key_message(key))
+            server, lambda: pb.CloseStepRequest(folder=folder, step=write(pb.StepKey, key))
         )
         await self._ask(server, "CloseStep", request, deadline_s)
 
@@ -156,7 +150,7 @@ class AgentCheckpoints:
         stream = self._agents.stream(server, "Fetch", request, deadline_s)
         async with aclosing(stream):
             async for message in stream:
-                progress = messages.progress_of(message)
+                progress = read(FetchProgress, message)
                 yield progress
                 if progress.done:
                     return
@@ -168,7 +162,7 @@ class AgentCheckpoints:
         """Remove steps from a server, the oldest first. Raises EngineError."""
         request = await _written(
             server,
-            lambda: pb.DropStepsRequest(folder=folder, steps=[key_message(k) for k in keys]),
+            lambda: pb.DropStepsRequest(folder=folder, steps=[write(pb.StepKey, k) for k in keys]),
         )
         await self._ask(server, "DropSteps", request, deadline_s)
 
@@ -176,7 +170,7 @@ class AgentCheckpoints:
         self, server: str, folder: str, key: Key | None, deadline_s: float
     ) -> AsyncGenerator[Verified]:
         """Read a step (all with None) of a server again. Raises EngineError."""
-        step = None if key is None else key_message(key)
+        step = None if key is None else write(pb.StepKey, key)
         request = pb.VerifyStepsRequest(folder=folder, step=step)
         owns = partial(self._agents.owns, server)
         seen = 0

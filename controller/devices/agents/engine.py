@@ -25,13 +25,15 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
+from agentlink import codec
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import DataKey, RegistryLogin, Scope, Typed, WindowSize
 from base import clock
 from controller.devices.agents.checkpoints import AgentCheckpoints
 from controller.devices.agents.connections import BACKOFF_S, Connections, read
 from controller.devices.agents.merge import merge
 from controller.devices.agents.messages import (
     DIGEST,
-    fault_of,
     held_of,
     image_of,
     input_message,
@@ -39,11 +41,8 @@ from controller.devices.agents.messages import (
     progress_of,
     rank_message,
     recordings_of,
-    removal_message,
     rpc_fault,
     samples_of,
-    start_message,
-    status_of,
     volumes_of,
 )
 from controller.devices.agents.scopes import AgentScopes
@@ -60,15 +59,10 @@ from controller.devices.engine import (
     OfferedVolume,
     PullProgress,
     RankSample,
-    RankSpec,
     RankStatus,
     Recording,
     RecordingLimits,
-    RegistryLogin,
-    Scope,
     ServerImage,
-    Typed,
-    WindowSize,
 )
 from protos import agent_pb2 as pb
 
@@ -208,7 +202,11 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         self, image: str, servers: Collection[str], login: RegistryLogin | None, timeout_s: float
     ) -> str:
         """Return the digest that the image's registry has. Raises EngineError."""
-        request = pb.ImageRequest(image=image, resolve=True, login=_login(login))
+        request = pb.ImageRequest(
+            image=image,
+            resolve=True,
+            login=_login(login),
+        )
         answering = self.reachable()
         failed = EngineError(
             [EngineFault("unavailable", f"image/{image}", "no server answers", "try again")]
@@ -249,7 +247,11 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
     ) -> AsyncGenerator[PullProgress]:
         """Fetch an image to a server, with its progress. Raises EngineError."""
         self._agents.check(server)
-        request = pb.ImageRequest(image=image, refresh=refresh, login=_login(login))
+        request = pb.ImageRequest(
+            image=image,
+            refresh=refresh,
+            login=_login(login),
+        )
         pull = self._agents.stream(server, "PullImage", request, _PULL_TIMEOUT_S)
         async with contextlib.aclosing(pull):
             async for message in pull:
@@ -277,7 +279,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
     async def remove_data(self, server: str, volume: str, scope: Scope, owner: str) -> bool:
         """Remove an owner's directory; return whether there was one. Raises EngineError."""
         self._agents.check(server)
-        request = removal_message(volume, scope, owner)
+        request = codec.write(pb.RemoveDataRequest, DataKey(volume, scope, owner))
         reply: pb.RemoveDataReply = await self._agents.ask(
             server, "RemoveData", request, self._timeout_s
         )
@@ -538,7 +540,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         call = self._agents.invoke(server, "Exec", None, start.total_s + _EXEC_MARGIN_S)
 
         async def feed() -> None:
-            await call.write(start_message(start))
+            await call.write(pb.ExecInput(start=codec.write(pb.ExecStart, start)))
             async for item in given:
                 await call.write(input_message(item))
 
@@ -665,8 +667,10 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             else:
                 faults.extend(self._verify(server, reply))
                 if server not in self._agents.liars:
-                    statuses.extend(status_of(server, message) for message in reply.ranks)
-                    faults.extend(fault_of(message) for message in reply.faults)
+                    statuses.extend(
+                        codec.read(RankStatus, message, server=server) for message in reply.ranks
+                    )
+                    faults.extend(codec.read(EngineFault, message) for message in reply.faults)
         return statuses, faults
 
     def _verify(self, server: str, reply: pb.RanksReply) -> list[EngineFault]:
@@ -693,10 +697,10 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         self, ranks: Sequence[RankSpec], statuses: Sequence[RankStatus]
     ) -> list[EngineFault]:
         """Stop trusting an agent that reports the start of a rank that was not requested."""
-        asked = {(spec.job, spec.rank, spec.epoch) for spec in ranks}
+        asked = {spec.key for spec in ranks}
         found = []
         for status in statuses:
-            if (status.job, status.rank, status.epoch) not in asked:
+            if RankKey(status.job, status.rank, status.epoch) not in asked:
                 why = f"its agent says it started rank {status.rank} of {status.job}, unasked"
                 self._agents.liars[status.server] = why
                 found.append(EngineFault("forbidden", f"server/{status.server}", why))
@@ -704,9 +708,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
 
 
 def _login(login: RegistryLogin | None) -> pb.RegistryLogin | None:
-    if login is None:
-        return None
-    return pb.RegistryLogin(username=login.username, password=login.password)
+    return None if login is None else codec.write(pb.RegistryLogin, login)
 
 
 def _message(spec: RankSpec) -> pb.Rank:
@@ -715,6 +717,6 @@ def _message(spec: RankSpec) -> pb.Rank:
         return rank_message(spec)
     except ValueError as error:  # a lone surrogate, or a figure that no field holds
         fault = EngineFault(
-            "invalid", f"job/{spec.job}", f"rank {spec.rank} cannot be sent: {error}"
+            "invalid", f"job/{spec.job}", f"rank {spec.key.rank} cannot be sent: {error}"
         )
         raise EngineError([fault]) from error

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentlink.codec import read
 from controller.devices.agents.connections import Connections
-from controller.devices.agents.messages import fault_of
 from controller.devices.engine import EngineError, EngineFault, Fenced, ScopeState
 from protos import agent_pb2 as pb
 
@@ -87,7 +87,9 @@ class AgentScopes:
                 fault = EngineFault("forbidden", f"server/{server}", agents.liars[server])
                 raise EngineError([fault])
             if reply.faults:
-                raise EngineError([fault_of(fault) for fault in reply.faults[:_MAX_FAULTS]])
+                raise EngineError(
+                    [read(EngineFault, fault) for fault in reply.faults[:_MAX_FAULTS]]
+                )
             return reply
 
         names = sorted(servers)

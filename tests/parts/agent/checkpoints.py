@@ -7,25 +7,25 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from checkpoints.ledger import Key
-from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import (
+from agentlink.checkpoints import (
     FetchFault,
     FetchProgress,
     Folder,
-    Get,
     GetFrom,
+    GetPart,
     Holding,
+    HoldingKind,
     Keep,
     KeepCopy,
     KeepParity,
     KeepStored,
-    Kind,
     Verified,
 )
+from checkpoints.ledger import Key, Member
+from container_mgr.checkpoints.contract import News
 from container_mgr.values import AgentError
 
-Held = tuple[str, Key, int, str, Kind]
+Held = tuple[str, Key, int, str, HoldingKind]
 
 
 @dataclass
@@ -62,8 +62,8 @@ class FakeHolder:
 
     def tell(self, holding: Holding) -> None:
         where = (holding.folder, holding.key, holding.rank, holding.endpoint)
-        if holding.kind in {Kind.MISSING, Kind.REFUSED}:
-            for kind in Kind:
+        if holding.kind in {HoldingKind.MISSING, HoldingKind.REFUSED}:
+            for kind in HoldingKind:
                 self.held.pop((*where, kind), None)
         else:
             self.held[*where, holding.kind] = holding
@@ -73,15 +73,15 @@ class FakeHolder:
     async def close_step(self, folder: str, key: Key) -> None:
         await self._asked("close_step")
         for one in list(self.held.values()):
-            if (one.folder, one.key, one.kind) == (folder, key, Kind.AWAITS):
+            if (one.folder, one.key, one.kind) == (folder, key, HoldingKind.AWAITS):
                 del self.held[one.folder, one.key, one.rank, one.endpoint, one.kind]
-                self.tell(replace(one, kind=Kind.OWN, digest="0000c105"))
+                self.tell(replace(one, kind=HoldingKind.OWN, digest="0000c105"))
 
     async def drop(self, folder: str, keys: Collection[Key]) -> None:
         await self._asked("drop")
         for one in sorted(self.held.values(), key=lambda h: h.key):
             if one.folder == folder and one.key in keys:
-                self.tell(replace(one, kind=Kind.MISSING, digest="", why="dropped"))
+                self.tell(replace(one, kind=HoldingKind.MISSING, digest="", why="dropped"))
 
     async def verify(self, folder: str, key: Key | None) -> AsyncIterator[tuple[Verified, ...]]:
         await self._asked("verify")
@@ -113,7 +113,7 @@ class FakeTransfers:
     port: int = 7410
     queued: dict[str, tuple[Keep, ...]] = field(default_factory=dict)
     paces: list[int] = field(default_factory=list)
-    fetches: list[tuple[Folder, Key, tuple[Get, ...]]] = field(default_factory=list)
+    fetches: list[tuple[Folder, Key, tuple[GetPart, ...]]] = field(default_factory=list)
     """Each that began; an equal one joins."""
     lost: dict[int, str] = field(default_factory=dict)
     """Parts that no source has, and why."""
@@ -147,7 +147,7 @@ class FakeTransfers:
         return faults
 
     async def fetch(
-        self, folder: Folder, key: Key, gets: Sequence[Get]
+        self, folder: Folder, key: Key, gets: Sequence[GetPart]
     ) -> AsyncIterator[FetchProgress]:
         if self.refusal is not None:
             raise self.refusal
@@ -167,20 +167,24 @@ class FakeTransfers:
             yield FetchProgress(total, total, done=True, faults=faults)
 
 
-def _source(get: Get) -> str:
+def _source(get: GetPart) -> str:
     return get.how.source.endpoint if isinstance(get.how, GetFrom) else ""
 
 
 def _kept(folder: str, keep: Keep) -> Holding:
     """Return what the server holds once it has done what it was asked for."""
     held = Holding(
-        folder=folder, key=keep.key, rank=keep.rank, endpoint=f"gpu{keep.rank}", kind=Kind.COPY
+        folder=folder,
+        key=keep.key,
+        rank=keep.rank,
+        endpoint=f"gpu{keep.rank}",
+        kind=HoldingKind.COPY,
     )
     match keep:
         case KeepCopy(source=source):
             return replace(held, rank=source.rank, digest=source.digest, bytes=source.bytes)
         case KeepParity(members=members):
-            covers = tuple((one.rank, one.digest, one.bytes) for one in members)
-            return replace(held, kind=Kind.PARITY, digest="000000f0", covers=covers)
+            covers = tuple(Member(one.rank, one.digest, one.bytes) for one in members)
+            return replace(held, kind=HoldingKind.PARITY, digest="000000f0", covers=covers)
         case KeepStored():
-            return replace(held, kind=Kind.STORED, digest="00005703", bytes=1)
+            return replace(held, kind=HoldingKind.STORED, digest="00005703", bytes=1)

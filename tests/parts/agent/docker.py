@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from agentlink.values import NicReport, NicSpec, RegistryLogin
 from base import clock
 from container_mgr.docker.attached import Stream
 from container_mgr.docker.engine import (
@@ -34,7 +35,7 @@ from container_mgr.docker.engine import (
     RegistryDeniedError,
 )
 from container_mgr.docker.inspection import container_of
-from container_mgr.values import AgentError, Attach, Container, NicReport, NicSpec, RegistryLogin
+from container_mgr.values import AgentError, Attach, Container
 
 IMAGE = "ll-fake:1"
 IMAGE_ID = f"sha256:{'a' * 64}"

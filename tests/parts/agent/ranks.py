@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from agentlink.ranks import RankSpec
+from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.devices.engine import (
     ExecEnd,
     ExecOutput,
     ExecStart,
     ExecutionEngine,
-    RankSpec,
     RankState,
     RankStatus,
-    Typed,
-    WindowSize,
 )
 
 T = TypeVar("T")

@@ -11,6 +11,8 @@ from typing import Any
 
 import grpc
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
 from container_mgr.checkpoints.holder import Checkpoints
 from container_mgr.docker.arguments import Host, Limits
 from container_mgr.fence import Fence
@@ -26,7 +28,6 @@ from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
-from controller.devices.engine import RankSpec
 from pki import CONTROLLER, Authority, Credentials
 from protos import agent_pb2_grpc
 from tests.parts.agent.checkpoints import FakeHolder, FakeTransfers
@@ -66,17 +67,14 @@ class AgentRig:
 
     def spec(self, rank: int, *command: str, job: str = "red", epoch: int = 1) -> RankSpec:
         return RankSpec(
-            job=job,
-            rank=rank,
-            epoch=epoch,
+            key=RankKey(job, rank, epoch),
             endpoint=f"gpu{rank}",
             server="srv0",
             image=IMAGE,
             command=command,
-            ip=f"10.77.0.{rank + 1}",
-            prefix_len=24,
-            mac=f"02:77:00:00:00:{rank + 1:02x}",
-            nic=f"e-gpu{rank}",
+            nic=NicSpec(
+                f"e-gpu{rank}", f"10.77.0.{rank + 1}", 24, f"02:77:00:00:00:{rank + 1:02x}"
+            ),
         )
 
     @contextlib.asynccontextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.base.errors import ServiceError
-from controller.devices.engine import ExecEnd, ExecOutput, Typed, WindowSize
+from controller.devices.engine import ExecEnd, ExecOutput
 from controller.schema.checkpoints import DrainView
 from controller.schema.execs import ExecRequest
 from controller.schema.fabric import SwitchView

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
+from agentlink.checkpoints import HoldingKind
+from agentlink.ranks import RankCheckpoint
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.schemes import Scheme
 from controller.base.errors import ServiceError
@@ -14,8 +17,7 @@ from controller.base.tasks import Tasks
 from controller.checkpoints.keeper import CheckpointKeeper
 from controller.checkpoints.removal import Removal
 from controller.devices.aggregators import AttachPoint
-from controller.devices.checkpoints import HoldingKind
-from controller.devices.engine import OfferedVolume, RankCheckpoint, Where
+from controller.devices.engine import OfferedVolume
 from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord
 from controller.state.kept.kinds import row_of
 from controller.state.offers import ServerOffer

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from checkpoints.ledger import Key, Member
-from controller.devices.checkpoints import (
+from agentlink.checkpoints import (
     FetchFault,
     FetchProgress,
     Folder,
@@ -18,12 +17,13 @@ from controller.devices.checkpoints import (
     GetStored,
     Holding,
     HoldingKind,
-    HoldingsNews,
     Keep,
     KeepCopy,
     KeepParity,
     Verified,
 )
+from checkpoints.ledger import Key, Member
+from controller.devices.checkpoints import HoldingsNews
 from controller.devices.engine import EngineError, EngineFault
 from sitefile import CabledSite
 
@@ -275,7 +275,7 @@ class FakeCheckpointEngine:
         for place in sorted(self.on(server), key=str):
             if place.folder == folder and key in {None, place.key}:
                 damages = self.held[place].damages
-                yield Verified(server, place.key, place.rank, place.endpoint, place.kind, damages)
+                yield Verified(place.key, place.rank, place.endpoint, place.kind, damages, server)
 
     async def forget_checkpoints(self, server: str, folder: str, deadline_s: float) -> bool:
         self._check("forget_checkpoints", server, folder)

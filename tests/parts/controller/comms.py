@@ -23,8 +23,8 @@ def recorded(rack: Rack, calls: int, *, job: str = "red", **fields: object) -> l
     """Return what the servers of a job's ranks say of them."""
     found = []
     for spec in rack.engine.specs[job]:
-        one = recording([(MB, k, k + 0.1) for k in range(calls)], rank=spec.rank)
-        own = replace(one, job=job, epoch=spec.epoch, server=spec.server)
+        one = recording([(MB, k, k + 0.1) for k in range(calls)], rank=spec.key.rank)
+        own = replace(one, job=job, epoch=spec.key.epoch, server=spec.server)
         found.append(replace(own, **fields))  # type: ignore[arg-type]
     return found
 

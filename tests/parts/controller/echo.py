@@ -124,8 +124,8 @@ class MeasuringRack(Rack):
     async def finish_away(self, job: str) -> None:
         """Let a job's ranks end while no controller watches."""
         for spec in self.engine.specs[job]:
-            self.engine.output[job, spec.rank] = (json.dumps({"probe": "echo", "value": 2}),)
-            self.engine.exit(job, spec.rank, 0)
+            self.engine.output[job, spec.key.rank] = (json.dumps({"probe": "echo", "value": 2}),)
+            self.engine.exit(job, spec.key.rank, 0)
 
     async def ended(self, ident: str) -> MeasurementView:
         async def over() -> bool:

@@ -13,6 +13,8 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 
+from agentlink.ranks import RankSpec
+from agentlink.values import RegistryLogin, Scope, Typed, WindowSize
 from base import clock
 from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import (
@@ -28,17 +30,12 @@ from controller.devices.engine import (
     OfferedVolume,
     PullProgress,
     RankSample,
-    RankSpec,
     RankState,
     RankStatus,
     Recording,
     RecordingLimits,
-    RegistryLogin,
-    Scope,
     ScopeState,
     ServerImage,
-    Typed,
-    WindowSize,
 )
 from protos import agent_pb2 as pb
 from sitefile import CabledSite
@@ -125,13 +122,13 @@ class FakeEngine:
     def _beside(self, folder: str, rank: int) -> str:
         for specs in self.specs.values():
             for spec in specs:
-                if spec.checkpoint and (spec.checkpoint.folder, spec.rank) == (folder, rank):
+                if spec.checkpoint and (spec.checkpoint.folder, spec.key.rank) == (folder, rank):
                     return spec.endpoint
         raise AssertionError(f"no rank {rank} of {folder} was ever started")
 
     def _runs(self, folder: str) -> bool:
         return any(
-            (spec.job, spec.rank) in self.statuses and spec.checkpoint.folder == folder
+            (spec.job, spec.key.rank) in self.statuses and spec.checkpoint.folder == folder
             for specs in self.specs.values()
             for spec in specs
             if spec.checkpoint
@@ -153,16 +150,16 @@ class FakeEngine:
                 continue
             status = RankStatus(
                 spec.job,
-                spec.rank,
-                spec.epoch,
+                spec.key.rank,
+                spec.key.epoch,
                 spec.endpoint,
                 spec.server,
                 RankState.RUNNING,
                 started_at=clock.time(),
-                container_id=f"c-{spec.job}-{spec.rank}",
+                container_id=f"c-{spec.job}-{spec.key.rank}",
             )
-            self.statuses[spec.job, spec.rank] = status
-            self.written.add((spec.job, spec.rank, spec.server))
+            self.statuses[spec.job, spec.key.rank] = status
+            self.written.add((spec.job, spec.key.rank, spec.server))
             started.append(status)
         self.specs[ranks[0].job] = list(ranks)
         if gone := self.lost & {spec.server for spec in ranks}:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from agentlink.values import Scope
+from controller.devices.engine import OfferedVolume, VolumeData
 from controller.schema.jobs import JobRequest, JobView
 from controller.state.offers import offer_of
 from scheduler.queue.model import Project

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from container_mgr.values import (
-    Container,
-    NicSpec,
-    RankKey,
-    RankSpec,
-)
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
+from container_mgr.values import Container
 
 GOOD = RankSpec(
     key=RankKey("red", 0, 7),

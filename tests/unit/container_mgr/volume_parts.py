@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentlink.ranks import RankSpec
+from agentlink.values import DataKey, Scope, VolumeMount
 from container_mgr.users import User
-from container_mgr.values import BoundVolume, Container, RankSpec, Scope, VolumeMount
+from container_mgr.values import BoundVolume, Container
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.records import Record
-from container_mgr.volumes.volumes import DataKey, Volumes
+from container_mgr.volumes.volumes import Volumes
 from tests.unit.container_mgr.specs import GOOD
 
 ME = User(os.geteuid(), os.getegid())

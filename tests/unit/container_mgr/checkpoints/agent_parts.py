@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentlink.checkpoints import Folder, Holding, HoldingKind
+from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
+from agentlink.values import NicSpec, Where
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sums, measure
 from container_mgr.checkpoints.holder import Begun, Checkpoints
-from container_mgr.checkpoints.values import Folder, Holding, Kind
 from container_mgr.users import User
-from container_mgr.values import Container, NicSpec, RankCheckpoint, RankKey, RankSpec, Where
+from container_mgr.values import Container
 from testbed.simulated.loop import settled
 from tests.unit.container_mgr.specs import GOOD
 
@@ -96,9 +98,9 @@ class Server:
 
     async def whole(self, step: int, number: int = 0, epoch: int = 1) -> Holding:
         key = Key(step, epoch)
-        return await self.until(lambda h: (h.kind, h.key, h.rank) == (Kind.OWN, key, number))
+        return await self.until(lambda h: (h.kind, h.key, h.rank) == (HoldingKind.OWN, key, number))
 
-    async def kind(self, kind: Kind) -> Holding:
+    async def kind(self, kind: HoldingKind) -> Holding:
         return await self.until(lambda h: h.kind is kind)
 
 

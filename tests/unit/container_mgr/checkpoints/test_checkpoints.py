@@ -14,14 +14,16 @@ import pytest
 import pytest_asyncio
 from crc32c import crc32c
 
+from agentlink.checkpoints import Folder, GetLocal, GetPart, HoldingKind
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum, Sums
 from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import feed
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError
-from container_mgr.checkpoints.values import Folder, Get, GetLocal, Kind, Part, Place
-from container_mgr.values import AgentError, Where
+from container_mgr.checkpoints.values import Part, Place
+from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from testbed.simulated.loop import settled
 from tests.parts.agent.ranks import until
@@ -48,11 +50,11 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 def own(step: int, number: int = 0, epoch: int = 1) -> Place:
-    return Place(FOLDER, f"gpu{number}", Kind.OWN, number, Key(step, epoch))
+    return Place(FOLDER, f"gpu{number}", HoldingKind.OWN, number, Key(step, epoch))
 
 
-def get(step: int, digest: str, size: int, number: int = 0, part: int = 0) -> Get:
-    return Get(number, f"gpu{number}", part, digest, size, GetLocal(f"gpu{part}"))
+def get(step: int, digest: str, size: int, number: int = 0, part: int = 0) -> GetPart:
+    return GetPart(number, f"gpu{number}", part, digest, size, GetLocal(f"gpu{part}"))
 
 
 def damage(one: Server, live: Path) -> Part:
@@ -96,7 +98,7 @@ async def test_a_step_that_is_written_again_is_a_new_part(one: Server) -> None:
     first = await one.whole(10)
     (begun.live / "step-10").rename(begun.live / "old")
     write_step(begun.live, 10, b"other")
-    second = await one.until(lambda h: h.kind is Kind.OWN and h.digest != first.digest)
+    second = await one.until(lambda h: h.kind is HoldingKind.OWN and h.digest != first.digest)
     part = one.held.find(own(10))
     assert part is not None
     assert part.manifest.digest == second.digest
@@ -164,7 +166,7 @@ async def test_a_part_comes_from_another_endpoint_of_the_server(one: Server) -> 
     part = one.held.find(own(10))
     assert part is not None
     spare = rank(1, epoch=2, resumed=Key(10, 1))
-    wanted = Get(1, "gpu1", 0, told.digest, told.bytes, GetLocal("gpu0"))
+    wanted = GetPart(1, "gpu1", 0, told.digest, told.bytes, GetLocal("gpu0"))
     await asyncio.to_thread(one.held.restore_from, part, wanted)
     begun = await one.start(spare)
     assert (begun.live / "step-10" / "model.bin").read_bytes() == b"weights10"
@@ -177,7 +179,7 @@ async def test_a_damaged_part_is_found_before_it_is_used(one: Server) -> None:
     part = damage(one, begun.live)
     with pytest.raises(AgentError, match="content"):
         await asyncio.to_thread(one.held.restore_from, part, get(10, told.digest, told.bytes))
-    missing = await one.kind(Kind.MISSING)
+    missing = await one.kind(HoldingKind.MISSING)
     assert "step-10/model.bin: content" in missing.why
     assert one.held.find(own(10)) is None
 
@@ -187,7 +189,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
     source = tmp_path / "source"
     source.mkdir()
     write_step(source, 7)
-    place = Place(FOLDER, "gpu0", Kind.COPY, 1, Key(7, 1))
+    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     manifest = manifest_of(source, 1, place.key)
 
     def receive(content: bytes) -> None:
@@ -205,7 +207,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
         await asyncio.to_thread(receive, b"weightsX")
     assert one.held.find(place) is None
     await asyncio.to_thread(receive, b"weights7")
-    told = await one.kind(Kind.COPY)
+    told = await one.kind(HoldingKind.COPY)
     assert (told.rank, told.endpoint, told.digest) == (1, "gpu0", manifest.digest)
     arriving = tmp_path / "checkpoints" / FOLDER / "gpu0" / "arriving"
     assert list(arriving.iterdir()) == []
@@ -213,7 +215,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
 
 async def test_what_does_not_fit_is_refused_before_it_arrives(one: Server) -> None:
     await one.held.make(Folder(FOLDER, SECRET, Where.DISK, 1 << 20))
-    place = Place(FOLDER, "gpu0", Kind.COPY, 1, Key(7, 1))
+    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     with pytest.raises(AgentError) as refused:
         await asyncio.to_thread(one.held.receive, place, 2 << 20)
     assert refused.value.code == "failed"
@@ -226,7 +228,7 @@ async def test_what_does_not_fit_is_refused_before_it_arrives(one: Server) -> No
 async def test_a_full_folder_is_said(one: Server) -> None:
     begun = await one.start(rank(size_bytes=1 << 20))
     write_step(begun.live, 10, bytes(2 << 20))
-    told = await one.kind(Kind.REFUSED)
+    told = await one.kind(HoldingKind.REFUSED)
     assert (told.key, told.why.startswith("the folder is full")) == (Key(10, 1), True)
     one.held.ended(rank().key.container)
 
@@ -246,11 +248,11 @@ async def test_the_parts_of_a_step_are_closed_by_its_coordinator(one: Server) ->
     step = begun.live / "step_100"
     step.mkdir()
     (step / "__1_0.distcp").write_bytes(b"shard")
-    told = await one.kind(Kind.AWAITS)
+    told = await one.kind(HoldingKind.AWAITS)
     assert (told.key, one.held.find(own(100, 1))) == (Key(100, 1), None)
     await one.held.close_step(FOLDER, Key(100, 1))
     await one.whole(100, 1)
-    assert len([h for h in one.told if h.kind is Kind.AWAITS]) == 1
+    assert len([h for h in one.told if h.kind is HoldingKind.AWAITS]) == 1
 
 
 async def test_all_parts_of_a_gathered_step_are_shown(one: Server) -> None:
@@ -261,7 +263,7 @@ async def test_all_parts_of_a_gathered_step_are_shown(one: Server) -> None:
         (step / f"__{number}_0.distcp").write_bytes(b"shard")
         if number == 0:
             (step / ".metadata").write_bytes(b"plan")
-    await one.kind(Kind.AWAITS)
+    await one.kind(HoldingKind.AWAITS)
     with pytest.raises(AgentError, match="not whole"):
         await one.start(rank(0, epoch=2, rule="dcp", resumed=Key(100, 1)))
     await one.held.close_step(FOLDER, Key(100, 1))
@@ -283,8 +285,8 @@ async def test_a_part_that_came_once_to_the_server_is_shown_to_all_its_ranks(one
         step = begun.live / "step_100"
         step.mkdir()
         (step / f"__{number}_0.distcp").write_bytes(b"shard")
-    await one.until(lambda h: (h.kind, h.rank) == (Kind.AWAITS, 0))
-    await one.until(lambda h: (h.kind, h.rank) == (Kind.AWAITS, 1))
+    await one.until(lambda h: (h.kind, h.rank) == (HoldingKind.AWAITS, 0))
+    await one.until(lambda h: (h.kind, h.rank) == (HoldingKind.AWAITS, 1))
     await one.held.close_step(FOLDER, key)
     found = Manifest(
         FOLDER, 1, 100, 2, 3, "dcp", Sums({"step_100/__2_0.distcp": Sum(5, crc32c(b"other"))})
@@ -341,7 +343,7 @@ async def test_links_and_pipes_are_refused(one: Server) -> None:
     (begun.live / "step-3").symlink_to("/etc")
     for step in (1, 2, 3):
         told = await one.until(lambda h, s=step: h.key.step == s)  # type: ignore[misc]
-        assert (told.kind, "neither a file nor a folder" in told.why) == (Kind.REFUSED, True)
+        assert (told.kind, "neither a file nor a folder" in told.why) == (HoldingKind.REFUSED, True)
 
 
 async def test_dropped_steps_are_gone_and_not_told_again(one: Server, tmp_path: Path) -> None:
@@ -350,7 +352,7 @@ async def test_dropped_steps_are_gone_and_not_told_again(one: Server, tmp_path: 
         write_step(begun.live, step)
         await one.whole(step)
     await one.held.drop(FOLDER, [Key(10, 1)])
-    missing = await one.kind(Kind.MISSING)
+    missing = await one.kind(HoldingKind.MISSING)
     assert (missing.key, missing.why) == (Key(10, 1), "it was dropped")
     write_step(begun.live, 30)
     await one.whole(30)
@@ -371,7 +373,7 @@ async def test_verification_names_the_damaged_file(one: Server) -> None:
         (Key(10, 1), ("step-10/model.bin: length",)),
         (Key(20, 1), ()),
     ]
-    await one.kind(Kind.MISSING)
+    await one.kind(HoldingKind.MISSING)
 
 
 async def test_a_folder_in_use_is_not_removed(one: Server, tmp_path: Path) -> None:
@@ -421,7 +423,7 @@ async def test_all_is_known_again_after_a_restart(tmp_path: Path) -> None:
     write_step(begun.live, 30)  # while no agent runs
     async with server(tmp_path) as one:
         one.held.watch(container(rank()))
-        await one.until(lambda h: (h.kind, h.key) == (Kind.MISSING, Key(5, 1)))
+        await one.until(lambda h: (h.kind, h.key) == (HoldingKind.MISSING, Key(5, 1)))
         await one.whole(10)
         await one.whole(30)
         await one.whole(20)  # the program still has it
@@ -440,13 +442,13 @@ async def test_a_step_in_a_store_is_known_after_a_restart(tmp_path: Path) -> Non
         begun = await one.start(rank())
         write_step(begun.live, 10)
         told = await one.whole(10)
-        one.held.tell(replace(told, kind=Kind.STORED))
+        one.held.tell(replace(told, kind=HoldingKind.STORED))
     async with server(tmp_path) as one:
-        again = await one.kind(Kind.STORED)
+        again = await one.kind(HoldingKind.STORED)
         assert (again.key, again.digest, again.bytes) == (told.key, told.digest, told.bytes)
         await one.held.drop(FOLDER, [told.key])
-        await one.kind(Kind.MISSING)
-        assert Kind.STORED not in {h.kind for h in await inventory(one.held)}
+        await one.kind(HoldingKind.MISSING)
+        assert HoldingKind.STORED not in {h.kind for h in await inventory(one.held)}
 
 
 async def test_a_second_reader_ends_the_first(one: Server) -> None:
@@ -481,7 +483,7 @@ async def test_a_folder_with_too_many_entries_is_refused_and_stays_listed_in_bou
     for number in range(20_000):
         (many / str(number)).touch()
     many.rename(begun.live / "step-20")
-    told = await one.until(lambda h: h.kind is Kind.REFUSED)
+    told = await one.until(lambda h: h.kind is HoldingKind.REFUSED)
     assert "more than 16384 entries" in told.why
     assert one.held.find(own(10)) is not None
 
@@ -497,7 +499,7 @@ async def test_hostile_names_harm_no_other_step(one: Server) -> None:
     write_step(begun.live, 10)
     await one.whole(10)
     told = await one.until(lambda h: h.key.step == 3)
-    assert (told.kind, "control characters" in told.why) == (Kind.REFUSED, True)
+    assert (told.kind, "control characters" in told.why) == (HoldingKind.REFUSED, True)
 
 
 def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -526,8 +528,10 @@ async def test_a_slow_reader_gets_the_last_word_only(tmp_path: Path) -> None:
         reader = one.held.news()
         await anext(reader)
         for number in range(5000):
-            one.held.tell(replace(told, kind=Kind.REFUSED, key=Key(number, 7), why=str(number)))
-        one.held.tell(replace(told, kind=Kind.REFUSED, key=Key(4999, 7), why="last"))
+            one.held.tell(
+                replace(told, kind=HoldingKind.REFUSED, key=Key(number, 7), why=str(number))
+            )
+        one.held.tell(replace(told, kind=HoldingKind.REFUSED, key=Key(4999, 7), why="last"))
         found: dict[Key, str] = {}
         async for news in reader:
             found |= {h.key: h.why for h in news.holdings}

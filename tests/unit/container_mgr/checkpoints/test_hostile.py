@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.checkpoints import Folder, HoldingKind
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from container_mgr.checkpoints import parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.values import Folder, Kind, Place
+from container_mgr.checkpoints.values import Place
 from container_mgr.checkpoints.watching import live
-from container_mgr.values import Where
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
@@ -42,7 +43,7 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
 
 
 def own(step: int) -> Place:
-    return Place(FOLDER, "gpu0", Kind.OWN, 0, Key(step, 1))
+    return Place(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(step, 1))
 
 
 async def test_the_names_of_all_held_files_of_a_rank_are_bounded(
@@ -58,7 +59,7 @@ async def test_the_names_of_all_held_files_of_a_rank_are_bounded(
     write_step(begun.live, 3)
     told = await one.until(lambda h: h.key.step == 3)
     assert (told.kind, told.why) == (
-        Kind.REFUSED,
+        HoldingKind.REFUSED,
         f"the names of its files have {length} bytes and those of the steps held before"
         f" {2 * length}, {2 * length} together are held; write fewer files or shorter names",
     )
@@ -77,7 +78,7 @@ async def test_a_sparse_file_is_refused_before_it_is_read(one: Server, rule: str
         file.truncate(1 << 40)
     (evil / ".metadata").write_bytes(b"plan")
     evil.rename(begun.live / "step-1")
-    told = await one.kind(Kind.REFUSED)
+    told = await one.kind(HoldingKind.REFUSED)
     assert told.why == f"its files have {(1 << 40) + 4} bytes, the folder's limit is {SIZE}"
     assert one.held.find(own(1)) is None
 
@@ -87,10 +88,10 @@ async def test_a_sparse_file_of_a_step_that_awaits_is_not_read(one: Server) -> N
     (begun.live / "step_1").mkdir()
     with (begun.live / "step_1" / "__1_0.distcp").open("wb") as file:
         file.truncate(1 << 40)
-    await one.kind(Kind.AWAITS)
+    await one.kind(HoldingKind.AWAITS)
     async with asyncio.timeout(5):
         await one.held.close_step(FOLDER, Key(1, 1))
-    assert "the folder's limit" in (await one.kind(Kind.REFUSED)).why
+    assert "the folder's limit" in (await one.kind(HoldingKind.REFUSED)).why
 
 
 def test_a_million_empty_files_end_their_rank(
@@ -155,15 +156,15 @@ async def test_names_that_are_no_steps_are_told_until_they_are_gone(one: Server)
     begun = await one.start(rank())
     odd = begun.live / "global_step100x"
     odd.mkdir()
-    told = await one.until(lambda h: h.kind is Kind.IGNORED)
+    told = await one.until(lambda h: h.kind is HoldingKind.IGNORED)
     assert (told.why, told.key, told.rank) == ("'global_step100x'", Key(0, 1), 0)
     odd.rename(begun.live / "step-100\n\x1b[2J")
-    told = await one.until(lambda h: h.kind is Kind.IGNORED and "step-100" in h.why)
+    told = await one.until(lambda h: h.kind is HoldingKind.IGNORED and "step-100" in h.why)
     assert told.why == r"'step-100\n\x1b[2J'"
     (begun.live / "step-100\n\x1b[2J").rmdir()
-    await one.until(lambda h: h.kind is Kind.IGNORED and not h.why)
+    await one.until(lambda h: h.kind is HoldingKind.IGNORED and not h.why)
     again = await inventory(one.held)
-    assert [h for h in again if h.kind is Kind.IGNORED] == []
+    assert [h for h in again if h.kind is HoldingKind.IGNORED] == []
 
 
 async def test_a_socket_is_refused(one: Server) -> None:
@@ -172,7 +173,7 @@ async def test_a_socket_is_refused(one: Server) -> None:
     evil.mkdir()
     os.mknod(evil / "socket", stat.S_IFSOCK | 0o600)
     evil.rename(begun.live / "step-1")
-    told = await one.kind(Kind.REFUSED)
+    told = await one.kind(HoldingKind.REFUSED)
     assert "neither a file nor a folder" in told.why
 
 
@@ -187,7 +188,7 @@ async def test_a_second_name_of_another_users_file_is_neither_read_nor_held(one:
     os.chown(other, 4711, 4711)
     os.link(other, evil / "below" / "model.bin")
     evil.rename(begun.live / "step-1")
-    told = await one.kind(Kind.REFUSED)
+    told = await one.kind(HoldingKind.REFUSED)
     assert told.why == "step-1/below/model.bin belongs to another user"
     assert one.held.find(own(1)) is None
 
@@ -260,7 +261,7 @@ async def test_a_folder_without_permissions_and_with_a_sticky_bit(one: Server) -
     if os.geteuid() == 0:
         await one.whole(1)
     else:
-        await one.kind(Kind.REFUSED)
+        await one.kind(HoldingKind.REFUSED)
     temporary = begun.live / "step-1"
     begun.live.chmod(0o700)
     temporary.chmod(0o700)
@@ -280,7 +281,7 @@ async def test_a_lease_does_not_hold_the_agent(one: Server) -> None:
         temporary.rename(begun.live / "step-1")
         write_step(begun.live, 2)
         await one.whole(2)
-        refused = await one.kind(Kind.REFUSED)
+        refused = await one.kind(HoldingKind.REFUSED)
         assert (refused.key, "it cannot be held" in refused.why) == (Key(1, 1), True)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     (begun.live / "touch").touch()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.checkpoints import HoldingKind
 from checkpoints.ledger import Key
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.disk import files
-from container_mgr.checkpoints.values import Kind
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
@@ -97,7 +97,7 @@ async def test_a_step_that_may_not_change_is_refused(one: Server) -> None:
     (begun.live / "step-1.tmp" / "model.bin").write_bytes(b"x")
     set_flags(begun.live / "step-1.tmp" / "model.bin", IMMUTABLE)
     (begun.live / "step-1.tmp").rename(begun.live / "step-1")
-    assert "it cannot be held" in (await one.kind(Kind.REFUSED)).why
+    assert "it cannot be held" in (await one.kind(HoldingKind.REFUSED)).why
     write_step(begun.live, 2)
     await one.whole(2)
 

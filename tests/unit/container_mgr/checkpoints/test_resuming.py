@@ -10,10 +10,11 @@ import pytest
 import pytest_asyncio
 from crc32c import crc32c
 
+from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum, Sums
 from container_mgr.checkpoints import layout
-from container_mgr.checkpoints.values import Get, GetLocal, Kind, Place
+from container_mgr.checkpoints.values import Place
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -63,7 +64,7 @@ async def fetched(one: Server) -> None:
 async def bring(one: Server) -> None:
     found = third()
     await one.held.expect(FOLDER, {"gpu0", "gpu1"})
-    get = Get(0, "gpu0", 2, found.digest, len(SHARD), GetLocal("gpu0"))
+    get = GetPart(0, "gpu0", 2, found.digest, len(SHARD), GetLocal("gpu0"))
     arriving = one.held.receive_restore(FOLDER, OLD, get)
     path = Path(f"/proc/self/fd/{arriving.root}") / "step_100"
     path.mkdir()
@@ -178,9 +179,9 @@ async def test_what_an_ending_run_writes_frees_nothing_of_the_next(
     begun = await one.start(rank())
     write_step(begun.live, 100)
     told = await one.whole(100)
-    part = one.held.find(Place(FOLDER, "gpu0", Kind.OWN, 0, OLD))
+    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, OLD))
     assert part is not None
-    get = Get(0, "gpu0", 0, told.digest, told.bytes, GetLocal("gpu0"))
+    get = GetPart(0, "gpu0", 0, told.digest, told.bytes, GetLocal("gpu0"))
 
     async def fetch() -> None:
         await one.held.expect(FOLDER, {"gpu0"})

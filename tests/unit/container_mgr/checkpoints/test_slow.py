@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
+from agentlink.ranks import RankKey, RankSpec
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Readable, Sum
 from checkpoints.rules import MAX_ENTRIES, Rule, Writer
 from checkpoints.rules import Kind as Entry
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.values import Get, GetLocal, Kind, Place
-from container_mgr.values import AgentError, RankKey, RankSpec
+from container_mgr.checkpoints.values import Place
+from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
@@ -72,7 +74,7 @@ async def test_ranks_whose_steps_take_for_ever_to_read_delay_no_other_job(
     async with asyncio.timeout(10):
         begun = await one.start(replace(blue(), key=RankKey("blue", 0, 2)))
         write_step(begun.live, 3)
-        await one.until(lambda h: (h.folder, h.kind) == ("blue.0123abcd", Kind.OWN))
+        await one.until(lambda h: (h.folder, h.kind) == ("blue.0123abcd", HoldingKind.OWN))
 
 
 async def test_a_step_that_is_not_read_in_time_is_refused_until_it_is_written_again(
@@ -90,7 +92,7 @@ async def test_a_step_that_is_not_read_in_time_is_refused_until_it_is_written_ag
         begun = await one.start(rank())
         write_step(begun.live, 1)
         await asyncio.sleep(120)
-        assert "its files are not read within 60 s" in (await one.kind(Kind.REFUSED)).why
+        assert "its files are not read within 60 s" in (await one.kind(HoldingKind.REFUSED)).why
         (begun.live / "touch").touch()
         await asyncio.sleep(600)
         assert read == 1
@@ -108,7 +110,7 @@ async def test_holes_are_refused_before_they_are_read(
         file.write(b"some")
         file.truncate(1 << 46)
     temporary.rename(begun.live / "step-1")
-    told = await one.kind(Kind.REFUSED)
+    told = await one.kind(HoldingKind.REFUSED)
     assert f"of the {1 << 46} bytes of its files only" in told.why
     with temporary.open("wb") as file:
         file.truncate(16 << 20)  # not worth a word
@@ -192,9 +194,9 @@ async def test_a_part_that_was_linked_is_summed_again_before_a_start(
     begun = await one.start(rank())
     write_step(begun.live, 1)
     told = await one.whole(1)
-    part = one.held.find(Place(FOLDER, "gpu0", Kind.OWN, 0, told.key))
+    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, told.key))
     assert part is not None
-    get = Get(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
+    get = GetPart(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
     await asyncio.to_thread(one.held.restore_from, part, get)
     assert one.held.came(FOLDER, told.key, get)
     frozen = files.listing

@@ -18,13 +18,14 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentlink.checkpoints import Folder, Holding, HoldingKind
+from agentlink.values import Where
 from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.parts import About
 from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.values import Folder, Holding, Kind, Part, Place
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.checkpoints.watching.live import Live, Run
-from container_mgr.values import Where
 from tests.unit.container_mgr.checkpoints.agent_parts import FOLDER, SECRET, SIZE, PlainSpace
 
 CALLS = ("rename", "link", "mkdir", "scandir", "sendfile")
@@ -109,7 +110,7 @@ class Told:
         return 0
 
     def tell(self, holding: Holding) -> None:
-        assert holding.kind is not Kind.OWN
+        assert holding.kind is not HoldingKind.OWN
 
     def exceeded(self, container: str, why: str) -> None:
         raise AssertionError(why)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
 from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.checkpoints.values import Get, GetLocal, Kind, Place
+from container_mgr.checkpoints.values import Place
 from container_mgr.users import User
 from container_mgr.values import AgentError
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -53,12 +54,12 @@ async def test_a_rank_owns_what_it_writes_and_resumes_from(tmp_path: Path, remap
         overwrite(begun.live, {"latest.weights.h5": b"weights"})
         overwrite(begun.live, {"training_metadata.json": b'{"epoch": 0, "batch": 2}'})
         async for news in held.news():
-            if any(told.kind is Kind.OWN for told in news.holdings):
+            if any(told.kind is HoldingKind.OWN for told in news.holdings):
                 break
         key = Key(2, 1)
-        part = held.find(Place(FOLDER, "gpu0", Kind.OWN, 0, key))
+        part = held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, key))
         assert part is not None
-        get = Get(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
+        get = GetPart(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
         held.restore_from(part, get)
         begun = await held.begin(
             rank(epoch=2, rule="keras", resumed=key), INSIDE, remapped=remapped

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from agentlink.ranks import GPU, RankSpec
+from agentlink.values import Device, RankLimits, Record, VolumeMount
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.arguments import (
     Host,
@@ -20,14 +22,7 @@ from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.recordings.shown import Packages
 from container_mgr.users import User
-from container_mgr.values import (
-    AgentError,
-    BoundVolume,
-    RankLimits,
-    RankSpec,
-    Record,
-    VolumeMount,
-)
+from container_mgr.values import AgentError, BoundVolume
 from tests.unit.container_mgr.specs import GOOD
 
 HOST = Host(
@@ -38,7 +33,7 @@ HOST = Host(
     block_device="/dev/sda",
 )
 RDMA = RdmaBinding("mlx5_0", ("infiniband/uverbs0", "infiniband/rdma_cm"))
-REAL = replace(GOOD, emulated_share=None, gpu_uuid="GPU-1")
+REAL = replace(GOOD, emulated_share=None, devices=(Device(GPU, "GPU-1"),))
 
 
 def arguments(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from agentlink.values import Scope, VolumeMount
 from container_mgr.docker.inspection import container_of, is_ours, parse_time
-from container_mgr.values import Scope, VolumeMount
 from tests.unit.container_mgr.specs import GOOD
 
 

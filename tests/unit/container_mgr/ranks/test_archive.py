@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink.ranks import RankKey
 from container_mgr.ranks import archive as module
 from container_mgr.ranks.archive import Archive, Kept, excess
-from container_mgr.values import LogLimits, RankKey
+from container_mgr.values import LogLimits
 from tests.unit.container_mgr.ranks.written import everything, fill, record
 
 DAY = 86400.0

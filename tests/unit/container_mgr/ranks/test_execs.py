@@ -12,8 +12,9 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink.values import WindowSize
 from container_mgr.ranks import execs
-from container_mgr.ranks.execs import Clock, Start, Window, check, fits
+from container_mgr.ranks.execs import Clock, Start, check, fits
 from container_mgr.values import AgentError
 from controller.devices.engine import EngineError, ExecEnd, Fenced
 from tests.parts.agent.ranks import SLEEP, TICKS, all_ended, executing, until
@@ -27,7 +28,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
         yield one
 
 
-def start(*command: str, job: str = "red", window: Window | None = None) -> Start:
+def start(*command: str, job: str = "red", window: WindowSize | None = None) -> Start:
     return Start(job, 0, command, False, window, 10, 100)
 
 
@@ -70,15 +71,15 @@ def test_limits_are_those_of_the_agent_at_most() -> None:
         start("a\0b"),
         start("x" * 2**20),
         start("true", job="../x"),
-        start("true", window=Window(0, 80)),
-        start("true", window=Window(24, 2**31)),
+        start("true", window=WindowSize(0, 80)),
+        start("true", window=WindowSize(24, 2**31)),
     ],
 )
 def test_what_cannot_run_is_invalid(wrong: Start) -> None:
     with pytest.raises(AgentError) as refused:
         check(wrong)
     assert refused.value.code == "invalid"
-    assert not fits(Window(24, 0))
+    assert not fits(WindowSize(24, 0))
 
 
 @pytest.mark.real_time

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.ranks import RankKey
+from agentlink.values import NicSpec
 from container_mgr.docker.engine import EngineRefusedError
 from container_mgr.kernel.freezer import Freezer, FreezerState
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.living import LiveContainer
-from container_mgr.values import AgentError, Container, NicSpec, RankKey
+from container_mgr.values import AgentError, Container
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
+from agentlink.values import NicReport
 from container_mgr.ranks.ranks import nic_assignments
-from container_mgr.values import NicReport
 
 
 def read(report: NicReport) -> dict[str, str]:

@@ -4,19 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from agentlink.ranks import GPU, RankCheckpoint, RankKey, RankSpec
+from agentlink.values import Device, NicSpec, RankLimits, Where
 from checkpoints.ledger import Key
 from container_mgr.ranks import policy
-from container_mgr.values import (
-    AgentError,
-    NicSpec,
-    RankCheckpoint,
-    RankKey,
-    RankLimits,
-    RankSpec,
-    ServedEndpoint,
-    ServerFacts,
-    Where,
-)
+from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
 from tests.unit.container_mgr.specs import GOOD
 
 FACTS = ServerFacts(cores=8, memory_bytes=16 << 30)
@@ -57,7 +49,7 @@ def test_a_valid_rank_passes() -> None:
         replace(GOOD, nic=replace(GOOD.nic, mtu=70_000)),
         replace(GOOD, emulated_share=0.0),
         replace(GOOD, emulated_share=float("nan")),
-        replace(GOOD, gpu_uuid="GPU-1"),
+        replace(GOOD, devices=(Device(GPU, "GPU-1"),)),
     ],
 )
 def test_invalid_requests_are_refused(bad: RankSpec) -> None:
@@ -153,7 +145,7 @@ def test_the_key_of_checkpoints_is_in_no_text_of_a_rank() -> None:
 def test_another_endpoints_nic_or_gpu() -> None:
     for bad in (
         replace(GOOD, nic=replace(GOOD.nic, name="e-gpu1")),
-        replace(GOOD, emulated_share=None, gpu_uuid="GPU-other"),
+        replace(GOOD, emulated_share=None, devices=(Device(GPU, "GPU-other"),)),
     ):
         with pytest.raises(AgentError):
             policy.check(bad, SERVED, FACTS)

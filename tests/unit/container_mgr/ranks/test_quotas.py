@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from agentlink.values import DataKey, Scope, VolumeMount
 from container_mgr.ranks.quotas import QuotaWatch, size, why_end
-from container_mgr.values import AgentError, Container, Scope, VolumeMount
+from container_mgr.values import AgentError, Container
 from container_mgr.volumes import quota
 from container_mgr.volumes.records import Record
-from container_mgr.volumes.volumes import DataKey, Volumes
+from container_mgr.volumes.volumes import Volumes
 from tests.unit.container_mgr.volume_parts import (
     JOB,
     KEY,

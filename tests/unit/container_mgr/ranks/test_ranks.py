@@ -17,13 +17,14 @@ import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from agentlink.values import NicReport, NicSpec, RankLimits
 from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import ghosts, living
 from container_mgr.ranks.living import Sample
-from container_mgr.values import AgentError, NicReport, NicSpec, ServerFacts
-from controller.devices.engine import EngineError, RankLimits, RankState
+from container_mgr.values import AgentError, ServerFacts
+from controller.devices.engine import EngineError, RankState
 from tests.parts.agent import docker as fake_docker
 from tests.parts.agent.ranks import SLEEP, has_ended, states, until, when_ended
 from tests.parts.agent.rig import AgentRig, agent_rig, agent_service
@@ -288,7 +289,9 @@ async def test_an_agent_that_restarts_sends_nothing_in_a_frozen_jobs_networks(
     rig: AgentRig,
 ) -> None:
     other = rig.spec(1, *SLEEP)
-    await rig.engine.start([rig.spec(0, *SLEEP), replace(other, job="blue")], 60)
+    await rig.engine.start(
+        [rig.spec(0, *SLEEP), replace(other, key=replace(other.key, job="blue"))], 60
+    )
     await rig.engine.freeze("red")
     await rig.ranks.close()
     rig.transfers.paused.clear()

@@ -13,10 +13,12 @@ import pytest_asyncio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
 from container_mgr.docker.entry import SECRETS_FILE, TAKEN_FILE
 from container_mgr.ranks import policy, secrets
 from container_mgr.ranks.policy import MAX_SECRETS_BYTES
-from container_mgr.values import AgentError, NicSpec, RankKey, RankSpec
+from container_mgr.values import AgentError
 from controller.devices.engine import EngineError
 from tests.parts.agent.docker import IMAGE
 from tests.parts.agent.ranks import SLEEP, until

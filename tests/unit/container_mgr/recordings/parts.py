@@ -6,7 +6,9 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from container_mgr.values import Container, NicSpec, RankKey, Record
+from agentlink.ranks import RankKey
+from agentlink.values import NicSpec, Record
+from container_mgr.values import Container
 from recorder.python.lightloom_writer import Writer
 
 NIC = NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.ranks import RankKey
 from container_mgr.recordings.place import MOST_FILES, Place
-from container_mgr.values import RankKey
 from recorder import layout
 from tests.unit.container_mgr.recordings.parts import FakeRank
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.ranks import RankKey
+from agentlink.values import Record
 from container_mgr.recordings import recordings
 from container_mgr.recordings.recording import Read, Recording
 from container_mgr.recordings.recordings import KEPT_S, SOON_S, Recordings
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import Looker, sent_bytes
 from container_mgr.rpc import messages
-from container_mgr.values import RankKey, Record
 from recorder import layout
 from recorder.python.lightloom_writer import Writer
 from scheduler.steptime.identify import LEAST_STEPS

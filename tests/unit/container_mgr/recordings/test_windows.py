@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.ranks import RankKey
+from agentlink.values import Record
 from container_mgr.recordings import recordings, xspace
 from container_mgr.recordings.asking import AskError, Failure
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.recordings import MARK, Recordings
 from container_mgr.recordings.xspace import Profile
 from container_mgr.rpc import messages
-from container_mgr.values import RankKey, Record
 from tests.parts.agent.profiles import BEGAN_AT, made
 from tests.unit.container_mgr.recordings.parts import FakeRank
 

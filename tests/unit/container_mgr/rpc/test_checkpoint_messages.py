@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink.checkpoints import Holding, HoldingKind, Verified
 from checkpoints.ledger import Key
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import Holding, Kind, Verified
 from container_mgr.rpc import checkpoint_messages as messages
 from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
 from protos import agent_pb2 as pb
@@ -288,7 +288,7 @@ def held(**changed: Any) -> Holding:
         "key": Key(10, 1),
         "rank": 0,
         "endpoint": "gpu0",
-        "kind": Kind.OWN,
+        "kind": HoldingKind.OWN,
     }
     return Holding(**(fields | changed))
 
@@ -305,7 +305,7 @@ def test_news_go_in_messages_that_grpc_carries() -> None:
 
 
 def test_verifications_go_in_messages_that_grpc_carries() -> None:
-    one = Verified(Key(10, 1), 0, "gpu0", Kind.OWN, ("\U0010ffff" * 9_999,) * 99)
+    one = Verified(Key(10, 1), 0, "gpu0", HoldingKind.OWN, ("\U0010ffff" * 9_999,) * 99)
     batches = list(messages.verified_batches((one,) * 1_001))
     assert sum(len(batch.verified) for batch in batches) == 1_001
     assert all(batch.ByteSize() < 4 * 2**20 for batch in batches)

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from agentlink.checkpoints import Folder, GetPart, Holding, HoldingKind, Verified
+from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum, Sums
 from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import Folder, Get, Holding, Kind, Part, Place, Verified
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.transfers import parts
 from container_mgr.users import User
-from container_mgr.values import AgentError, Where
+from container_mgr.values import AgentError
 
 FOLDER = Folder("red.0badcafe", bytes(range(32)), Where.DISK, 1 << 30)
 KEY = Key(100, 3)
@@ -52,7 +54,7 @@ class FakeReceiving:
     holder: FakeHolder
     directory: Path
     place: Place | None
-    get: Get | None = None
+    get: GetPart | None = None
     root: int = -1
     kept: bool = False
 
@@ -100,7 +102,7 @@ class FakeHolder:
     def own(self, endpoint: str, rank: int, files: Mapping[str, bytes], key: Key = KEY) -> Part:
         root = self._new()
         fill(root, files)
-        place = Place(FOLDER.name, endpoint, Kind.OWN, rank, key)
+        place = Place(FOLDER.name, endpoint, HoldingKind.OWN, rank, key)
         self.parts[place] = Part(place, root, manifest_of(rank, files, key))
         return self.parts[place]
 
@@ -130,19 +132,19 @@ class FakeHolder:
         directory = self._new()
         return FakeReceiving(self, directory, place, root=os.open(directory, os.O_RDONLY))
 
-    def came(self, folder: str, key: Key, get: Get) -> bool:
+    def came(self, folder: str, key: Key, get: GetPart) -> bool:
         root, manifest = self.restored.get(get.rank, (None, None))
         if root is None or manifest is None or manifest.digest != get.digest:
             return False
         return not parts.damages(root, manifest)
 
-    def receive_restore(self, folder: str, key: Key, get: Get) -> FakeReceiving:
+    def receive_restore(self, folder: str, key: Key, get: GetPart) -> FakeReceiving:
         if get.bytes > self.limit:
             raise AgentError("failed", folder, "the folder is full")
         directory = self._new()
         return FakeReceiving(self, directory, None, get, os.open(directory, os.O_RDONLY))
 
-    def restore_from(self, part: Part, get: Get) -> None:
+    def restore_from(self, part: Part, get: GetPart) -> None:
         if parts.damages(part.root, part.manifest):
             raise AgentError("failed", part.place.folder, "differs")
         self.restored[get.rank] = part.root, part.manifest

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from container_mgr.checkpoints.values import Holding, Part, Source
+from agentlink.checkpoints import Holding, Source
+from container_mgr.checkpoints.values import Part
 from container_mgr.transfers import wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import Gate

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agentlink.checkpoints import HoldingKind, KeepCopy, KeepParity, KeepStored
+from agentlink.values import Scope, VolumeMount
 from checkpoints.ledger import Key, Member
 from checkpoints.schemes import chunk_bytes
-from container_mgr.checkpoints.values import KeepCopy, KeepParity, KeepStored, Kind, Place
+from container_mgr.checkpoints.values import Place
 from container_mgr.transfers import keeping, parts
 from container_mgr.transfers.pulling import Stop
-from container_mgr.values import Scope, VolumeMount
 from tests.unit.container_mgr.transfers.fakes import FOLDER, KEY, content_of, files_of, flip
 from tests.unit.container_mgr.transfers.rig import Rig
 
@@ -31,9 +32,9 @@ def copy(rig: Rig, rank: int = 1) -> KeepCopy:
 def test_a_copy_is_the_same_part(rig: Rig) -> None:
     what = copy(rig)
     keeping.keep(rig.keeper(), what, Stop())
-    place = Place(FOLDER.name, "gpu0", Kind.COPY, 1, KEY)
+    place = Place(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)
     assert content_of(rig.taker.parts[place].root) == files_of(1)
-    assert (rig.last().kind, rig.last().digest) == (Kind.COPY, what.source.digest)
+    assert (rig.last().kind, rig.last().digest) == (HoldingKind.COPY, what.source.digest)
 
 
 def bare(root: Path) -> bool:
@@ -63,7 +64,7 @@ def test_a_copy_and_what_goes_to_a_store_have_only_the_bytes(rig: Rig, tmp_path:
         path.chmod(0o6777)
         assert not bare(path.parent)
     keeping.keep(rig.keeper(), KeepCopy(0, KEY, rig.source(moved)), Stop())
-    assert bare(rig.taker.parts[Place(FOLDER.name, "gpu0", Kind.COPY, 1, KEY)].root)
+    assert bare(rig.taker.parts[Place(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)].root)
     keeping.keep(rig.keeper(store=tmp_path), KeepStored(0, KEY, STORE), Stop())
     assert bare(tmp_path / "lightloom-checkpoints" / FOLDER.name / "100.3" / "0")
 
@@ -79,7 +80,7 @@ def test_another_digest_than_the_controllers_is_not_kept(rig: Rig) -> None:
     what = copy(rig)
     wrong = replace(what, source=replace(what.source, digest="00000000"))
     keeping.keep(rig.keeper(), wrong, Stop())
-    assert rig.last().kind is Kind.MISSING
+    assert rig.last().kind is HoldingKind.MISSING
     assert what.source.digest in rig.last().why
     assert rig.taker.parts == {}
 
@@ -95,7 +96,7 @@ def test_a_flipped_byte_is_found_by_both_ends(rig: Rig) -> None:
     (part,) = rig.giver.parts.values()
     flip(part.root / "model.bin")
     keeping.keep(rig.keeper(), what, Stop())
-    assert rig.last().kind is Kind.MISSING
+    assert rig.last().kind is HoldingKind.MISSING
     assert "model.bin (content)" in rig.last().why
     assert [place.endpoint for place, _ in rig.giver.damages] == ["gpu1"]
     assert not any(rig.taker.directory.iterdir())
@@ -106,7 +107,7 @@ def test_a_file_that_is_cut_while_it_is_sent(rig: Rig) -> None:
     (part,) = rig.giver.parts.values()
     os.truncate(part.root / "model.bin", 100)
     keeping.keep(rig.keeper(), what, Stop())
-    assert rig.last().kind is Kind.MISSING
+    assert rig.last().kind is HoldingKind.MISSING
     assert "gpu1 says: model.bin has 100 bytes" in rig.last().why
     assert rig.giver.damages
 
@@ -181,7 +182,7 @@ def test_a_connection_that_is_torn_anywhere(rig: Rig) -> None:
         rig.dial.before = relay
         dialled = rig.dial.dialled
         keeping.keep(rig.keeper(), what, Stop())
-        assert rig.last().kind is Kind.COPY, (after, rig.last().why)
+        assert rig.last().kind is HoldingKind.COPY, (after, rig.last().why)
         (copied,) = rig.taker.parts.values()
         assert content_of(copied.root)["a"] == b"1234567"
         if rig.dial.dialled == dialled + 1:
@@ -195,7 +196,7 @@ def test_what_came_before_a_connection_was_lost_is_not_sent_again(rig: Rig) -> N
     relay = Relay(100_003, 1 << 30)
     rig.dial.before = relay
     keeping.keep(rig.keeper(), what, Stop())
-    assert rig.last().kind is Kind.COPY, rig.last().why
+    assert rig.last().kind is HoldingKind.COPY, rig.last().why
     assert rig.dial.dialled == 1 + what.source.bytes // 100_003
     assert relay.seen < what.source.bytes + rig.dial.dialled * 2000
 
@@ -229,10 +230,10 @@ def ring(rig: Rig) -> KeepParity:
 def test_a_parity_with_its_sets_manifests(rig: Rig) -> None:
     what = ring(rig)
     keeping.keep(rig.keeper(), what, Stop())
-    assert rig.last().kind is Kind.PARITY, rig.last().why
+    assert rig.last().kind is HoldingKind.PARITY, rig.last().why
     covers = tuple(Member(one.rank, one.digest, one.bytes) for one in what.members)
     assert rig.last().covers == covers
-    part = rig.taker.parts[Place(FOLDER.name, "gpu0", Kind.PARITY, 0, KEY)]
+    part = rig.taker.parts[Place(FOLDER.name, "gpu0", HoldingKind.PARITY, 0, KEY)]
     assert part.manifest.bytes == chunk_bytes(max(one.bytes for one in what.members), 4)
     assert [one.digest for one in part.manifests] == [one.digest for one in what.members]
     assert parts.damages(part.root, part.manifest) == ()
@@ -244,7 +245,7 @@ def test_a_parity_of_a_set_that_lost_a_part(rig: Rig) -> None:
     del rig.giver.parts[gone]
     keeping.keep(rig.keeper(), what, Stop())
     # Missing would take the rank's own part too: it is at the same endpoint.
-    assert rig.last().kind is Kind.REFUSED
+    assert rig.last().kind is HoldingKind.REFUSED
     assert "gpu2 does not hold" in rig.last().why
 
 
@@ -253,12 +254,12 @@ def test_a_part_goes_to_a_store_and_is_read_again(rig: Rig, tmp_path: Path) -> N
     store = tmp_path / "store"
     store.mkdir()
     keeping.keep(rig.keeper(store=store), KeepStored(0, KEY, STORE), Stop())
-    assert (rig.last().kind, rig.last().digest) == (Kind.STORED, part.manifest.digest)
+    assert (rig.last().kind, rig.last().digest) == (HoldingKind.STORED, part.manifest.digest)
     where = store / "lightloom-checkpoints" / FOLDER.name / "100.3"
     assert sorted(one.name for one in where.iterdir()) == ["0", "0.json"]
     assert content_of(where / "0") == files_of(0)
     keeping.keep(rig.keeper(store=store), KeepStored(0, KEY, STORE), Stop())
-    assert [one.kind for one in rig.taker.told] == [Kind.STORED] * 2
+    assert [one.kind for one in rig.taker.told] == [HoldingKind.STORED] * 2
 
 
 def test_what_a_crash_left_in_a_store_is_replaced(rig: Rig, tmp_path: Path) -> None:
@@ -268,7 +269,7 @@ def test_what_a_crash_left_in_a_store_is_replaced(rig: Rig, tmp_path: Path) -> N
     (where / "0.tmp/deep/half").write_bytes(b"half")
     (where / "0").symlink_to("/etc")
     keeping.keep(rig.keeper(store=tmp_path), KeepStored(0, KEY, STORE), Stop())
-    assert rig.last().kind is Kind.STORED, rig.last().why
+    assert rig.last().kind is HoldingKind.STORED, rig.last().why
     assert content_of(where / "0") == files_of(0)
     assert not (where / "0.tmp").exists()
     assert Path("/etc/hostname").exists()
@@ -281,7 +282,7 @@ def test_a_link_in_place_of_the_stores_folder_is_not_followed(rig: Rig, tmp_path
     elsewhere.mkdir()
     (store / "lightloom-checkpoints").symlink_to(elsewhere)
     keeping.keep(rig.keeper(store=store), KeepStored(0, KEY, STORE), Stop())
-    assert rig.last().kind is Kind.REFUSED
+    assert rig.last().kind is HoldingKind.REFUSED
     assert list(elsewhere.iterdir()) == []
 
 
@@ -289,11 +290,11 @@ def test_a_damaged_part_does_not_go_to_a_store(rig: Rig, tmp_path: Path) -> None
     part = rig.taker.own("gpu0", 0, files_of(0))
     flip(part.root / "model.bin")
     keeping.keep(rig.keeper(store=tmp_path), KeepStored(0, KEY, STORE), Stop())
-    assert rig.last().kind is Kind.REFUSED
+    assert rig.last().kind is HoldingKind.REFUSED
     assert [place for place, _ in rig.taker.damages] == [part.place]
 
 
 def test_a_pace_is_asked_for(rig: Rig) -> None:
     what = copy(rig)
     keeping.keep(rig.keeper(pace=1 << 24), what, Stop())
-    assert rig.last().kind is Kind.COPY
+    assert rig.last().kind is HoldingKind.COPY

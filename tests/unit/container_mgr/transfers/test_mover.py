@@ -16,28 +16,28 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from checkpoints.ledger import Key, Member
-from container_mgr.checkpoints.values import (
+from agentlink.checkpoints import (
     FetchProgress,
-    Get,
     GetFrom,
     GetLocal,
+    GetPart,
     GetRebuilt,
     GetStored,
+    HoldingKind,
     KeepCopy,
     KeepParity,
     KeepStored,
-    Kind,
-    Part,
-    Place,
     Source,
 )
+from agentlink.values import Scope, VolumeMount
+from checkpoints.ledger import Key, Member
+from container_mgr.checkpoints.values import Part, Place
 from container_mgr.transfers import keeping
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.mover import Mover, job_of, newest
 from container_mgr.transfers.pulling import Stop
 from container_mgr.users import User
-from container_mgr.values import AgentError, Scope, VolumeMount
+from container_mgr.values import AgentError
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Authority, Credentials, agent_name
@@ -78,15 +78,15 @@ class Pair:
     here: Agent
     there: Agent
 
-    async def fetch(self, *gets: Get, key: Key = KEY) -> FetchProgress:
+    async def fetch(self, *gets: GetPart, key: Key = KEY) -> FetchProgress:
         last = [one async for one in self.here.mover.fetch(FOLDER, key, gets)][-1]
         assert last.done
         return last
 
 
-def get(part: Part, how: GetLocal | GetFrom | GetRebuilt | GetStored, rank: int = 5) -> Get:
+def get(part: Part, how: GetLocal | GetFrom | GetRebuilt | GetStored, rank: int = 5) -> GetPart:
     found = part.manifest
-    return Get(rank, "gpu0", part.place.rank, found.digest, found.bytes, how)
+    return GetPart(rank, "gpu0", part.place.rank, found.digest, found.bytes, how)
 
 
 def credentials(directory: Path, *servers: str) -> list[Credentials]:
@@ -136,7 +136,7 @@ async def test_a_part_comes_over_tls(pair: Pair) -> None:
 
 async def test_a_copy_is_given_as_its_owner_would(pair: Pair) -> None:
     part = pair.there.holder.own("gpu1", 1, files_of(1))
-    moved = replace(part, place=replace(part.place, endpoint="gpu2", kind=Kind.COPY))
+    moved = replace(part, place=replace(part.place, endpoint="gpu2", kind=HoldingKind.COPY))
     pair.there.holder.parts = {moved.place: moved}
     last = await pair.fetch(get(part, GetFrom(pair.there.source(moved))))
     assert last.faults == ()
@@ -237,7 +237,7 @@ async def test_a_certificate_that_is_not_an_agents(pair: Pair, tmp_path: Path) -
         writer.close()
 
 
-async def coded(pair: Pair, lost: int = 2) -> tuple[Get, Part]:
+async def coded(pair: Pair, lost: int = 2) -> tuple[GetPart, Part]:
     """Have four parts, all parities but the lost rank's, and the request to rebuild its part."""
     agent = pair.there
     parts = [agent.holder.own(f"gpu{rank}", rank, files_of(rank, 2_000_000)) for rank in range(4)]
@@ -247,8 +247,8 @@ async def coded(pair: Pair, lost: int = 2) -> tuple[Get, Part]:
         keeper = keeping.Keeper(agent.holder, reach, f"gpu{rank}")
         work = KeepParity(rank, KEY, members)
         await asyncio.to_thread(keeping.keep, keeper, work, Stop())
-        assert agent.holder.told[-1].kind is Kind.PARITY, agent.holder.told[-1].why
-    for kind in (Kind.OWN, Kind.PARITY):
+        assert agent.holder.told[-1].kind is HoldingKind.PARITY, agent.holder.told[-1].why
+    for kind in (HoldingKind.OWN, HoldingKind.PARITY):
         del agent.holder.parts[Place(FOLDER.name, f"gpu{lost}", kind, lost, KEY)]
     covers = tuple(Member(one.rank, one.digest, one.bytes) for one in members)
     others = tuple(one for one in members if one.rank != lost)
@@ -266,7 +266,7 @@ async def test_a_lost_part_is_rebuilt(pair: Pair, lost: int) -> None:
 
 async def test_who_gave_damaged_bytes_to_a_rebuilt_part(pair: Pair) -> None:
     wanted, _ = await coded(pair)
-    damaged = pair.there.holder.parts[Place(FOLDER.name, "gpu3", Kind.OWN, 3, KEY)]
+    damaged = pair.there.holder.parts[Place(FOLDER.name, "gpu3", HoldingKind.OWN, 3, KEY)]
     # At a place that every rebuild reads.
     for at in range(0, 2_000_000, 200_000):
         flip(damaged.root / "model.bin", at)
@@ -278,7 +278,7 @@ async def test_who_gave_damaged_bytes_to_a_rebuilt_part(pair: Pair) -> None:
 
 async def test_a_rebuild_without_one_more_member(pair: Pair) -> None:
     wanted, _ = await coded(pair)
-    del pair.there.holder.parts[Place(FOLDER.name, "gpu1", Kind.PARITY, 1, KEY)]
+    del pair.there.holder.parts[Place(FOLDER.name, "gpu1", HoldingKind.PARITY, 1, KEY)]
     (fault,) = (await pair.fetch(wanted)).faults
     assert fault.endpoint == "gpu1"
 
@@ -289,7 +289,7 @@ async def stored(pair: Pair) -> tuple[Part, Path]:
     store = Path(await pair.here.volumes.directory(STORE, user, "ckpt"))
     keeper = keeping.Keeper(pair.here.holder, pair.here.mover._reach(FOLDER), "gpu0", store)
     await asyncio.to_thread(keeping.keep, keeper, KeepStored(0, KEY, STORE), Stop())
-    assert pair.here.holder.told[-1].kind is Kind.STORED, pair.here.holder.told[-1].why
+    assert pair.here.holder.told[-1].kind is HoldingKind.STORED, pair.here.holder.told[-1].why
     return part, store / "lightloom-checkpoints" / FOLDER.name / "100.3"
 
 

@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from agentlink.checkpoints import HoldingKind, KeepCopy
 from base import clock
-from container_mgr.checkpoints.values import KeepCopy, Kind
 from container_mgr.transfers import keeping, serving, wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import Gate
@@ -34,7 +34,7 @@ def soon(session: Session) -> float:
 def works(rig: Rig) -> bool:
     part = next(iter(rig.giver.parts.values()))
     keeping.keep(rig.keeper(), KeepCopy(0, KEY, rig.source(part)), Stop())
-    return rig.last().kind is Kind.COPY
+    return rig.last().kind is HoldingKind.COPY
 
 
 def test_noise_before_the_greeting(rig: Rig) -> None:

@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.values import DataKey, Scope, VolumeMount
 from container_mgr.users import User
-from container_mgr.values import (
-    AgentError,
-    Container,
-    Scope,
-    VolumeMount,
-)
+from container_mgr.values import AgentError, Container
 from container_mgr.volumes import records
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.records import Record
-from container_mgr.volumes.volumes import DataKey, Volumes, in_use
+from container_mgr.volumes.volumes import Volumes, in_use
 from tests.parts.agent.ranks import until
 from tests.unit.container_mgr.specs import GOOD
 from tests.unit.container_mgr.volume_parts import (

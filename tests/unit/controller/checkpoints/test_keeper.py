@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest_asyncio
 
+from agentlink.ranks import RankSpec
 from checkpoints.ledger import Key
-from controller.devices.engine import RankSpec, RankState
+from controller.devices.engine import RankState
 from controller.schema.jobs import JobRequest
 from controller.schema.stream import ChangedView
 from controller.state.kept.checkpoints import CheckpointRecord
@@ -57,10 +58,10 @@ def record(rack: Rack, name: str = "red") -> CheckpointRecord:
 
 def write(rack: Rack, step: int, name: str = "red", ranks: list[int] | None = None) -> Key:
     specs = rack.engine.specs[name]
-    key = Key(step, specs[0].epoch)
+    key = Key(step, specs[0].key.epoch)
     for spec in specs:
-        if spec.checkpoint is not None and (ranks is None or spec.rank in ranks):
-            rack.engine.kept.write(spec.checkpoint.folder, key, spec.rank, spec.endpoint)
+        if spec.checkpoint is not None and (ranks is None or spec.key.rank in ranks):
+            rack.engine.kept.write(spec.checkpoint.folder, key, spec.key.rank, spec.endpoint)
     return key
 
 
@@ -71,9 +72,9 @@ async def protected(rack: Rack, key: Key, name: str = "red") -> None:
 
 async def die(rack: Rack, name: str = "red", rank: int = 0) -> list[RankSpec]:
     """A rank dies; return the ranks of the next run."""
-    epoch = rack.engine.specs[name][0].epoch
+    epoch = rack.engine.specs[name][0].key.epoch
     rack.engine.exit(name, rank, 1)
-    await rack.until(lambda: rack.engine.specs[name][0].epoch != epoch)
+    await rack.until(lambda: rack.engine.specs[name][0].key.epoch != epoch)
     await rack.state(name, "running")
     assert rack.engine.states(name) == {RankState.RUNNING}
     return rack.engine.specs[name]
@@ -90,7 +91,7 @@ async def test_each_rank_learns_of_its_folder(rack: Rack) -> None:
     assert one is not None and one.ranks == 4 and one.resumed is None
     assert one.folder.startswith("red.") and len(one.key) == 32
     (run,) = record(rack).runs
-    assert (run.epoch, run.endpoints) == (specs[0].epoch, tuple(FOUR))
+    assert (run.epoch, run.endpoints) == (specs[0].key.epoch, tuple(FOUR))
     assert record(rack).servers == {"srv0", "srv1", "srv2", "srv3"}
 
 
@@ -104,7 +105,7 @@ async def test_what_is_written_is_copied_and_a_restart_goes_on_from_it(rack: Rac
     for spec in specs:
         folder = specs[0].checkpoint.folder if specs[0].checkpoint else ""
         shown = rack.engine.kept.shown[folder, spec.endpoint]
-        assert {(k, part) for k, part, _ in shown} == {(key, spec.rank)}
+        assert {(k, part) for k, part, _ in shown} == {(key, spec.key.rank)}
     assert not events(rack, "CheckpointLost") and not events(rack, "CheckpointSkipped")
 
 

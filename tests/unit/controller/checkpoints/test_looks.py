@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from controller.devices.checkpoints import HoldingKind
+from agentlink.checkpoints import HoldingKind
 from tests.parts.controller.checkpoint_rig import Rig, site_of
 
 JOBS = 32

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from agentlink.checkpoints import Holding, HoldingKind
 from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
 from checkpoints.schemes import Scheme
@@ -18,7 +19,6 @@ from controller.checkpoints import removal
 from controller.checkpoints.desk import CheckpointDesk
 from controller.checkpoints.warnings import LEAST_QUIET_S
 from controller.devices.aggregators import AttachPoint
-from controller.devices.checkpoints import Holding, HoldingKind
 from controller.ranks import specs
 from controller.state.records import JobVolume
 from sitefile.recovery import RecoveryPolicy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.devices.engine import Record, Recording
+from agentlink.values import Record
+from controller.devices.engine import Recording
 from controller.state.records import JobRecord, JobSpec
 from tests.parts.controller.comms import MB
 from tests.parts.measure.recordings import recording

@@ -14,10 +14,10 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink.values import Record
 from controller.comms import budget
 from controller.comms.ledger import JobComms, advance
 from controller.devices.agents.messages import recordings_of
-from controller.devices.engine import Record
 from controller.state.records import JobRecord, JobSpec
 from protos import agent_pb2 as pb
 from tests.parts.controller.comms import running, view
@@ -48,7 +48,7 @@ def answered(rack: Rack, name: str) -> dict[str, pb.RecordingsReply]:
     found: dict[str, pb.RecordingsReply] = {}
     for spec in rack.engine.specs[name]:
         reply = found.setdefault(spec.server, pb.RecordingsReply())
-        reply.recordings.append(full_recording(name, spec.rank, spec.epoch))
+        reply.recordings.append(full_recording(name, spec.key.rank, spec.key.epoch))
     return found
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.values import Record
 from controller.base.errors import ServiceError
-from controller.devices.engine import Record
 from tests.parts.controller.comms import calls, recorded, running, view
 from tests.parts.controller.rack import Rack
 

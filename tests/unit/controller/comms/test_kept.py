@@ -39,10 +39,10 @@ def trained(rack: Rack, job: str = "red", late: float = 0.0) -> list[Recording]:
     """Return what servers say of a training whose rank 1 computes ``late`` seconds longer."""
     found = []
     for spec in rack.engine.specs[job]:
-        mine = late if spec.rank == 1 else 0.0
+        mine = late if spec.key.rank == 1 else 0.0
         buckets = [(4 * MB, 1.0 + mine, 0.1 + late - mine)]
-        one = training(40, 1.0 + mine, buckets, rank=spec.rank)
-        found.append(replace(one, job=job, epoch=spec.epoch, server=spec.server))
+        one = training(40, 1.0 + mine, buckets, rank=spec.key.rank)
+        found.append(replace(one, job=job, epoch=spec.key.epoch, server=spec.server))
     return found
 
 

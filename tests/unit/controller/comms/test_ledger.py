@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink.values import Record
 from controller.comms.ledger import MOST_PAST, JobComms, advance, bucket
 from controller.comms.views import view_of
-from controller.devices.engine import Record, RecordedCall, Recording, WireBursts
+from controller.devices.engine import RecordedCall, Recording, WireBursts
 from tests.parts.measure.recordings import operation, recording, training
 from tests.unit.controller.comms.recordings import JOB, MB, counted
 

@@ -69,8 +69,8 @@ async def shown(rack: Rack, **fields: object) -> tuple[CommsView, list[str]]:
         await running(rack)
     rack.engine.recorded = [
         replace(
-            training(40, 1.0, [(4 * MIB, 1.0, 0.1)], rank=spec.rank),
-            **{"epoch": spec.epoch, "server": spec.server, **fields},  # type: ignore[arg-type]
+            training(40, 1.0, [(4 * MIB, 1.0, 0.1)], rank=spec.key.rank),
+            **{"epoch": spec.key.epoch, "server": spec.server, **fields},  # type: ignore[arg-type]
         )
         for spec in rack.engine.specs["red"]
     ]

@@ -7,17 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from agentlink.ranks import RankKey
+from agentlink.values import Record
 from container_mgr.recordings import profiled as agents
 from container_mgr.recordings import recording as agent
 from container_mgr.recordings import xspace
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.profiled import Profiled
 from container_mgr.rpc import messages
-from container_mgr.values import RankKey
 from controller.comms.ledger import advance
 from controller.comms.views import view_of
 from controller.devices.agents.messages import recordings_of
-from controller.devices.engine import Record, Recording
+from controller.devices.engine import Recording
 from controller.schema.insight.comms import CommsView
 from protos import agent_pb2 as pb
 from tests.parts.agent.profiles import BEGAN_AT, made

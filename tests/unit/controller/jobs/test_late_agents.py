@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controller.devices.engine import EngineError, EngineFault, RankSpec, RankState, RankStatus
+from agentlink.ranks import RankSpec
+from controller.devices.engine import EngineError, EngineFault, RankState, RankStatus
 from controller.schema.fabric import EventView
 from controller.schema.plans import PlanRequest
 from tests.parts.controller.jobs import plan_and_begin, submit

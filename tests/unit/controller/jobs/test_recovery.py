@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from controller.devices.engine import RankSpec, RankState, RankStatus
+from agentlink.ranks import RankSpec
+from controller.devices.engine import RankState, RankStatus
 from controller.schema.plans import (
     CircuitChangesView,
     MoveView,

@@ -11,17 +11,10 @@ from typing import Any
 
 import pytest
 
-from container_mgr.values import RankKey
+from agentlink.ranks import RankSpec
+from agentlink.values import RegistryLogin
 from controller.base.errors import ServiceError
-from controller.devices.engine import (
-    EngineError,
-    EngineFault,
-    PullProgress,
-    RankSpec,
-    RankState,
-    RankStatus,
-    RegistryLogin,
-)
+from controller.devices.engine import EngineError, EngineFault, PullProgress, RankState, RankStatus
 from controller.fabric.intent import FabricIntent
 from sitefile import load_site
 from tests.parts.controller.jobs import events, submit, until
@@ -45,7 +38,7 @@ class Refusing:
     async def start(self, ranks: Sequence[RankSpec], deadline_s: float) -> list[RankStatus]:
         self.tries.update(spec.endpoint for spec in ranks)
         faults = [
-            EngineFault(code, RankKey(spec.job, spec.rank, spec.epoch).container, "no space left")
+            EngineFault(code, spec.key.container, "no space left")
             for spec in ranks
             if (code := self.code(spec))
         ]
@@ -173,7 +166,7 @@ async def test_a_server_that_falls_silent_during_a_first_start_is_not_the_jobs_e
 
 def living(spec: RankSpec) -> RankStatus:
     return RankStatus(
-        spec.job, spec.rank, spec.epoch, spec.endpoint, spec.server, RankState.RUNNING
+        spec.job, spec.key.rank, spec.key.epoch, spec.endpoint, spec.server, RankState.RUNNING
     )
 
 

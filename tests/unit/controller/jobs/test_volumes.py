@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.values import Scope, VolumeMount
 from controller.base.errors import ServiceError
-from controller.devices.engine import OfferedVolume, Scope, VolumeMount
+from controller.devices.engine import OfferedVolume
 from tests.parts.controller.rack import Rack
 from tests.parts.controller.volumes import ALL, IMAGENET, SCRATCH, offer, read, site_of, submit
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from agentlink.values import RankLimits
 from container_mgr.ranks.policy import environment_allowed
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import ROCE_DSCP
-from controller.devices.engine import RankLimits
 from controller.jobs.admission import spec_of
 from controller.ranks.environment import ADJUSTABLE, OWNED, environment, refusals
 from controller.ranks.nccl import Network, ib_timeout

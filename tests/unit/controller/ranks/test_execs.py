@@ -7,8 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
+from agentlink.values import Typed, WindowSize
 from controller.base.errors import ServiceError
-from controller.devices.engine import ExecEnd, ExecOutput, RankState, Typed, WindowSize
+from controller.devices.engine import ExecEnd, ExecOutput, RankState
 from controller.schema.execs import ExecRequest, WindowRequest
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack

@@ -8,8 +8,8 @@ import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from agentlink.checkpoints import Holding, HoldingKind
 from checkpoints.ledger import Key
-from controller.devices.checkpoints import Holding, HoldingKind
 from controller.devices.reports import FURTHEST, Reports
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack, crash

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
+from agentlink.ranks import RankSpec
+from controller.devices.engine import EngineError, EngineFault, RankStatus
 from tests.parts.controller.engine import FakeEngine
 from tests.parts.controller.jobs import events, submit, waiting
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints

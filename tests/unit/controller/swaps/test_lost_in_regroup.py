@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.devices.engine import EngineError, EngineFault, RankSpec, RankStatus
+from agentlink.ranks import RankSpec
+from controller.devices.engine import EngineError, EngineFault, RankStatus
 from tests.parts.controller.losses import KEEPS, FakeCheckpoints, lose, rack_with, with_checkpoints
 from tests.parts.controller.rack import Rack
 from tests.parts.controller.recoveries import again, check, rows, running, state_of

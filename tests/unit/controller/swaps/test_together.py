@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.checkpoints import HoldingKind
 from checkpoints.ledger import Key
-from controller.devices.checkpoints import HoldingKind
 from controller.state.kept.checkpoints import CheckpointRecord
 from tests.parts.controller.checkpoints import digest_of
 from tests.parts.controller.losses import lose, rack_with

@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from agentlink.ranks import RankKey
 from container_mgr.hardware import nvml
 from container_mgr.ranks.living import Sample
 from container_mgr.rpc import messages
-from container_mgr.values import RankKey
 from controller.api.routes.metrics.gpu import of_gpus
 from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample

@@ -108,7 +108,7 @@ async def test_who_keeps_checkpoints_and_recovers_jobs_says_it_itself(rack: Rack
     key = Key(7, job.epoch)
     for spec in rack.engine.specs["red"]:
         assert spec.checkpoint is not None
-        rack.engine.kept.write(spec.checkpoint.folder, key, spec.rank, spec.endpoint)
+        rack.engine.kept.write(spec.checkpoint.folder, key, spec.key.rank, spec.endpoint)
 
     async def said() -> bool:
         found = condition(rack.desks.jobs.job("red"))

@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from agentlink.values import Scope
+from controller.devices.engine import OfferedVolume, VolumeData
 from controller.schema.base import JobState
 from controller.state.offers import Directory, offer_of
 from controller.state.records import JobRecord, JobSpec, JobVolume

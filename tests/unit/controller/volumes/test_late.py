@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from agentlink.values import Scope
 from base import clock
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from controller.devices.engine import OfferedVolume, VolumeData
 from tests.parts.controller.jobs import events
 from tests.parts.controller.rack import Rack
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from agentlink.values import Scope
 from controller.base.errors import ServiceError
-from controller.devices.engine import EngineError, EngineFault, Scope, VolumeData
+from controller.devices.engine import EngineError, EngineFault, VolumeData
 from controller.schema.volumes import DataRemovalView
 from controller.volumes.removal import MAX_PER_ROUND
 from tests.parts.controller.rack import Rack

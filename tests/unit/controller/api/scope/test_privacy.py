@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentlink.values import Scope
 from controller.api.scope.redact import ANOTHER, Redactor
 from controller.api.scope.sight import Sight
-from controller.devices.engine import OfferedVolume, Scope, VolumeData
+from controller.devices.engine import OfferedVolume, VolumeData
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.jobs import JobView, PlanHintView, WaitView
 from controller.state.offers import Offers, offer_of

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from controller.devices.engine import RankSpec
+from agentlink.ranks import RankKey, RankSpec
+from agentlink.values import NicSpec
 
 SPEC = RankSpec(
-    job="red",
-    rank=0,
-    epoch=1,
+    key=RankKey("red", 0, 1),
     endpoint="gpu0",
     server="srv0",
     image="x",
     command=("true",),
-    ip="10.77.0.1",
-    prefix_len=24,
-    mac="02:77:00:00:00:01",
-    nic="e-gpu0",
+    nic=NicSpec("e-gpu0", "10.77.0.1", 24, "02:77:00:00:00:01"),
 )

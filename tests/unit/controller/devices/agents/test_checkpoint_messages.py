@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentlink import checkpoints as engine
+from agentlink.codec import read, write
+from agentlink.ranks import RankCheckpoint
+from agentlink.values import Scope, VolumeMount, Where
 from checkpoints.ledger import Key, Member
-from container_mgr.checkpoints import values as agent
 from container_mgr.checkpoints.contract import News
 from container_mgr.rpc import checkpoint_messages as wire
 from container_mgr.rpc import messages as wire_ranks
 from container_mgr.values import ServerFacts
-from controller.devices import checkpoints as engine
 from controller.devices.agents import checkpoint_messages as messages
 from controller.devices.agents.messages import rank_message
-from controller.devices.engine import RankCheckpoint, Scope, VolumeMount, Where
 from protos import agent_pb2 as pb
 from tests.unit.controller.devices.agents.specs import SPEC
 
@@ -80,29 +82,15 @@ def gets(draw: Any) -> engine.GetPart:
     return engine.GetPart(draw(ranks), draw(names), part, draw(digests), draw(counts), how)
 
 
-def plain(value: Any) -> Any:
-    """Return a value of either side as dictionaries, with addresses under one name."""
-    if dataclasses.is_dataclass(value):
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if "address" in fields:
-            fields["ip"] = fields.pop("address")
-        return fields
-    if isinstance(value, tuple | list):
-        return [plain(one) for one in value]
-    return value
-
-
 @given(folders, st.lists(keeps(), max_size=4), st.integers(0, 2**64 - 1))
 def test_keeps_arrive_as_they_were_sent(
     folder: str, sent: list[engine.Keep], pace_bps: int
 ) -> None:
-    raw = messages.keep_request(folder, sent, pace_bps).SerializeToString()
+    raw = write(pb.KeepRequest, engine.Keeps(folder, tuple(sent), pace_bps)).SerializeToString()
     request = pb.KeepRequest.FromString(raw)
     assert wire.folder_of(request.folder) == folder
     assert request.pace_bps == pace_bps
-    assert plain(wire.keeps_of(request)) == plain(sent)
-    arrived = wire.keeps_of(request)
-    assert [type(one).__name__ for one in arrived] == [type(one).__name__ for one in sent]
+    assert wire.keeps_of(request) == tuple(sent)
 
 
 @given(
@@ -113,38 +101,39 @@ def test_keeps_arrive_as_they_were_sent(
 def test_fetches_arrive_as_they_were_sent(
     folder: engine.Folder, key: Key, sent: list[engine.GetPart]
 ) -> None:
-    request = messages.fetch_request(folder, key, sent, lambda source: f"{source.ip}:7410")
+    request = messages.fetch_request(folder, key, sent, lambda source: f"{source.address}:7410")
     request = pb.FetchRequest.FromString(request.SerializeToString())
     arrived, step, parts = wire.fetch_of(request, FACTS, None)
-    assert plain(arrived) == plain(folder)
-    assert step == key
-    for one, other in zip(plain(parts), plain(sent), strict=True):
-        assert _without_ports(one) == other
-    assert [type(one.how).__name__ for one in parts] == [type(one.how).__name__ for one in sent]
+    assert (arrived, step) == (folder, key)
+    assert parts == tuple(with_ports(one) for one in sent)
 
 
-def _without_ports(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: one.removesuffix(":7410") if name == "ip" else _without_ports(one)
-            for name, one in value.items()
-        }
-    return [_without_ports(one) for one in value] if isinstance(value, list) else value
+def with_ports(get: engine.GetPart) -> engine.GetPart:
+    def at(source: engine.Source) -> engine.Source:
+        return dataclasses.replace(source, address=f"{source.address}:7410")
+
+    match get.how:
+        case engine.GetFrom(source):
+            return dataclasses.replace(get, how=engine.GetFrom(at(source)))
+        case engine.GetRebuilt(covers, parts, parities):
+            how = engine.GetRebuilt(covers, tuple(map(at, parts)), tuple(map(at, parities)))
+            return dataclasses.replace(get, how=how)
+    return get
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 
 
 @st.composite
-def holdings(draw: Any) -> agent.Holding:
-    kind, rank = draw(st.sampled_from(list(agent.Kind))), draw(ranks)
+def holdings(draw: Any) -> engine.Holding:
+    kind, rank = draw(st.sampled_from(list(engine.HoldingKind))), draw(ranks)
     covers: tuple[Member, ...] = ()
-    if kind is agent.Kind.PARITY:
+    if kind is engine.HoldingKind.PARITY:
         others = draw(
             st.lists(ranks.filter(lambda r: r != rank), min_size=1, max_size=5, unique=True)
         )
         covers = tuple(Member(one, draw(digests), draw(counts)) for one in (rank, *others))
-    return agent.Holding(
+    return engine.Holding(
         folder=draw(folders),
         key=draw(keys),
         rank=rank,
@@ -160,29 +149,31 @@ def holdings(draw: Any) -> agent.Holding:
 
 
 @given(st.lists(holdings(), max_size=4))
-def test_holdings_arrive_as_they_were_told(told: list[agent.Holding]) -> None:
+def test_holdings_arrive_as_they_were_told(told: list[engine.Holding]) -> None:
     (batch,) = wire.holdings_batches(News(tuple(told)))
     batch = pb.HoldingsBatch.FromString(batch.SerializeToString())
     found, left_out = messages.holdings_of("srv0", batch, lambda endpoint: True, 2e9)
     assert left_out == 0
-    ignored = [one for one in told if one.kind is agent.Kind.IGNORED]  # a field of their own
-    others = [one for one in told if one.kind is not agent.Kind.IGNORED]
-    assert plain(found) == [plain(one) | {"server": "srv0"} for one in (*others, *ignored)]
+    ignored = [
+        one for one in told if one.kind is engine.HoldingKind.IGNORED
+    ]  # a field of their own
+    others = [one for one in told if one.kind is not engine.HoldingKind.IGNORED]
+    assert found == tuple(dataclasses.replace(one, server="srv0") for one in (*others, *ignored))
 
 
 verifications = st.builds(
-    agent.Verified, keys, ranks, names, st.sampled_from(list(agent.Kind)), st.tuples(texts)
+    engine.Verified, keys, ranks, names, st.sampled_from(list(engine.HoldingKind)), st.tuples(texts)
 )
-faults = st.builds(agent.FetchFault, ranks, ranks, names | st.just(""), texts)
-progress = st.builds(agent.FetchProgress, counts, counts, st.booleans(), st.tuples(faults))
+faults = st.builds(engine.FetchFault, ranks, ranks, names | st.just(""), texts)
+progress = st.builds(engine.FetchProgress, counts, counts, st.booleans(), st.tuples(faults))
 
 
 @given(verifications, progress)
-def test_what_became_of_parts_arrives(one: agent.Verified, far: agent.FetchProgress) -> None:
+def test_what_became_of_parts_arrives(one: engine.Verified, far: engine.FetchProgress) -> None:
     (batch,) = wire.verified_batches([one])
     found, left_out = messages.verified_of("srv0", batch, lambda endpoint: True)
-    assert (plain(found), left_out) == ([plain(one) | {"server": "srv0"}], 0)
-    assert plain(messages.progress_of(wire.progress_message(far))) == plain(far)
+    assert (found, left_out) == ([dataclasses.replace(one, server="srv0")], 0)
+    assert read(engine.FetchProgress, wire.progress_message(far)) == far
 
 
 @given(
@@ -200,7 +191,7 @@ def test_what_became_of_parts_arrives(one: agent.Verified, far: agent.FetchProgr
 def test_what_a_rank_needs_arrives(sent: RankCheckpoint) -> None:
     message = rank_message(dataclasses.replace(SPEC, checkpoint=sent))
     arrived = wire_ranks.spec_of(pb.Rank.FromString(message.SerializeToString()))
-    assert plain(arrived.checkpoint) == plain(sent)
+    assert arrived.checkpoint == sent
 
 
 def test_a_rank_without_checkpoints_has_none() -> None:
@@ -325,11 +316,11 @@ def test_no_bytes_break_the_reader(raw: bytes) -> None:
     readers: list[tuple[Any, Callable[[Any], object]]] = [
         (pb.HoldingsBatch, lambda m: messages.holdings_of("srv0", m, owns, 1.0)),
         (pb.VerifyBatch, lambda m: messages.verified_of("srv0", m, owns)),
-        (pb.FetchProgress, messages.progress_of),
+        (pb.FetchProgress, partial(read, engine.FetchProgress)),
     ]
-    for kind, read in readers:
+    for kind, reader in readers:
         try:
             message = kind.FromString(raw)
         except Exception:  # noqa: S112 - protobuf's own refusal
             continue
-        read(message)
+        reader(message)

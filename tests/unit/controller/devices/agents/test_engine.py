@@ -13,9 +13,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from agentlink.codec import read
+from agentlink.ranks import GPU, RankKey
+from agentlink.values import Device
 from controller.devices.agents import messages
 from controller.devices.agents.engine import AgentEngine
-from controller.devices.engine import EngineError, RankSample, RankState
+from controller.devices.engine import EngineError, EngineFault, RankSample, RankState, RankStatus
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from tests.parts.agent.ranks import SLEEP
@@ -125,11 +128,11 @@ async def test_telemetry_comes_back_after_a_broken_stream(free_port: int) -> Non
 
 
 def test_what_a_source_does_not_give_is_none_not_zero() -> None:
-    status = messages.status_of("srv0", pb.RankStatus(job="red", state=pb.STATE_RUNNING))
+    status = read(RankStatus, pb.RankStatus(job="red", state=pb.STATE_RUNNING), server="srv0")
     assert status.exit_code is None
     assert status.started_at is None
-    assert messages.status_of("srv0", pb.RankStatus(exit_code=0)).exit_code == 0
-    assert messages.status_of("srv0", pb.RankStatus()).state is RankState.ABSENT
+    assert read(RankStatus, pb.RankStatus(exit_code=0), server="srv0").exit_code == 0
+    assert read(RankStatus, pb.RankStatus(), server="srv0").state is RankState.ABSENT
 
 
 NUMBERS = (math.nan, math.inf, -math.inf, 1e300, -1.0)
@@ -138,7 +141,7 @@ NUMBERS = (math.nan, math.inf, -math.inf, 1e300, -1.0)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_time_that_no_calendar_has_is_not_told(number: float) -> None:
     message = pb.RankStatus(job="red", started_at=number, finished_at=number)
-    status = messages.status_of("srv0", message)
+    status = read(RankStatus, message, server="srv0")
     assert status.started_at is None
     assert status.finished_at is None
     (line,) = messages.lines_of(0, pb.LogBatch(lines=[pb.LogLine(time=number, text="x")]))
@@ -161,14 +164,18 @@ def test_a_figure_that_is_none_harms_no_view(number: float) -> None:
 
 def test_texts_of_an_agent_are_cut_before_they_are_kept() -> None:
     long = "x" * 1_000_000
-    status = messages.status_of("srv0", pb.RankStatus(job="red", reason=long, container_id=long))
+    status = read(
+        RankStatus, pb.RankStatus(job="red", reason=long, container_id=long), server="srv0"
+    )
     assert len(repr(status)) < 3_000
-    fault = messages.fault_of(pb.Fault(code=long, object=long, message=long, hint=long))
+    fault = read(EngineFault, pb.Fault(code=long, object=long, message=long, hint=long))
     assert len(repr(fault)) < 5_000
     assert fault.code == "failed"
 
 
-@pytest.mark.parametrize("bad", [{"command": ("\ud800",)}, {"rank": -1}, {"image": "\ud800"}])
+@pytest.mark.parametrize(
+    "bad", [{"command": ("\ud800",)}, {"key": RankKey("red", -1, 1)}, {"image": "\ud800"}]
+)
 async def test_what_cannot_be_sent_is_told_and_starts_nothing(
     tmp_path: Path, bad: dict[str, object]
 ) -> None:
@@ -182,7 +189,7 @@ async def test_what_cannot_be_sent_is_told_and_starts_nothing(
 def test_a_rank_has_a_gpu_or_a_stand_in() -> None:
     emulated = messages.rank_message(replace(SPEC, emulated_share=0.25))
     assert emulated.WhichOneof("accelerator") == "emulated_share"
-    real = messages.rank_message(replace(SPEC, gpu_uuid="GPU-1"))
+    real = messages.rank_message(replace(SPEC, devices=(Device(GPU, "GPU-1"),)))
     assert real.WhichOneof("accelerator") == "gpu_uuid"
     assert messages.rank_message(SPEC).WhichOneof("accelerator") is None
 

@@ -127,7 +127,7 @@ async def test_an_agent_gives_the_logs_of_all_ranks_that_it_removed(tmp_path: Pa
         for rank, text in enumerate(["zero", "one"]):
             await until(lambda rank=rank: output(rig, rank), lambda got, text=text: got == [text])
         await rig.engine.stop("red", 0)
-        placed = {spec.rank: spec.server for spec in specs}
+        placed = {spec.key.rank: spec.server for spec in specs}
         found = rig.engine.logs("red", None, None, False, placed)
         assert {(line.rank, line.text) async for line in found} == {(0, "zero"), (1, "one")}
 

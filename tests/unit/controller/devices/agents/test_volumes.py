@@ -9,9 +9,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from agentlink.values import Scope, VolumeMount
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.messages import rank_message, volumes_of
-from controller.devices.engine import EngineError, Fenced, Scope, VolumeMount
+from controller.devices.engine import EngineError, Fenced
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 from tests.unit.controller.devices.agents.specs import SPEC

@@ -1,0 +1,1 @@
+"""The contract between the controller and the agents: values, bounds and one codec."""
