@@ -62,7 +62,7 @@ LEFT = {
     "parts/agent/docker.py": 1,
     "parts/api/served.py": 1,
     "parts/controller/disk.py": 1,
-    "parts/controller/see.py": 39,
+    "parts/controller/see.py": 8,
     "parts/ocs/rig.py": 2,
     "stories/rack.py": 2,
     "unit/console/cli/verbs/test_execs.py": 2,
