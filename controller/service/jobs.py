@@ -12,6 +12,7 @@ from controller.devices.engine import (
     ExecEnd,
     ExecOutput,
     ExecutionEngine,
+    LogLine,
 )
 from controller.images.keeper import ImageKeeper
 from controller.images.pins import pin_key
@@ -105,7 +106,7 @@ class JobDesk:
         found = await self._secrets.names()
         return [SecretView(project=project, name=name) for project, name in found]
 
-    async def logs(
+    def logs(
         self,
         name: str,
         *,
@@ -117,9 +118,9 @@ class JobDesk:
     ) -> AsyncIterator[LogLineView]:
         """Stream a job's output, of all ranks if ``rank`` is None.
 
-        Only lines at or after ``since`` that contain ``search``. The record names the server of
-        every rank, also after the job's end and after a restart of the controller, and the run:
-        an earlier job of this name may have been another's.
+        Only lines at or after ``since`` that contain ``search``. They are those of the job that
+        has the name now. Its record names the server of every rank, also after its end and after a
+        restart of the controller, and the run: an earlier job of this name may have been another's.
         """
         job = self._state.jobs.require(name)
         lines = self._engine.logs(
@@ -132,6 +133,10 @@ class JobDesk:
             search=search,
             epoch=job.epoch,
         )
+        return self._lines(name, lines)
+
+    @staticmethod
+    async def _lines(name: str, lines: AsyncIterator[LogLine]) -> AsyncIterator[LogLineView]:
         try:
             async for line in lines:
                 yield LogLineView(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -31,17 +32,16 @@ Step = Annotated[int, Path(ge=0, le=MAX_STEP, description="a step")]
 @operation("jobs:read")
 async def list_checkpoints(desks: DesksOf, sight: SightOf, name: Name) -> CheckpointsView:
     """List a job's checkpoints, the newest first, and the step that a restart would load."""
-    sight.require_job(name)
-    return sight.show(await within(READ_S, f"job/{name}", desks.checkpoints.checkpoints(name)))
+    work = sight.of_job(name, desks.checkpoints.checkpoints)
+    return sight.show(await within(READ_S, f"job/{name}", work))
 
 
 @router.get("/jobs/{name}/checkpoints/advice", responses=responses("not_found", "conflict"))
 @operation("jobs:read")
 async def get_checkpoint_advice(desks: DesksOf, sight: SightOf, name: Name) -> IntervalView:
     """Say how often a job should write checkpoints."""
-    sight.require_job(name)
-    advice = desks.checkpoints.checkpoint_advice(name)
-    return sight.show(await within(READ_S, f"job/{name}", advice))
+    work = sight.of_job(name, desks.checkpoints.checkpoint_advice)
+    return sight.show(await within(READ_S, f"job/{name}", work))
 
 
 @router.post(
@@ -61,8 +61,7 @@ async def verify_checkpoints(
     The answer comes after servers have read everything, at the latest after ten minutes. What is
     damaged is not restored any more.
     """
-    sight.require_job(name)
-    work = desks.checkpoints.verify_checkpoints(name, step)
+    work = sight.of_job(name, partial(desks.checkpoints.verify_checkpoints, step=step))
     return sight.show(await change(VERIFY_S, f"job/{name}", work))
 
 
@@ -81,8 +80,8 @@ async def drop_checkpoint(
     ] = False,
 ) -> CheckpointsView:
     """Remove one step of a job's checkpoints, and return the others."""
-    sight.require_job(name)
-    work = desks.checkpoints.drop_checkpoint(name, step, force=force)
+    drop = partial(desks.checkpoints.drop_checkpoint, step=step, force=force)
+    work = sight.of_job(name, drop)
     return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 

@@ -109,24 +109,24 @@ async def get_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
 @operation("jobs:change")
 async def cancel_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
-    sight.require_job(name)
-    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.cancel(name)))
+    work = sight.of_job(name, desks.jobs.cancel)
+    return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
 @operation("jobs:change")
 async def pause_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
-    sight.require_job(name)
-    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.pause(name)))
+    work = sight.of_job(name, desks.jobs.pause)
+    return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
 @operation("jobs:change")
 async def resume_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Thaw a paused job."""
-    sight.require_job(name)
-    return sight.show(await change(CHANGE_S, f"job/{name}", desks.jobs.resume(name)))
+    work = sight.of_job(name, desks.jobs.resume)
+    return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 
 @router.get(

@@ -22,6 +22,7 @@ from controller.stream.feed import Cut, Frame
 
 _EVENT_PAGE = 1000
 Shown = TypeVar("Shown", bound=View)
+Result = TypeVar("Result")
 Owners = Callable[[], Mapping[str, Owned]]
 
 
@@ -62,6 +63,11 @@ class Sight:
         """Refuse a job that the caller does not see as one that does not exist."""
         if not self.whole and name not in self.owners():
             raise not_found("job", name)
+
+    async def of_job(self, name: str, work: Callable[[str], Awaitable[Result]]) -> Result:
+        """Work on a job that the caller sees; no other job can get its name in between."""
+        self.require_job(name)
+        return await work(name)
 
     def show(self, view: Shown) -> Shown:
         """Return a view of what is the caller's own, or of the fabric, without others' jobs."""

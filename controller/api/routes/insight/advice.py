@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -24,8 +25,8 @@ async def predict_job(
     desks: DesksOf, sight: SightOf, name: Name, request: WhatIfRequest
 ) -> WhatIfView:
     """Predict a running job's step with other homes, and keep the prediction; nothing moves."""
-    sight.require_job(name)
-    return sight.show(await change(CHANGE_S, f"job/{name}", desks.advice.whatif(name, request)))
+    work = sight.of_job(name, partial(desks.advice.whatif, request=request))
+    return sight.show(await change(CHANGE_S, f"job/{name}", work))
 
 
 @router.get("/predictions", responses=responses("conflict"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -32,6 +33,5 @@ async def get_comms(
 
     Figures are at most about twenty seconds old; those of an ended job are its last.
     """
-    sight.require_job(name)
-    work = desks.comms.view(name, rank, since_s)
+    work = sight.of_job(name, partial(desks.comms.view, rank=rank, since_s=since_s))
     return sight.show(await within(READ_S, f"job/{name}", work))

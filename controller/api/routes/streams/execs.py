@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import shlex
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path, Request, status
 from fastapi.responses import StreamingResponse
 
+from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.api.common import (
     CHANGE_S,
@@ -23,7 +25,7 @@ from controller.api.common import (
     SightOf,
 )
 from controller.api.deadlines import within
-from controller.api.executing import OPEN_S, Session, Sessions
+from controller.api.executing import OPEN_S, Pieces, Session, Sessions
 from controller.api.following import Following
 from controller.api.gate.access import Access
 from controller.api.operation import KIB, operation
@@ -75,11 +77,14 @@ async def prepare_exec(
 ) -> ExecView:
     """Prepare a command in one rank; it begins when its output is opened."""
     request.state.detail = _asked(body)
-    sight.require_job(name)
+
+    async def begin(given: AsyncIterator[Typed | WindowSize]) -> Pieces:
+        return await sight.of_job(name, partial(desks.jobs.exec, request=body, given=given))
+
     session = await within(
         CHANGE_S,
         f"job/{name}/exec",
-        sessions.prepare(caller, name, body, lambda given: desks.jobs.exec(name, body, given)),
+        sessions.prepare(caller, name, body, begin),
     )
     request.state.detail = f"{session.id[:_SHOWN_ID]}: {_asked(body)}"
     return ExecView(id=session.id, job=name, rank=body.rank, open_s=OPEN_S)

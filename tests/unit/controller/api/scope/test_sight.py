@@ -13,7 +13,8 @@ from controller.api.common import DesksOf, SightOf, require_sight
 from controller.api.operation import operation
 from controller.api.scope.redact import RULES
 from controller.api.scope.sight import Sight
-from controller.people.authz import Principal, Role
+from controller.base.errors import ServiceError
+from controller.people.authz import Owned, Principal, Role
 from controller.schema.base import View
 from tests.parts.api.fake_service import FakeService
 
@@ -33,6 +34,23 @@ def test_a_view_without_a_rule_is_shown_to_keepers_only() -> None:
     assert Sight(Principal("eve", Role.OPERATOR), dict).show(view) is view
     with pytest.raises(TypeError, match="SecretsView"):
         Sight(BOB, dict).show(view)
+
+
+async def test_nothing_begins_on_a_job_that_the_caller_does_not_see() -> None:
+    owners = {"red": Owned("red", "speech", (), holding=True)}
+    begun: list[str] = []
+
+    async def work(name: str) -> str:
+        begun.append(name)
+        return name
+
+    with pytest.raises(ServiceError) as hidden:
+        await Sight(BOB, lambda: owners).of_job("red", work)
+    with pytest.raises(ServiceError) as absent:
+        await Sight(BOB, dict).of_job("red", work)
+    assert (hidden.value.message, hidden.value.hint) == (absent.value.message, absent.value.hint)
+    assert not begun
+    assert await Sight(Principal("eve", Role.OPERATOR), lambda: owners).of_job("red", work) == "red"
 
 
 def test_a_route_that_shows_users_what_desks_answer_asks_for_their_sight() -> None:
