@@ -28,10 +28,13 @@ class Ring:
     step_s: float = 0.1
     size: int = 4_000_000
     every: int = 5
+    room: int = 8
+    """Checkpoints for which a rank's folder has room."""
 
     def request(self, name: str, **changes: Any) -> Document:
         """Return a submission with partners' copies and one spare; ``changes`` replace keys."""
         sizes = (self.step_s, self.size, self.steps, self.every)
+        room = self.room * self.size + 2**20
         return {
             "name": name,
             "count": self.ranks,
@@ -40,7 +43,11 @@ class Ring:
             "spares": 1,
             "checkpoint": {
                 "complete": "rename",
-                "local": {"where": "memory", "size_bytes": 8 * self.size + 2**20, "keep": 2},
+                "local": {
+                    "where": "memory",
+                    "size_bytes": room,
+                    "keep": 2,
+                },
                 "copies": {"scheme": "partner", "apart": "server"},
             },
             **changes,

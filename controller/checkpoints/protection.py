@@ -102,6 +102,8 @@ def _within_reach(key: Key, ledger: Ledger, running: Running, places: Places) ->
     if running.layout.scheme is Scheme.PARTNER:
         sources = {rank for rank, part in parts.items() if part.holders & here}
     else:
+        if not _parities(key, ledger.steps[key], running, places):  # its old parities stand
+            return False
         sources = {rank for rank, part in parts.items() if _at_home(rank, part, running)}
     sets = {rank: members for members in running.layout.sets for rank in members}
     return all(
@@ -304,21 +306,13 @@ def droppable(
 def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
     """Return the partial steps that nobody completes any more.
 
-    A rank writes its steps in order: one that has a newer part never writes an older one that it
-    lacks, as when its folder was full. The others are older than a complete one of the run or of a
-    later run, or than ``keep`` + 1 partial ones of the same run: a rank may never write its part.
-    What parities rebuild is not partial.
+    They are older than a complete one of the run or of a later run, or than ``keep`` + 1 partial
+    ones of the same run: a rank may never write its part. A rank that has a newer part may still
+    report an older one: agents hold the newest first. What parities rebuild is not partial.
     """
     complete: list[Key] = []
     of_runs: dict[int, list[Key]] = {}
-    newest_of: dict[tuple[int, int], int] = {}
-    """The newest step with a part of its own, by run and rank."""
-    going: set[Key] = set()
     for key, record in sorted(ledger.steps.items(), reverse=True):
-        passed = _passed_over(key, record, ledger, newest_of)
-        for rank, part in record.parts.items():
-            if part.own:
-                newest_of.setdefault((key.epoch, rank), key.step)
         if not any(part.holders or part.stored for part in record.parts.values()):
             continue
         if is_complete(ledger, key, places):
@@ -327,23 +321,11 @@ def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
         coded = any(parity.holders for parity in record.parities.values())
         if state(ledger, key, places) is Safety.PARTIAL and not coded:
             of_runs.setdefault(key.epoch, []).append(key)
-            if passed:
-                going.add(key)
+    going: set[Key] = set()
     for epoch, partial in of_runs.items():
         newest = max((key for key in complete if key.epoch >= epoch), default=NOTHING)
         going |= {*partial[keep + 1 :], *(key for key in partial if key < newest)}
     return going
-
-
-def _passed_over(
-    key: Key, record: Record, ledger: Ledger, newest_of: Mapping[tuple[int, int], int]
-) -> bool:
-    """Whether a rank that lacks its part of a step has written a newer one of the same run."""
-    run = ledger.runs.get(key.epoch)
-    return run is not None and any(
-        rank not in record.parts and newest_of.get((key.epoch, rank), -1) > key.step
-        for rank in range(run.ranks)
-    )
 
 
 def _held(ledger: Ledger, key: Key, places: Places) -> bool:

@@ -46,6 +46,8 @@ MIDDLE_RING = replace(RING, steps=320)
 """For a loss that comes after a restart of the controller."""
 LONG_RING = replace(RING, steps=600)
 """For a loss that comes only after an agent's death was noticed and mended."""
+ROOMY_RING = replace(LONG_RING, room=16)
+"""For the older release: after a swap it leaves steps in the folders that nobody completes."""
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +304,7 @@ def test_an_older_release_stops_no_run_and_loses_no_checkpoint(
     and on the copy from before, which knows nothing of it. Without the release's history the
     present program does what the older one does here.
     """
-    job = submit(mortal, "back", LONG_RING)
+    job = submit(mortal, "back", ROOMY_RING)
     reached(mortal, job, 12)
     first = protected(mortal, job)
     ranks = containers(mortal)
@@ -325,7 +327,7 @@ def test_an_older_release_stops_no_run_and_loses_no_checkpoint(
     protected(mortal, job, least=newest + 20)  # and none is lost: the ring's last state says so
     mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
     assert mortal.get(f"/jobs/{job}")["state"] == "completed"
-    assert said(mortal, job).as_undisturbed(LONG_RING)
+    assert said(mortal, job).as_undisturbed(ROOMY_RING)
 
 
 def test_the_command_line_shows_checkpoints_and_recovery(mortal: Mortal, run_dir: Path) -> None:

@@ -52,8 +52,7 @@ async def get_health(desks: DesksOf, sight: SightOf) -> HealthView:
 @operation("fabric:read")
 async def get_site(desks: DesksOf, sight: SightOf) -> Response:
     """Show what is cabled."""
-    site = await within(READ_S, "site", desks.fabric.site())
-    return await whole(await sight.site(site))
+    return await whole(await within(READ_S, "site", sight.site(desks.fabric.site())))
 
 
 @router.get("/endpoints", responses=responses("conflict"))
@@ -64,8 +63,9 @@ async def list_endpoints(
     """List endpoints with their homes."""
     names = desks.fabric.endpoint_names()
     part, epoch = cut(names, limit, cursor), desks.epoch
-    items = await within(READ_S, "endpoints", desks.fabric.endpoints(names[part.items]))
-    return Page(items=await sight.show_all(items), epoch=epoch, next=part.next)
+    found = sight.show_found(desks.fabric.endpoints(names[part.items]))
+    items = await within(READ_S, "endpoints", found)
+    return Page(items=items, epoch=epoch, next=part.next)
 
 
 @router.get("/aggregators", responses=responses("conflict"))
@@ -75,8 +75,8 @@ async def list_aggregators(
 ) -> Page[AggregatorView]:
     """List aggregators with their ports."""
     epoch = desks.epoch  # the items are at least this new
-    views = await within(READ_S, "aggregators", desks.fabric.aggregators())
-    items = await sight.show_all(views)
+    found = sight.show_found(desks.fabric.aggregators())
+    items = await within(READ_S, "aggregators", found)
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
@@ -86,8 +86,9 @@ async def list_switches(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[SwitchView]:
     """List optical switches."""
-    items = await sight.show_all(desks.fabric.switches())
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.name)
+    epoch = desks.epoch
+    items = await within(READ_S, "switches", sight.show_all(desks.fabric.switches()))
+    return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/circuits", responses=responses("conflict"))
@@ -96,8 +97,9 @@ async def list_circuits(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[CircuitView]:
     """List circuits as read back from the switches."""
-    items = await sight.show_all(desks.fabric.circuits())
-    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.switch}/{item.a}")
+    epoch = desks.epoch
+    items = await within(READ_S, "circuits", sight.show_all(desks.fabric.circuits()))
+    return paged(items, epoch, limit, cursor, lambda item: f"{item.switch}/{item.a}")
 
 
 @router.get("/containers", responses=responses("conflict"))
@@ -107,8 +109,8 @@ async def list_containers(
 ) -> Page[ContainerView]:
     """List containers as the agents last reported them."""
     epoch = desks.epoch  # the items are at least this new
-    views = await within(READ_S, "containers", desks.jobs.containers())
-    items = await sight.show_all(views)
+    found = sight.show_found(desks.jobs.containers())
+    items = await within(READ_S, "containers", found)
     return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
@@ -128,8 +130,9 @@ async def list_nodes(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[NodeView]:
     """List servers and their agents."""
-    items = await sight.nodes(desks.fabric.nodes(), desks.jobs.containers)
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.name)
+    epoch = desks.epoch
+    items = await within(READ_S, "nodes", sight.nodes(desks.fabric.nodes(), desks.jobs.containers))
+    return paged(items, epoch, limit, cursor, lambda item: item.name)
 
 
 @router.get("/volumes", responses=responses("conflict"))
@@ -139,8 +142,8 @@ async def list_volumes(
 ) -> Page[VolumeView]:
     """List the volumes of every server, and what jobs left in them."""
     epoch = desks.epoch  # the items are at least this new
-    views = await within(READ_S, "volumes", desks.volumes.volumes())
-    items = await sight.show_all(views)
+    found = sight.show_found(desks.volumes.volumes())
+    items = await within(READ_S, "volumes", found)
     part = cut([_volume(item) for item in items], limit, cursor)
     shown, following = light(part, items[part.items], _volume, _volume_bytes)
     return Page(items=shown, epoch=epoch, next=following)
@@ -182,8 +185,9 @@ async def list_power(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PortPowerView]:
     """List the light at the ports of the optical switches, measured every 15 seconds."""
-    items = await sight.show_all(desks.live.power())
-    return paged(items, desks.epoch, limit, cursor, lambda item: f"{item.switch}/{item.port}")
+    epoch = desks.epoch
+    items = await within(READ_S, "power", sight.show_all(desks.live.power()))
+    return paged(items, epoch, limit, cursor, lambda item: f"{item.switch}/{item.port}")
 
 
 @router.get("/endpoints/{name}/trace", responses=responses("not_found"))

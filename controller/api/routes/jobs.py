@@ -34,8 +34,8 @@ async def list_jobs(
     """List all jobs."""
     names = list(sight.owners())
     part, epoch = cut(names, limit, cursor), desks.epoch
-    views = await within(READ_S, "jobs", desks.jobs.jobs(names[part.items]))
-    items = await sight.show_all(views)
+    found = sight.show_found(desks.jobs.jobs(names[part.items]))
+    items = await within(READ_S, "jobs", found)
     shown, following = light(part, items, lambda job: job.name, _weight)
     return Page(items=shown, epoch=epoch, next=following)
 
@@ -102,7 +102,7 @@ def check_priority(desks: Desks, principal: Principal, request: JobRequest) -> N
 async def get_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Show one job."""
     sight.require_job(name)
-    return sight.show(desks.jobs.job(name))
+    return sight.require(desks.jobs.job(name), "job", name)
 
 
 @router.post("/{name}/cancel", responses=responses("forbidden", "not_found", "conflict"))
@@ -110,7 +110,7 @@ async def get_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
 async def cancel_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Stop a job, or take it out of the queue."""
     work = sight.of_job(name, desks.jobs.cancel)
-    return sight.show(await change(CHANGE_S, f"job/{name}", work))
+    return sight.require(await change(CHANGE_S, f"job/{name}", work), "job", name)
 
 
 @router.post("/{name}/pause", responses=responses("forbidden", "not_found", "conflict"))
@@ -118,7 +118,7 @@ async def cancel_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
 async def pause_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Freeze all containers of a job."""
     work = sight.of_job(name, desks.jobs.pause)
-    return sight.show(await change(CHANGE_S, f"job/{name}", work))
+    return sight.require(await change(CHANGE_S, f"job/{name}", work), "job", name)
 
 
 @router.post("/{name}/resume", responses=responses("forbidden", "not_found", "conflict"))
@@ -126,7 +126,7 @@ async def pause_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
 async def resume_job(desks: DesksOf, sight: SightOf, name: Name) -> JobView:
     """Thaw a paused job."""
     work = sight.of_job(name, desks.jobs.resume)
-    return sight.show(await change(CHANGE_S, f"job/{name}", work))
+    return sight.require(await change(CHANGE_S, f"job/{name}", work), "job", name)
 
 
 @router.get(

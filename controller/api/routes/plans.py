@@ -140,8 +140,9 @@ async def list_transactions(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[TransactionView]:
     """List the transactions that are kept, oldest first."""
-    items = await sight.show_all(desks.plans.transactions())
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
+    epoch = desks.epoch
+    items = await within(READ_S, "transactions", sight.show_all(desks.plans.transactions()))
+    return paged(items, epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/transactions/{ident}", responses=responses("not_found"))

@@ -69,7 +69,7 @@ class Redactor:
     def view(self, view: AnyView) -> AnyView | None:
         """Return the visible part of a view, None for nothing. TypeError for one without a rule.
 
-        Views of jobs, checkpoints and advice are those of own jobs: who asks has checked it.
+        Views of checkpoints, recoveries and advice are those of own jobs: who asks has checked it.
         """
         rule = RULES.get(type(view))
         if rule is None:
@@ -106,8 +106,10 @@ class Redactor:
     def _foreign(self, name: str) -> bool:
         return not self.owns(name) and ("-" in name or name in self.whose)
 
-    def job(self, job: JobView) -> JobView:
-        """Return an own job; what it waits for may belong to another project."""
+    def job(self, job: JobView) -> JobView | None:
+        """Return an own job, None for another; what it waits for may belong to another project."""
+        if not self.whole and job.project not in self.projects:
+            return None
         conditions = [
             c.model_copy(update={"message": self.text(c.message)}) if c.message else c
             for c in job.conditions

@@ -94,8 +94,13 @@ class Sight:
         shown = await in_slices(views, self._redactor().view)
         return [view for view in shown if view is not None]
 
-    async def site(self, site: SiteView) -> SiteView:
+    async def show_found(self, views: Awaitable[Sequence[Shown]]) -> list[Shown]:
+        """Return what the caller sees of a list that is still to be read."""
+        return await self.show_all(await views)
+
+    async def site(self, found: Awaitable[SiteView]) -> SiteView:
         """Return the site without others' jobs."""
+        site = await found
         if self.whole:
             return site
         return site.model_copy(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from controller.api.common import CHANGE_S, DesksOf, Name, SightOf
-from controller.api.deadlines import change
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
+from controller.api.deadlines import change, within
 from controller.api.operation import operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
@@ -22,8 +22,9 @@ async def list_drains(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[DrainView]:
     """List what is drained or being drained, and the jobs that still use it."""
-    items = await sight.show_all(desks.drains.views())
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.object)
+    epoch = desks.epoch
+    items = await within(READ_S, "drains", sight.show_all(desks.drains.views()))
+    return paged(items, epoch, limit, cursor, lambda item: item.object)
 
 
 @router.post("/nodes/{name}/drain", responses=_CHANGED)

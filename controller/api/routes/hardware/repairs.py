@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controller.api.common import CHANGE_S, DesksOf, Name, SightOf
-from controller.api.deadlines import change
+from controller.api.common import CHANGE_S, READ_S, DesksOf, Name, SightOf
+from controller.api.deadlines import change, within
 from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.schema.base import Page
@@ -28,8 +28,9 @@ Object = Annotated[
 @operation("fabric:read")
 async def list_quarantine(desks: DesksOf, sight: SightOf) -> Page[QuarantineView]:
     """List ports and endpoints that are out of use."""
-    items = await sight.show_all(desks.quarantine.views())
-    return Page[QuarantineView](items=items, epoch=desks.epoch)
+    epoch = desks.epoch
+    items = await within(READ_S, "quarantine", sight.show_all(desks.quarantine.views()))
+    return Page[QuarantineView](items=items, epoch=epoch)
 
 
 @router.post(

@@ -35,8 +35,11 @@ async def list_predictions(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[PredictionView]:
     """List the predictions that are kept, oldest first, with what was measured."""
-    items = await sight.show_all(desks.advice.predictions(sight.projects()))
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
+    epoch = desks.epoch
+    items = await within(
+        READ_S, "predictions", sight.show_all(desks.advice.predictions(sight.projects()))
+    )
+    return paged(items, epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/advice", responses=responses("not_found"))

@@ -29,8 +29,9 @@ async def list_measurements(
     desks: DesksOf, sight: SightOf, limit: Limit = None, cursor: Cursor = None
 ) -> Page[MeasurementView]:
     """List the measurements that are kept, oldest first, without their results."""
-    items = await sight.show_all(desks.measurements.views())
-    return paged(items, desks.epoch, limit, cursor, lambda item: item.id)
+    epoch = desks.epoch
+    items = await within(READ_S, "measurements", sight.show_all(desks.measurements.views()))
+    return paged(items, epoch, limit, cursor, lambda item: item.id)
 
 
 @router.get("/measurements/{ident}", responses=responses("not_found"))

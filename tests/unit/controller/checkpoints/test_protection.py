@@ -10,7 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.ledger import Began, Copied, Key, Ledger, Run, Spoiled, State, Wrote, fold
+from checkpoints.ledger import (
+    Began,
+    Coded,
+    Copied,
+    Key,
+    Ledger,
+    Member,
+    Run,
+    Spoiled,
+    State,
+    Wrote,
+    fold,
+    state,
+)
 from checkpoints.schemes import Layout, Scheme
 from checkpoints.values import Place
 from controller.checkpoints.book import complete_of, safety_of
@@ -147,18 +160,34 @@ def test_partial_steps_older_than_a_complete_one_go() -> None:
     assert keeper.look(2) == (key(1), key(2))
 
 
-def test_a_step_that_a_rank_has_passed_over_goes() -> None:
-    """Full folders make ranks miss different steps: what is left of them must not fill them."""
+def test_a_part_that_is_reported_after_a_newer_one_still_completes_its_step() -> None:
+    """Agents hold the newest step first."""
     keeper = Keeper()
-    keeper.take([*written(1), *copied(1), *partly(2)])
-    assert keeper.look(2) == (), "rank 1 may still be writing step 2"
-    other = [Wrote(key(3), 1, "gpu1", "3-1", 9)]
-    keeper.take(other)
-    assert keeper.look(2) == (key(2),), "it writes step 2 no more; rank 0 may be writing step 3"
-    keeper.take(partly(3))
-    assert keeper.look(2) == (key(2),)
-    silent = droppable(keeper.ledger, 2, PLACES, (), None, all_told=False)
-    assert key(2) not in silent, "a server that is away may have the other part"
+    keeper.take([Wrote(key(10), 1, "gpu1", "10-1", 9), *partly(20)])
+    assert keeper.look(2) == ()
+    keeper.take(partly(10))
+    assert state(keeper.ledger, key(10), PLACES) is State.WRITTEN
+
+
+def test_a_coded_step_whose_sets_have_changed_gives_its_turn_up() -> None:
+    """Its old parities stand, so that no new ones are made; newer steps need their turn."""
+    places = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", f"as{n % 2}") for n in range(4)}
+    before, after = (Layout(Scheme.XOR, sets=sets) for sets in (((0, 1), (2, 3)), ((0, 2), (1, 3))))
+    ends = tuple(places)
+    ledger = fold(Ledger(), Began(EPOCH, Run(4, before)))
+    for rank, end in enumerate(ends):
+        ledger = fold(ledger, Wrote(key(10), rank, end, f"10-{rank}", 9))
+    for ring in before.sets:
+        covers = tuple(Member(rank, f"10-{rank}", 9) for rank in ring)
+        for rank in ring:
+            ledger = fold(ledger, Coded(key(10), rank, ends[rank], covers))
+    running = Running(EPOCH, ends, {}, after)
+    safety = {key(10): State.WRITTEN}  # the sets of before are not apart where light is now
+    assert target(ledger, running, places, safety, key(10)) is None
+    for rank, end in enumerate(ends):
+        ledger = fold(ledger, Wrote(key(20), rank, end, f"20-{rank}", 9))
+    safety[key(20)] = State.WRITTEN
+    assert target(ledger, running, places, safety, key(10)) == key(20)
 
 
 def test_a_later_run_completes_its_own_steps() -> None:

@@ -19,7 +19,9 @@ def test_a_failure_names_no_other_projects_job_and_no_address() -> None:
     }
     view = FakeService().put("alpha-red", "failed", ["gpu0"], project="alpha", failure=failure)
     owned = Owned("alpha-red", "alpha", ("gpu0",), holding=False, ended=True)
-    shown = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).job(view).failure
+    job = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).job(view)
+    assert job is not None
+    shown = job.failure
     assert shown is not None
     assert "beta-blue" not in shown.cause
     assert "10.9.8.7" not in shown.unread
