@@ -11,7 +11,7 @@ import pytest
 
 from checkpoints.ledger import Key, Ledger, Record
 from checkpoints.restore import Restore
-from controller.service import service
+from controller.service import features
 from controller.state.kept.checkpoints import RunEnd
 from sitefile import load_site
 from sitefile.recovery import RecoveryPolicy
@@ -75,12 +75,12 @@ class FakeCheckpoints:
 
 def with_checkpoints(monkeypatch: pytest.MonkeyPatch, kept: FakeCheckpoints) -> None:
     """Let recoveries of the services that are made from now on ask these checkpoints."""
-    made = service.SwapParts
+    made = features.SwapParts
 
-    def parts(**given: Any) -> service.SwapParts:
+    def parts(**given: Any) -> features.SwapParts:
         return made(**given | {"checkpoints": kept})
 
-    monkeypatch.setattr(service, "SwapParts", parts)
+    monkeypatch.setattr(features, "SwapParts", parts)
 
 
 KEEPS: dict[str, Any] = {

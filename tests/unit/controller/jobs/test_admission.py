@@ -48,6 +48,7 @@ def test_the_agents_schema_has_exactly_these_fields() -> None:
             "record",
             "probe",
             "checkpoint",
+            "devices",
         ),
     }
     assert set(pb.Nic.DESCRIPTOR.fields_by_name) == {

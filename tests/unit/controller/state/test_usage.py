@@ -18,7 +18,7 @@ from controller.devices.engine import RankStatus
 from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
 from controller.schema.usage import By, UsageLineView, UsageView
-from controller.service import service
+from controller.service import upkeep
 from controller.state import jobs, usage
 from controller.state.writes import TrimUsage
 from tests.parts.controller.jobs import scattered, submit
@@ -275,4 +275,4 @@ async def test_old_usage_is_summed_up_while_the_controller_runs(rack: Rack, hand
         await commit(*writes)  # type: ignore[arg-type]
 
     rack.store.commit = noted  # type: ignore[method-assign, assignment]
-    await rack.until(lambda: seen, 2 * service.TRIM_USAGE_EVERY_S)
+    await rack.until(lambda: seen, 2 * upkeep.TRIM_USAGE_EVERY_S)
