@@ -70,8 +70,8 @@ def target(
     ``now`` is the step that is being copied: it is finished before another begins, as a job that
     writes faster than its servers copy would have no protected step otherwise. Then it is the
     newest written step, and what this run writes after that while nothing else is to be done.
-    A step that the running ranks can never protect, as one of its parts is only at a lost
-    endpoint, is none: it would keep its turn for ever.
+    A step that the running ranks can never protect gives up its turn, which it would keep for
+    ever: only a lost endpoint has one of its parts, or its sets of parities have changed.
     """
     written = [k for k, s in safety.items() if s not in {Safety.PARTIAL, Safety.DROPPED}]
     newest = max(written, default=None)
