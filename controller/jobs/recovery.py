@@ -63,7 +63,7 @@ class JobRecovery:
                     self._state.cables.get(e) for e in job.endpoints
                 ]  # None: left the site file
                 self._engine.placed(job.name, {cable.server for cable in cables if cable})
-            if job.state == "starting" and job.ours and not self._recovered(job):
+            if job.state == "starting" and job.owner.starts and not self._recovered(job):
                 self._tasks.spawn(self._start_over(job), f"start over {job.name}")
 
     def _recovered(self, job: JobRecord) -> bool:

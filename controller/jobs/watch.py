@@ -81,7 +81,7 @@ class JobWatch:
                 job = self._state.jobs.get(seen.name)
                 if job is None or job.epoch != seen.epoch:
                     continue  # another run began meanwhile, which nobody has observed yet
-                watched = job.ours and job.state in ("running", "paused")
+                watched = job.state in ("running", "paused") and job.owner.judges
                 watched = watched and job.name not in self._others.later
                 if watched and not self._ender.is_ending(job.name):
                     missed.update(self._check(job, by_job.get(job.name, [])))

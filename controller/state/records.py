@@ -172,6 +172,33 @@ class Observed:
     answered: str = ""
     """What was done for its light when it got its endpoints, as its owner was told."""
 
+    @property
+    def number(self) -> str:
+        """The engine's own number of the job."""
+        return self.key.partition(":")[2]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Owner:
+    """Who owns a job, and what of it lightloom does: another engine does the rest itself."""
+
+    engine: str = ""
+    """``slurm``; empty for lightloom's own queue."""
+    number: str = ""
+    """The engine's own number of the job."""
+    starts: bool = False
+    """Whether lightloom places and starts it, and starts it elsewhere after a loss."""
+    stops: bool = False
+    """Whether lightloom stops it: on request, and to take what it uses out of use."""
+    judges: bool = False
+    """Whether lightloom decides from its ranks' containers how it stands, and that it has ended."""
+    scope: str | None = None
+    """By which agents freeze its processes; empty when none can, None for ranks in containers."""
+
+
+QUEUE = Owner(starts=True, stops=True, judges=True)
+"""lightloom's own queue."""
+
 
 @dataclass(slots=True, frozen=True)
 class JobRecord:
@@ -214,12 +241,15 @@ class JobRecord:
     folder: str = ""
     """Names its checkpoints' folders on every server; never used twice. Empty without any."""
     observed: Observed | None = None
-    """Of a job that another engine owns: lightloom never starts, stops or judges it."""
+    """Of a job that another engine owns."""
 
     @property
-    def ours(self) -> bool:
-        """True when lightloom's queue owns the job."""
-        return self.observed is None
+    def owner(self) -> Owner:
+        """Who owns the job."""
+        told = self.observed
+        if told is None:
+            return QUEUE
+        return Owner(engine=told.engine, number=told.number, scope=told.scope)
 
     @property
     def holding(self) -> bool:

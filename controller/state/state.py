@@ -342,11 +342,11 @@ class State:
         )
 
     def freezes(self, job: JobRecord) -> bool:
-        """Whether a job's processes can be frozen; for another engine's, by all of its servers."""
-        if job.observed is None:
+        """Whether a job's processes can be frozen; those of a scope, by all of its servers."""
+        scope = job.owner.scope
+        if scope is None:
             return True
-        servers = {self.cables[e].server for e in self.cabled(job)}
-        return bool(job.observed.scope) and servers <= self.freezers
+        return bool(scope) and {self.cables[e].server for e in self.cabled(job)} <= self.freezers
 
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
         """Return a job's endpoints without those that have left the site file since it started."""
@@ -499,8 +499,9 @@ class State:
 
     def fabric_of(self, job: JobRecord) -> Fabric:
         """Return the fabric as one job may use it: only the endpoints of its own engine."""
-        fabric = self.fabric(ours=job.ours)
-        if job.ours or not self.theirs:
+        ours = job.owner.starts
+        fabric = self.fabric(ours=ours)
+        if ours or not self.theirs:
             return fabric
         return replace(fabric, unavailable=fabric.unavailable | self.cables.keys() - self.theirs)
 
@@ -510,14 +511,14 @@ class State:
         attachments = {e: at for e, at in light.attachments.items() if e not in light.held}
         attachments.update({e: at for e, at in light.held.items() if at is not None})
         engine = self.site.engine
-        together = engine is not None and engine.isolation == "open"
+        tenant = engine.kind if engine is not None and engine.isolation == "open" else None
         jobs = {
             job.name: self.cabled(job)
             for job in self.jobs.values()
-            if job.holding and (job.ours or not together)
+            if job.holding and job.owner.engine != tenant
         }
-        if engine is not None and together:
-            jobs[engine.kind] = self._tenant
+        if tenant is not None:
+            jobs[tenant] = self._tenant
         return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:

@@ -243,8 +243,8 @@ class DrainKeeper:
 
     def _waits_for(self, drain: Drain, job: JobRecord) -> tuple[bool, str]:
         """Return whether a job is to leave now, and else what it waits for."""
-        if job.observed is not None:
-            return False, f"{job.observed.engine}, which owns it, to end it"
+        if not job.owner.stops:
+            return False, f"{job.owner.engine}, which owns it, to end it"
         if self._swapper.has(job.name):
             return False, "its start elsewhere, which is under way"
         if drain.now or (job.request.checkpoint is None and self._may_restart(job)):

@@ -90,7 +90,7 @@ class OtherRuns:
         """Return a job on which nothing works that starts or stops containers."""
         state = self._state
         job = state.jobs.get(name)
-        if job is None or not job.ours or job.state not in ("pending", "running", "paused"):
+        if job is None or not job.owner.judges or job.state not in ("pending", "running", "paused"):
             return None
         busy = (
             self._ender.is_ending(name)
@@ -128,7 +128,7 @@ class OtherRuns:
         found: dict[str, list[RankStatus]] = defaultdict(list)
         for status in state.jobs.statuses:
             job = state.jobs.get(status.job)
-            if job is not None and not job.ended and job.ours:
+            if job is not None and not job.ended and job.owner.judges:
                 found[job.name].append(status)
         later, whole = dict[str, int](), dict[Run, int]()
         holders = state.jobs.holders()

@@ -529,13 +529,14 @@ def placement_view(job: JobRecord, scorer: Scorer) -> PlacementView | None:
 
 def _unseen(job: JobRecord) -> str:
     """Return the state of a rank whose server reports no container."""
-    return "running" if not job.ours and job.state in ("running", "paused") else "absent"
+    judged = job.owner.judges or job.state not in ("running", "paused")
+    return "absent" if judged else "running"
 
 
 def _engine_view(told: Observed, *, freezes: bool) -> EngineJobView:
     return EngineJobView(
         engine=told.engine,
-        id=told.key.partition(":")[2],
+        id=told.number,
         attempt=told.attempt,
         title=shown(told.title),
         nodes=told.servers,
