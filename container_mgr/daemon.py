@@ -17,8 +17,8 @@ import structlog
 
 from base.addresses import join_address, split_address
 from container_mgr import users
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.docker.arguments import Host, Limits, cgroup_parent
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.docker.arguments import ContainerLimits, Host, cgroup_parent
 from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
 from container_mgr.hardware import gpu_binding, sysfs
@@ -38,8 +38,8 @@ from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
 from container_mgr.scopes.scopes import Scopes
 from container_mgr.scopes.slurm import NODE, SlurmGroups
-from container_mgr.transfers.mover import Mover
-from container_mgr.users import DEFAULT, Users
+from container_mgr.transfers.mover import PartMover
+from container_mgr.users import DEFAULT, RankUsers
 from container_mgr.values import Attach, LogLimits, ServedEndpoint
 from container_mgr.volumes import offers
 from container_mgr.volumes.offers import Offer
@@ -99,7 +99,7 @@ class AgentConfig:
     """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
     volumes: Sequence[Offer] = ()
     """Directories of this server that jobs may mount by name."""
-    users: Users = DEFAULT
+    users: RankUsers = DEFAULT
     """The users that ranks run as."""
     log_dir: Path | None = None
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
@@ -291,7 +291,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         server=config.server,
         parent=cgroup_parent(config.cgroup, facts.cgroup_driver),
         entry=config.directory / "entry",
-        limits=Limits(_share(config, facts)),
+        limits=ContainerLimits(_share(config, facts)),
         block_device=sysfs.whole_disk(Path(facts.root)) if facts.root else "",
         dev=config.dev,
         remapped_users=facts.remapped_users,
@@ -317,8 +317,8 @@ def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:
     return Volumes(_offers(config), remapped=facts.remapped_base)
 
 
-def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
-    return Checkpoints(
+def _checkpoints(config: AgentConfig, facts: EngineFacts) -> DiskHolder:
+    return DiskHolder(
         config.checkpoints_directory,
         endpoints={endpoint.name for endpoint in config.endpoints} or None,
         remapped=facts.remapped_base,
@@ -327,11 +327,11 @@ def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
 
 
 async def _mover(
-    config: AgentConfig, checkpoints: Checkpoints, volumes: Volumes, credentials: Credentials
-) -> Mover:
+    config: AgentConfig, checkpoints: DiskHolder, volumes: Volumes, credentials: Credentials
+) -> PartMover:
     host, port = split_address(config.transfer or config.listen)
     address = (host, port if config.transfer else 0)
-    mover = Mover(checkpoints, volumes, config.server, credentials, address=address)
+    mover = PartMover(checkpoints, volumes, config.server, credentials, address=address)
     try:
         await mover.start()
     except OSError as error:
@@ -486,11 +486,11 @@ def parse_volumes(texts: Sequence[str], file: Path | None) -> tuple[Offer, ...]:
         ) from error
 
 
-def parse_users(user: str, uids: str) -> Users:
+def parse_users(user: str, uids: str) -> RankUsers:
     """Read ``--user`` and ``--uids``. Raises AgentStartError."""
     try:
         low, high = users.parse_range(uids)
-        return Users(users.parse_user(user), low, high)
+        return RankUsers(users.parse_user(user), low, high)
     except ValueError as error:
         raise AgentStartError(
             "invalid", "--user, --uids", str(error), "e.g. --user 60600:60600 --uids 1000-60000"

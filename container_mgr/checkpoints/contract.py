@@ -9,8 +9,8 @@ from typing import Protocol
 from agentlink.checkpoints import FetchProgress, Folder, GetPart, Holding, Keep, Verified
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
-from container_mgr.checkpoints.values import Part, Place
-from container_mgr.users import User
+from container_mgr.checkpoints.values import HeldPart, PartPlace
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 
@@ -33,7 +33,7 @@ class Receiving(Protocol):
         """A descriptor of the directory for its files; they are opened below it, never by path."""
         ...
 
-    def keep(self, part: Part | Manifest) -> None:
+    def keep(self, part: HeldPart | Manifest) -> None:
         """Compare the files with the manifest, make them durable and tell of them.
 
         Raises AgentError ``failed`` when they differ; then nothing is kept.
@@ -68,18 +68,18 @@ class Holder(Protocol):
         """
         ...
 
-    def find(self, place: Place) -> Part | None:
+    def find(self, place: PartPlace) -> HeldPart | None:
         """Return a whole part; None where it is not held."""
         ...
 
-    def owner(self, folder: str, endpoint: str) -> User:
+    def owner(self, folder: str, endpoint: str) -> RankUser:
         """Return the user that writes in a rank's folder, as it is outside the container; blocks.
 
         Raises AgentError where there is none.
         """
         ...
 
-    def receive(self, place: Place, size_bytes: int) -> Receiving:
+    def receive(self, place: PartPlace, size_bytes: int) -> Receiving:
         """Begin to receive a copy, parity or rebuilt part; blocks. AgentError ``failed``: full."""
         ...
 
@@ -94,7 +94,7 @@ class Holder(Protocol):
         """Begin to receive a part that a rank will start from; blocks. AgentError."""
         ...
 
-    def restore_from(self, part: Part, get: GetPart) -> None:
+    def restore_from(self, part: HeldPart, get: GetPart) -> None:
         """Show a part of this server to a rank that will start; blocks, and compares it first."""
         ...
 
@@ -102,7 +102,7 @@ class Holder(Protocol):
         """Tell of a holding that is not in a folder: a store's, or one that failed."""
         ...
 
-    def damaged(self, place: Place, why: str) -> None:
+    def damaged(self, place: PartPlace, why: str) -> None:
         """Take a part that was found damaged out of what is held, and tell of it."""
         ...
 

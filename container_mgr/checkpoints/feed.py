@@ -27,7 +27,7 @@ def slot_of(holding: Holding, of: HoldingKind | None = None) -> Slot:
     return holding.folder, holding.endpoint, kind, holding.rank, holding.key
 
 
-class Feed:
+class HoldingsFeed:
     """The last holding of each place. ``tell`` may be called in any thread."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ class About:
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class StoredPart:
     """A part as it was read."""
 
     manifest: Manifest
@@ -97,7 +97,7 @@ def _about(about: About) -> dict[str, Any]:
     }
 
 
-def read(at: int) -> Found:
+def read(at: int) -> StoredPart:
     """Read a part's open directory. Raises OSError, or ValueError for a damaged one.
 
     Lengths are compared, contents are not: see :func:`damages`.
@@ -119,7 +119,7 @@ def read(at: int) -> Found:
             members = [parse(_get(folder, f"{n}.json", MAX_BYTES)) for n in range(count)]
     except FileNotFoundError:
         pass
-    return Found(manifest, _read_about(at), tuple(members))
+    return StoredPart(manifest, _read_about(at), tuple(members))
 
 
 def _read_about(at: int) -> About:
@@ -153,7 +153,7 @@ def damages(
     """Read the files below an open directory; return how they differ from the manifest.
 
     Files that the manifest does not have, or with another length, are not read. Raises OSError,
-    StoppedError.
+    AgentEndingError.
     """
     present = files.listing(at).stamps
     sizes = {path: one.bytes for path, one in manifest.files.items() if path in present}

@@ -18,8 +18,8 @@ import structlog
 from checkpoints.rules import parse_rule
 from container_mgr import atomic_file
 from container_mgr.checkpoints import layout
-from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.watching.live import Live
+from container_mgr.checkpoints.rank_folder import RankFolder
+from container_mgr.checkpoints.watching.live import LiveFolder
 
 _log = structlog.get_logger("container_mgr.checkpoints.resuming")
 
@@ -27,10 +27,10 @@ _log = structlog.get_logger("container_mgr.checkpoints.resuming")
 class Resuming:
     """Of all jobs' folders below one root. Any thread; all but :meth:`comes` block."""
 
-    def __init__(self, root: Path, shelves: Callable[[str], Sequence[Shelf]]) -> None:
-        """``shelves`` returns those of a job."""
+    def __init__(self, root: Path, rank_folders: Callable[[str], Sequence[RankFolder]]) -> None:
+        """``rank_folders`` returns those of a job."""
         self._root = root
-        self._shelves = shelves
+        self._rank_folders = rank_folders
         self._lock = threading.Lock()
         """Guards what follows; never held during work on files."""
         self._expected: dict[str, set[str]] = {}
@@ -67,9 +67,9 @@ class Resuming:
                 self._expected.pop(folder, None)
             self._reading[folder] = reading
 
-    def begun(self, live: Live) -> None:
+    def begun(self, live: LiveFolder) -> None:
         """Learn that a rank is there, which may have been so when it was fetched for."""
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         with self._lock:
             expected = self._expected.get(folder, set())
             if endpoint not in expected:
@@ -81,9 +81,9 @@ class Resuming:
         except OSError as error:
             _log.warning("not noted", folder=folder, reason=str(error))
 
-    def loaded(self, live: Live) -> None:
+    def loaded(self, live: LiveFolder) -> None:
         """Learn that a rank has a step of its own; free what it resumed from after the first."""
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         with self._lock:
             reading = self._reading.get(folder, {})
             if reading.get(endpoint) != live.run.epoch:
@@ -91,27 +91,27 @@ class Resuming:
             del reading[endpoint]
         self.unload(live)
 
-    def unload(self, live: Live) -> None:
+    def unload(self, live: LiveFolder) -> None:
         """Free what a rank resumed from, and of what was staged what nobody needs any more."""
         try:
-            live.shelf.clean(layout.RESTORE)
+            live.rank_folder.clean(layout.RESTORE)
             self._free(live)
         except OSError as error:
-            _log.warning("not removed", folder=live.shelf.folder.name, reason=str(error))
+            _log.warning("not removed", folder=live.rank_folder.folder.name, reason=str(error))
 
-    def _free(self, live: Live) -> None:
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+    def _free(self, live: LiveFolder) -> None:
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         gathers = parse_rule(live.run.rule).gathers
-        shelves = self._shelves(folder) if gathers else [live.shelf]
+        rank_folders = self._rank_folders(folder) if gathers else [live.rank_folder]
         with self._freeing:
             with self._lock:
                 waiting = self._expected.get(folder, set()) | self._reading.get(folder, {}).keys()
             if waiting if gathers else endpoint in waiting:
                 return
-            for shelf in shelves:
-                shelf.take_staged(None)
-        for shelf in shelves:
-            shelf.clean(layout.REMOVED)
+            for rank_folder in rank_folders:
+                rank_folder.take_staged(None)
+        for rank_folder in rank_folders:
+            rank_folder.clean(layout.REMOVED)
 
     def recover(self, folder: str, reading: Mapping[str, int]) -> None:
         """Know again after a restart who will come, and who of the newest run has not loaded."""

@@ -11,7 +11,7 @@ from checkpoints.manifest import Manifest
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
+class PartPlace:
     """Where a part or parity lies on this server: in the folder of a rank's endpoint."""
 
     folder: str
@@ -23,10 +23,10 @@ class Place:
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class HeldPart:
     """A whole part (or parity) on this server."""
 
-    place: Place
+    place: PartPlace
     root: Path
     """Directory with its files, never with links."""
     manifest: Manifest

@@ -26,7 +26,7 @@ from container_mgr.recordings.shown import (
     profiler_port,
     refusal,
 )
-from container_mgr.users import DEFAULT, User, Users
+from container_mgr.users import DEFAULT, RankUser, RankUsers
 from container_mgr.values import AgentError, BoundVolume, LogLimits
 from container_mgr.volumes import rules
 
@@ -55,7 +55,7 @@ _NOWHERE = "void"
 
 
 @dataclass(slots=True, frozen=True)
-class Limits:
+class ContainerLimits:
     """The limits of every container of this agent, unless its job asks for less."""
 
     memory_bytes: int
@@ -72,21 +72,21 @@ class Host:
     parent: str
     """The parent cgroup, as :func:`cgroup_parent` writes it."""
     entry: Path
-    limits: Limits
+    limits: ContainerLimits
     block_device: str = ""
     """The disk of the engine's data, for I/O limits; empty when there is none."""
     dev: Path = Path("/dev")
     """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
-    users: Users = DEFAULT
+    users: RankUsers = DEFAULT
     logs: LogLimits = field(default_factory=LogLimits)
     packages: Packages = field(default_factory=Packages)
     """What ranks are shown of the agent's own packages."""
 
 
 @dataclass(slots=True, frozen=True)
-class Program:
+class ImageProgram:
     """An image's id and command. The id ensures that the inspected image is the one that runs."""
 
     image_id: str
@@ -105,10 +105,10 @@ def create_arguments(
     spec: RankSpec,
     *,
     host: Host,
-    program: Program,
+    program: ImageProgram,
     rank_dir: Path,
     term: int,
-    user: User,
+    user: RankUser,
     volumes: Sequence[BoundVolume] = (),
     checkpoint: Begun | None = None,
     gpu: GpuBinding | None = None,
@@ -273,7 +273,7 @@ def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
 
 
 def _image_volumes(
-    spec: RankSpec, program: Program, volumes: Sequence[BoundVolume], size: int
+    spec: RankSpec, program: ImageProgram, volumes: Sequence[BoundVolume], size: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a mount of memory for each volume that the image declares.
 

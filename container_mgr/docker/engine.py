@@ -29,7 +29,7 @@ from container_mgr.docker import attached
 from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.docker.attached import Attached
 from container_mgr.docker.inspection import container_of, is_ours
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import Container
 
 _T = TypeVar("_T")
@@ -81,7 +81,7 @@ class EngineFacts:
     """The directory of its data."""
 
     @property
-    def remapped_base(self) -> User | None:
+    def remapped_base(self) -> RankUser | None:
         """What user and group 0 of containers are outside them; None without ``userns-remap``.
 
         An engine that remaps users keeps its data in a directory named after them.
@@ -89,7 +89,7 @@ class EngineFacts:
         match = re.fullmatch(r"([0-9]{1,10})\.([0-9]{1,10})", Path(self.root).name)
         if not self.remapped_users or match is None:
             return None
-        return User(int(match[1]), int(match[2]))
+        return RankUser(int(match[1]), int(match[2]))
 
 
 @dataclass(slots=True, frozen=True)
@@ -118,7 +118,7 @@ class ExecState:
 
 
 @dataclass(slots=True, frozen=True)
-class HeldImage:
+class ListedImage:
     """An image in the engine's list; ``names`` as those of :class:`Image`."""
 
     id: str
@@ -211,11 +211,11 @@ class DockerHost:
 
         return await self._call(call, deadline_s=REGISTRY_DEADLINE_S, pool=self._pulls)
 
-    async def images(self) -> list[HeldImage]:
+    async def images(self) -> list[ListedImage]:
         """Return the images that the engine has, sorted by their names."""
         rows = await self._call(lambda api: api.images())
         found = [
-            HeldImage(
+            ListedImage(
                 row["Id"],
                 (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())),
                 int(row.get("Size", 0)),
@@ -346,7 +346,7 @@ class DockerHost:
             raise EngineTimeoutError(
                 f"no answer from the engine within {self._timeout_s:g} s"
             ) from None
-        except attached.RefusedError as error:
+        except attached.EngineRefusalError as error:
             raise EngineRefusedError(str(error)) from error
         except OSError as error:
             raise EngineUnavailableError(f"the engine cannot be reached: {error}") from error

@@ -18,7 +18,7 @@ FREEZER = "freezer"
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
+class CgroupUsage:
     """The CPU time used since the cgroup was made, and the memory in use now."""
 
     cpu_ns: int
@@ -33,7 +33,7 @@ class Gauge:
     cpu: Path
     memory: Path
 
-    def read(self) -> Reading:
+    def read(self) -> CgroupUsage:
         """Return the current figures. OSError when the cgroup is gone."""
         if self.version == 1:
             cpu_ns = int((self.cpu / "cpuacct.usage").read_text(encoding="ascii"))
@@ -43,7 +43,7 @@ class Gauge:
             cpu_ns = _field(self.cpu / "cpu.stat", "usage_usec") * 1000
             used = int((self.memory / "memory.current").read_text(encoding="ascii"))
             cache = _field(self.memory / "memory.stat", "inactive_file")
-        return Reading(cpu_ns, max(0, used - cache))
+        return CgroupUsage(cpu_ns, max(0, used - cache))
 
     def oom_kills(self) -> int:
         """Return how many of its processes the kernel killed for lack of memory. OSError."""

@@ -37,14 +37,14 @@ _log = structlog.get_logger("container_mgr.ranks.archive")
 
 
 @dataclass(slots=True, frozen=True)
-class Kept:
+class KeptLog:
     """One kept log: its bytes on disk, and since when, in seconds since 1970."""
 
     size: int
     since: float
 
 
-def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]:
+def excess(kept: Mapping[str, KeptLog], limits: LogLimits, now: float) -> list[str]:
     """Return which logs to drop: those past their time, then others until the rest fits.
 
     ``kept`` is oldest first. Pure.
@@ -59,7 +59,7 @@ def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]
 class _Left:
     """Logs by project and job, oldest first. A project is what jobs' names have before a hyphen."""
 
-    def __init__(self, kept: Mapping[str, Kept]) -> None:
+    def __init__(self, kept: Mapping[str, KeptLog]) -> None:
         self.size = sum(one.size for one in kept.values())
         self.count = len(kept)
         self._sizes: Counter[str] = Counter()
@@ -99,7 +99,7 @@ class Archive:
         self._limits = limits
         self._clock = clock
         self._lock = threading.Lock()  # the ranks of a job end together, each in a thread
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptLog] = {}
         """By container, oldest first."""
 
     def load(self) -> None:
@@ -115,7 +115,7 @@ class Archive:
                     dated.append((path.stat().st_mtime, path.name, _size(path)))
         with self._lock:
             self._kept = {  # the clock may have been set back since
-                name: Kept(size, min(date, now)) for date, name, size in sorted(dated)
+                name: KeptLog(size, min(date, now)) for date, name, size in sorted(dated)
             }
         self.prune()
 
@@ -139,7 +139,7 @@ class Archive:
                     return
         with self._lock:
             self._kept.pop(name, None)
-            self._kept[name] = Kept(_size(target), since)
+            self._kept[name] = KeptLog(_size(target), since)
         self.prune()
 
     def prune(self) -> None:

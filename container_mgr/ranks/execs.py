@@ -57,7 +57,7 @@ Input = Typed | WindowSize
 
 
 @dataclass(slots=True, frozen=True)
-class Start:
+class ExecCommand:
     """A command to run, and its limits in seconds.
 
     ``epoch`` is the run that it is meant for; None is the newest one.
@@ -82,7 +82,7 @@ class Ending:
 
 
 @dataclass(slots=True)
-class Clock:
+class ExecDeadline:
     """Says when a command has run for too long. Pure: times are arguments, in seconds.
 
     A frozen rank can neither read nor write, so the idle time stands still; the total goes on.
@@ -96,7 +96,7 @@ class Clock:
     seen: float
 
     @classmethod
-    def at(cls, start: Start, now: float) -> Clock:
+    def at(cls, start: ExecCommand, now: float) -> ExecDeadline:
         """Start with the limits of a command, as far as this agent allows them."""
         return cls(
             _limited(start.idle_s, MAX_IDLE_S), _limited(start.total_s, MAX_TOTAL_S), now, now, now
@@ -118,7 +118,7 @@ class Clock:
 class _Command:
     """One command from its place to its end."""
 
-    start: Start
+    start: ExecCommand
     container: Container
     token: str
     """Names its cgroup."""
@@ -171,7 +171,7 @@ class Execs:
 
     async def run(
         self,
-        start: Start,
+        start: ExecCommand,
         given: AsyncIterator[Input],
         tell: Callable[[tuple[Stream, bytes]], Awaitable[None]],
     ) -> Ending:
@@ -199,7 +199,7 @@ class Execs:
         finally:
             self._begin_end(command)
 
-    async def _container(self, start: Start, name: str) -> Container:
+    async def _container(self, start: ExecCommand, name: str) -> Container:
         try:
             found = await self._observe(start.job)
         except EngineFailure as error:
@@ -245,7 +245,7 @@ class Execs:
         except BaseException:
             streams.close()
             raise
-        clock = Clock.at(start, self._clock())
+        clock = ExecDeadline.at(start, self._clock())
 
         async def show() -> None:
             while (piece := await streams.read()) is not None:
@@ -306,7 +306,7 @@ class Execs:
         command: _Command,
         streams: Attached,
         given: AsyncIterator[Input],
-        clock: Clock,
+        clock: ExecDeadline,
     ) -> None:
         """Pass on input until the command takes no more; a terminal's has no end."""
         start = command.start
@@ -418,7 +418,7 @@ class Execs:
             return False
 
 
-def check(start: Start) -> None:
+def check(start: ExecCommand) -> None:
     """Raise AgentError(invalid) for a command that cannot be run."""
     policy.check_job(start.job)
     obj = _rank(start)
@@ -429,7 +429,7 @@ def check(start: Start) -> None:
         raise AgentError("invalid", obj, f"a terminal has 1 to {MAX_CELLS} rows and columns")
 
 
-def _rank(start: Start) -> str:
+def _rank(start: ExecCommand) -> str:
     return f"rank {start.rank} of job {start.job}"
 
 

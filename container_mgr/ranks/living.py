@@ -14,7 +14,7 @@ import structlog
 from base import clock
 from container_mgr.hardware.nvml import Reading as GpuReading
 from container_mgr.kernel import freezer, inside
-from container_mgr.kernel.cgroup import Gauge, Reading, locate
+from container_mgr.kernel.cgroup import CgroupUsage, Gauge, locate
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.kernel.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
@@ -37,7 +37,7 @@ class LiveContainer:
     """The agent froze it, and the engine does not know."""
     ending: bool = False
     """It is being stopped and must not be frozen."""
-    last: Reading | None = None
+    last: CgroupUsage | None = None
     last_ns: int = 0
     share_applied: bool = False
     oom: bool = False

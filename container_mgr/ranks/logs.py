@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True, frozen=True)
-class Line:
+class OutputLine:
     """One line of a program's output. ``time`` is seconds since 1970."""
 
     time: float
@@ -56,7 +56,7 @@ class Line:
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
+class LineFilter:
     """Which lines a reader gets."""
 
     since: float | None = None
@@ -69,7 +69,7 @@ class Wanted:
         """True if no line is left out."""
         return self.since is None and not self.search
 
-    def takes(self, line: Line) -> bool:
+    def takes(self, line: OutputLine) -> bool:
         """Say whether the reader gets this line."""
         return (self.since is None or line.time >= self.since) and self.search in line.text
 
@@ -80,7 +80,7 @@ class Joiner:
 
     _parts: dict[str, tuple[float, str]] = field(default_factory=dict)
 
-    def feed(self, raw: bytes) -> Line | None:
+    def feed(self, raw: bytes) -> OutputLine | None:
         """Take one record of the file; return a line once it is complete. Skips broken records."""
         try:
             record = json.loads(raw)
@@ -95,17 +95,17 @@ class Joiner:
             return None
         return _line(time or 0.0, stream, text)
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[OutputLine]:
         """Return incomplete lines: a prompt, or the last output of a program that was killed."""
         left = [_line(time, stream, text) for stream, (time, text) in self._parts.items()]
         self._parts.clear()
         return left
 
 
-def _line(time: float, stream: str, text: str) -> Line:
+def _line(time: float, stream: str, text: str) -> OutputLine:
     # A message is UTF-8; JSON can contain surrogates, which are not.
     clean = text if text.isascii() else text.encode("utf-8", "replace").decode()
-    return Line(time, stream, clean.rstrip("\n"))
+    return OutputLine(time, stream, clean.rstrip("\n"))
 
 
 def files(log: Path) -> list[Path]:
@@ -126,7 +126,7 @@ class LogReader:
     Methods block: call them in a thread, one at a time.
     """
 
-    def __init__(self, log: Path, wanted: Wanted = Wanted()) -> None:
+    def __init__(self, log: Path, wanted: LineFilter = LineFilter()) -> None:
         self._log = log
         self._wanted = wanted
         self._files, _ = _open_after(log, None)
@@ -174,14 +174,14 @@ class LogReader:
             handle.seek(0)
         self._at, self._skip, self._joiner = 0, skip, Joiner()
 
-    def batch(self) -> tuple[list[Line], bool]:
+    def batch(self) -> tuple[list[OutputLine], bool]:
         """Return the next lines, and whether more can be read now."""
         lines, more = self._read()
         dropped = min(self._skip, len(lines))
         self._skip -= dropped
         return lines[dropped:], more
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[OutputLine]:
         """Return the incomplete lines at the end."""
         return [line for line in self._joiner.rest() if self._wanted.takes(line)][self._skip :]
 
@@ -189,7 +189,7 @@ class LogReader:
         """Return whether the engine has rotated the newest file and created a new one."""
         return _is_rotated(self._files[-1] if self._files else None, self._log)
 
-    def renew(self) -> list[Line] | None:
+    def renew(self) -> list[OutputLine] | None:
         """Continue with the files that came after; None when there are none.
 
         Returns a line that says so when some of them were removed before they were read.
@@ -200,7 +200,7 @@ class LogReader:
             return None
         self.close()
         self._files, self._at = newer, 0
-        return [] if gapless else [Line(clock.time(), "stderr", LOST)]
+        return [] if gapless else [OutputLine(clock.time(), "stderr", LOST)]
 
     def _go_back(self, back: int) -> bool:
         """Go to the first record in the last ``back`` bytes; True at the start of the log."""
@@ -218,8 +218,8 @@ class LogReader:
             back -= size
         return True
 
-    def _read(self, *, count_only: bool = False) -> tuple[list[Line], bool]:
-        lines: list[Line] = []
+    def _read(self, *, count_only: bool = False) -> tuple[list[OutputLine], bool]:
+        lines: list[OutputLine] = []
         size = taken = 0
         while self._at < len(self._files):
             handle = self._files[self._at]
@@ -247,10 +247,10 @@ async def read(
     tail: int | None,
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
-    wanted: Wanted = Wanted(),
+    wanted: LineFilter = LineFilter(),
     clock: Callable[[], float] = clock.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[list[Line]]:
+) -> AsyncIterator[list[OutputLine]]:
     """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
 
     ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` tells whether the log

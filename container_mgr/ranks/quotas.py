@@ -15,7 +15,7 @@ from agentlink.values import DataKey
 from base.figures import figure
 from container_mgr.docker.engine import EngineFailure
 from container_mgr.values import AgentError, Container
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.volumes import Volumes, in_use, key_of
 
 ENFORCE_S = 10.0
@@ -116,7 +116,7 @@ class QuotaWatch:
                 _log.warning("quota exceeded", container=container.key.container, reason=reason)
                 await self._end(container, reason)
 
-    async def _measure(self, key: DataKey, *, used: bool) -> Record | None:
+    async def _measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
         try:
             return await self._volumes.measure(key, used=used)
         except AgentError as error:
@@ -134,7 +134,7 @@ def _order(key: DataKey) -> tuple[str, str, str]:
     return key.volume, key.scope, key.owner
 
 
-def why_end(container: Container, key: DataKey, record: Record) -> str:
+def why_end(container: Container, key: DataKey, record: DirectoryRecord) -> str:
     """Say why a container must end, given a measurement of ``key``; empty when it may go on.
 
     A frozen container writes nothing; it is judged when it runs again.

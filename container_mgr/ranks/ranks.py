@@ -25,7 +25,7 @@ from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, NicReport
 from container_mgr import atomic_file
 from container_mgr.checkpoints.contract import Transfers
-from container_mgr.checkpoints.holder import Checkpoints
+from container_mgr.checkpoints.holder import DiskHolder
 from container_mgr.docker.arguments import Host
 from container_mgr.docker.engine import (
     DockerHost,
@@ -50,7 +50,7 @@ from container_mgr.kernel.commands import CommandGroups
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks import ghosts, secrets
 from container_mgr.ranks.archive import Archive
-from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.ranks.batch import BatchOutcome, batch, fault_of
 from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.ghosts import Ghosts
@@ -83,7 +83,7 @@ class Ranks:
         host: Host,
         fence: Fence,
         volumes: Volumes,
-        checkpoints: Checkpoints,
+        checkpoints: DiskHolder,
         state_dir: Path,
         log_dir: Path | None = None,
         transfers: Transfers | None = None,
@@ -227,7 +227,7 @@ class Ranks:
         await asyncio.gather(*self._background, return_exceptions=True)
         self._archiving.shutdown(wait=False)
 
-    async def start(self, specs: Sequence[RankSpec]) -> Outcome:
+    async def start(self, specs: Sequence[RankSpec]) -> BatchOutcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
         done = asyncio.get_running_loop().create_future()
         jobs = {spec.job for spec in specs}
@@ -243,7 +243,7 @@ class Ranks:
                     del self._starting[job]
         return replace(started, containers=tuple(self._current(c) for c in started.containers))
 
-    async def stop(self, job: str, grace_s: float, until: int | None = None) -> Outcome:
+    async def stop(self, job: str, grace_s: float, until: int | None = None) -> BatchOutcome:
         """Stop and remove the job's containers; report how they ended.
 
         With ``until`` only those of that epoch and earlier ones.
@@ -254,7 +254,7 @@ class Ranks:
         try:
             found = await self._engine.list(self._server, job)
         except EngineFailure as error:
-            return Outcome((), (fault_of(self._server, error),))
+            return BatchOutcome((), (fault_of(self._server, error),))
         meant = [c for c in found if until is None or c.key.epoch <= until]
         return await batch(meant, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
@@ -280,7 +280,7 @@ class Ranks:
                 if live is not None:
                     live.ending = False
 
-    async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
+    async def freeze(self, job: str, settle_s: float = 0.0) -> BatchOutcome:
         """Freeze the job's containers; see :meth:`Freezing.freeze`."""
         self._recordings.disturb(job)
         async with self._job_lock(job):
@@ -288,7 +288,7 @@ class Ranks:
                 await self._transfers.pause(job)
             return await self._freezing.freeze(self._of(job), settle_s)
 
-    async def thaw(self, job: str) -> Outcome:
+    async def thaw(self, job: str) -> BatchOutcome:
         """Thaw the job's containers, also those that another program froze."""
         self._recordings.disturb(job)
         async with self._job_lock(job):

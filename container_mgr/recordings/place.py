@@ -34,7 +34,7 @@ class RecordFile:
     problem: str = ""
 
 
-class Place:
+class RecordingFolder:
     """The directory and the first process of one rank. Not for several threads at once."""
 
     def __init__(self, pidfd: int, directory: int) -> None:
@@ -42,7 +42,7 @@ class Place:
         self._directory = directory
 
     @classmethod
-    def open(cls, container: Container, proc: Path = Path("/proc")) -> Place:
+    def open(cls, container: Container, proc: Path = Path("/proc")) -> RecordingFolder:
         """Open it in a running container. OSError when it has ended or has no such directory."""
         pidfd = open_first(container, proc)
         try:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from agentlink.values import ProfilerWindow
 from container_mgr.recordings.asking import Failure
-from container_mgr.recordings.recording import MOST_CALLS, Read, State
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.recording import MOST_CALLS, RecordingState, State
+from container_mgr.recordings.xspace import WindowProfile
 from measure.comms.recorded import INPUT_WAIT, STEP
 from measure.comms.steps import steps_of
 from recorder import layout
@@ -119,7 +119,7 @@ def refused(known: Profiled) -> Profiled:
 
 
 def added(
-    known: Profiled, profile: Profile, *, name: str, now: float, now_s: float, on_gpu: bool
+    known: Profiled, profile: WindowProfile, *, name: str, now: float, now_s: float, on_gpu: bool
 ) -> Profiled:
     """Return what is known after a window of the rank called ``name``.
 
@@ -160,7 +160,7 @@ def added(
     return _with_steps(found, profile)
 
 
-def _with_steps(known: Profiled, profile: Profile) -> Profiled:
+def _with_steps(known: Profiled, profile: WindowProfile) -> Profiled:
     """Count the steps of the latest window, and in them the waits for the input."""
     steps = steps_of(_Steps(known.operations, known.calls), 2)
     known = replace(known, step_s=None if steps is None else steps.step_s)
@@ -215,7 +215,7 @@ def _count(rows: dict[str, layout.Operation], op: str, seconds: float) -> None:
     )
 
 
-def shown(read: Read, known: Profiled | None) -> Read:
+def shown(read: RecordingState, known: Profiled | None) -> RecordingState:
     """Return what recorders' files say together with what windows say."""
     silent = known is None or (known.latest is None and known.failure is None)
     if known is None or (silent and not known.starting):

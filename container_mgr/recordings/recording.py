@@ -20,7 +20,7 @@ MOST_CALLS = 512
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Read:
+class RecordingState:
     """What the recorders of one rank have written so far."""
 
     state: State
@@ -33,11 +33,11 @@ class Read:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Recording:
+class RankRecording:
     """What is known of one rank's communication."""
 
     key: RankKey
-    read: Read
+    read: RecordingState
     wire: Bursts | None = None
     wire_time: float = 0.0
     profiler: ProfilerWindow | None = None
@@ -49,7 +49,7 @@ class Recording:
 
 def read_of(
     files: Sequence[RecordFile], now: float, *, refused: str = "", lacking: str = NOTHING
-) -> Read:
+) -> RecordingState:
     """Return what the files of one rank say.
 
     ``refused`` says why the rank cannot be recorded, ``lacking`` why else there may be no file.
@@ -64,13 +64,13 @@ def read_of(
             problems.append(f"{file.name}: {error}")
     if not whole:
         if problems:
-            return Read(state="damaged", reason="; ".join(problems), time=now)
+            return RecordingState(state="damaged", reason="; ".join(problems), time=now)
         if refused:
-            return Read(state="refused", reason=refused, time=now)
-        return Read(state="absent", reason=lacking, time=now)
+            return RecordingState(state="refused", reason=refused, time=now)
+        return RecordingState(state="absent", reason=lacking, time=now)
     rows, calls = _merged(whole)
     damaged = sum(one.damaged_rows for one in whole)
-    return Read(
+    return RecordingState(
         state="damaged" if damaged or problems else "recording",
         reason="; ".join(problems) or (f"{damaged} rows cannot be true" if damaged else refused),
         time=now,

@@ -25,13 +25,13 @@ from base.addresses import join_address
 from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
-from container_mgr.recordings.place import Place
+from container_mgr.recordings.place import RecordingFolder
 from container_mgr.recordings.profiled import EVERY_S as ASK_EVERY_S
 from container_mgr.recordings.profiled import Profiled
-from container_mgr.recordings.recording import Read, Recording, read_of
+from container_mgr.recordings.recording import RankRecording, RecordingState, read_of
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import EVERY_S, WINDOW_S, Looker
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.xspace import WindowProfile
 from container_mgr.values import Container
 
 READ_EVERY_S = 10.0
@@ -55,7 +55,7 @@ _GROWN = 1.25
 _PERIODS = 12
 """A window shall see so many steps: the step model uses facts of ten or more."""
 
-Ask = Callable[[int, str, float], Awaitable[Profile]]
+Ask = Callable[[int, str, float], Awaitable[WindowProfile]]
 """As :func:`asking.ask`."""
 
 _log = structlog.get_logger("container_mgr.recordings")
@@ -66,8 +66,8 @@ class _Watched:
     """One rank. ``place`` None: its directory could not be opened, or its last read is done."""
 
     container: Container
-    place: Place | None
-    last: Read
+    place: RecordingFolder | None
+    last: RecordingState
     printed: tuple[tuple[str, str, int], ...] | None = None
     """What tells the files that were read last from others."""
     ended_at: float | None = None
@@ -121,10 +121,10 @@ class Recordings:
             return
         place, why = None, "its files have not been read yet"
         try:
-            place = Place.open(container, self._proc)
+            place = RecordingFolder.open(container, self._proc)
         except OSError as error:
             why = f"its directory for recordings cannot be opened: {error.strerror or error}"
-        self._watched[name] = _Watched(container, place, Read(state="absent", reason=why))
+        self._watched[name] = _Watched(container, place, RecordingState(state="absent", reason=why))
         if place is None:
             self._watched[name].ended_at = self._monotonic()
         elif container.profiler_port and self._ask is not None:
@@ -145,7 +145,7 @@ class Recordings:
         if any(w.container.key.job == job for w in self._watched.values()):
             self._disturbed[job] += 1
 
-    def of(self, job: str = "") -> list[Recording]:
+    def of(self, job: str = "") -> list[RankRecording]:
         """Return what is known of a job's ranks, or of all."""
         return [self._of(w) for w in self._watched.values() if job in ("", w.container.key.job)]
 
@@ -261,10 +261,10 @@ class Recordings:
                 chosen.append(watched)
         return chosen
 
-    def _of(self, watched: _Watched) -> Recording:
+    def _of(self, watched: _Watched) -> RankRecording:
         known = watched.profiled
         until_s = self._monotonic() if watched.ended_at is None else watched.ended_at
-        return Recording(
+        return RankRecording(
             key=watched.container.key,
             read=profiled.shown(watched.last, known),
             wire=watched.wire,
@@ -321,7 +321,7 @@ class Recordings:
             with suppress(OSError):  # the rank has filled its directory: it is asked once more
                 watched.place.mark(MARK)
 
-    async def _read(self, watched: _Watched, place: Place) -> None:
+    async def _read(self, watched: _Watched, place: RecordingFolder) -> None:
         loop = asyncio.get_running_loop()
         try:
             read, printed = await loop.run_in_executor(
@@ -337,8 +337,8 @@ class Recordings:
         watched.last, watched.printed = read, printed
 
     def _read_now(
-        self, watched: _Watched, place: Place
-    ) -> tuple[Read, tuple[tuple[str, str, int], ...]]:
+        self, watched: _Watched, place: RecordingFolder
+    ) -> tuple[RecordingState, tuple[tuple[str, str, int], ...]]:
         files = place.files()
         printed = tuple((f.name, f.problem, zlib.crc32(f.data)) for f in files)
         last = watched.last
@@ -349,7 +349,7 @@ class Recordings:
         refused = watched.container.refused
         return read_of(files, self._clock(), refused=refused, lacking=self._lacking), printed
 
-    async def _finish(self, watched: _Watched, place: Place) -> None:
+    async def _finish(self, watched: _Watched, place: RecordingFolder) -> None:
         try:
             await self._read(watched, place)
         finally:

@@ -64,7 +64,7 @@ class InvalidError(Exception):
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Profile:
+class WindowProfile:
     """What one window says. Nanoseconds; spans are since the begin of the window."""
 
     began_at: int
@@ -81,7 +81,7 @@ class Profile:
     """Number of waits for the input, and their time."""
 
 
-def read(data: bytes) -> Profile:
+def read(data: bytes) -> WindowProfile:
     """Return the profile of a serialised ``ProfileResponse``. Raises InvalidError only.
 
     Memory is bounded by the caller's limits: protobuf takes up to 30 times the size of ``data``.
@@ -120,7 +120,7 @@ def read(data: bytes) -> Profile:
     calls = sorted(calls, key=lambda call: call[1:])[-MOST_CALLS:]
     comm = union((begin, end) for _, begin, end in calls)
     waited = union(waits)
-    return Profile(
+    return WindowProfile(
         began_at=began_at,
         length=length,
         calls=tuple(calls),

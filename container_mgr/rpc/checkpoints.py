@@ -16,7 +16,7 @@ from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.rpc import checkpoint_messages as messages
-from container_mgr.rpc.calls import Changes, refuse
+from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
 from container_mgr.values import AgentError
 from protos import agent_pb2 as pb
@@ -45,7 +45,7 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
     ) -> None:
         """Without ``checkpoints`` and ``transfers`` each call is UNIMPLEMENTED."""
         self._inventory = inventory
-        self._changes = Changes()
+        self._changes = RunningChanges()
         self._holder = checkpoints
         self._transfers = transfers
         self._verifications = 0

@@ -26,8 +26,8 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.images.kept import KeptImages
 from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images, logs, policy
-from container_mgr.ranks.batch import Outcome
-from container_mgr.ranks.execs import Start
+from container_mgr.ranks.batch import BatchOutcome
+from container_mgr.ranks.execs import ExecCommand
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc import messages
 from container_mgr.rpc.calls import CODES, hinted, refuse
@@ -274,7 +274,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         await self._inventory.look_after(
             {c.endpoint: c.id for c in containers if c.state == "exited"}
         )
-        reply = self._reply(Outcome(tuple(containers)))
+        reply = self._reply(BatchOutcome(tuple(containers)))
         health = self._inventory.health(self._ranks.carriers())
         reply.health.extend(map(messages.health_message, health))
         return reply
@@ -330,7 +330,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
 
         tail = request.tail if request.HasField("tail") else None
         since = request.since if request.HasField("since") else None
-        wanted = logs.Wanted(since, request.search)
+        wanted = logs.LineFilter(since, request.search)
         async for lines in logs.read(
             path, tail=tail, follow=request.follow, alive=alive, wanted=wanted
         ):
@@ -415,7 +415,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         async def tell(piece: tuple[Stream, bytes]) -> None:
             await context.write(messages.output_message(*piece))
 
-        start = read(Start, first.start)
+        start = read(ExecCommand, first.start)
         _log.info("command begins", job=start.job, rank=start.rank)
         try:
             ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
@@ -424,13 +424,13 @@ class AgentService(CheckpointCalls, ScopeCalls):
             return
         await context.write(pb.ExecOutput(end=write(pb.ExecEnd, ending)))
 
-    async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
+    async def _outcome(self, work: Callable[[], Awaitable[BatchOutcome]]) -> pb.RanksReply:
         outcome = await self._changes.kept(work())
         for fault in outcome.faults:
             _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
         return self._reply(outcome)
 
-    def _reply(self, outcome: Outcome) -> pb.RanksReply:
+    def _reply(self, outcome: BatchOutcome) -> pb.RanksReply:
         ranks = self._ranks
         return pb.RanksReply(
             ranks=[

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from container_mgr.transfers.gate import Gate, reset
+from container_mgr.transfers.gate import SendGate, reset
 
 IDLE_S = 30.0
 """A peer that neither sends nor takes a byte for so long is given up."""
@@ -28,7 +28,7 @@ _SLICE = 256 << 10
 class Channel:
     """One connection. Belongs to one thread, but for :meth:`abort`."""
 
-    def __init__(self, one: socket.socket, gate: Gate) -> None:
+    def __init__(self, one: socket.socket, gate: SendGate) -> None:
         self._socket = one
         self._gate = gate
         self._aborted = False

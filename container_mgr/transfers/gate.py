@@ -27,7 +27,7 @@ _CLOSED = 7
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Gate:
+class SendGate:
     """Belongs to all threads. Each socket sends within :meth:`sending`, and never waits there."""
 
     def __init__(self) -> None:

@@ -21,13 +21,13 @@ import structlog
 
 from agentlink.checkpoints import HoldingKind
 from base import clock
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import parts, sockets, wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate, Pacer
-from container_mgr.transfers.parts import DamagedError, PartStream
+from container_mgr.transfers.gate import Pacer, SendGate
+from container_mgr.transfers.parts import DamagedPartError, PartStream
 from container_mgr.transfers.threads import Held
-from container_mgr.transfers.wire import AskBytes, AskCheck, AskPart, Session, WireError
+from container_mgr.transfers.wire import AskBytes, AskCheck, AskPart, PeerSession, WireError
 from container_mgr.values import AgentError
 from pki import agent_name
 
@@ -45,12 +45,12 @@ _log = structlog.get_logger("container_mgr.transfers")
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
+class PartListener:
     """A socket that accepts. ``folder`` empty: the management network, TLS, any job."""
 
     socket: socket.socket
     folder: str
-    gate: Gate
+    gate: SendGate
     half_open: list[Channel] = field(default_factory=list)
     channels: set[Channel] = field(default_factory=set)
     closed: bool = False
@@ -73,17 +73,17 @@ class Serving:
         self._wake.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, None)
         self._changes: list[Callable[[], object]] = []
-        self._resting: dict[Listener, float] = {}
+        self._resting: dict[PartListener, float] = {}
         """When those that had too many connections accept again; of the accepting thread."""
         threading.Thread(target=self._accept_forever, name="transfer-accept", daemon=True).start()
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: PartListener) -> None:
         """Accept connections from now on."""
         listener.socket.setblocking(False)
         register = partial(self._selector.register, listener.socket)
         self._change(partial(register, selectors.EVENT_READ, listener))
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, listener: PartListener) -> None:
         """Close a listener and its connections."""
         listener.closed = True
         self._change(partial(self._forget, listener))
@@ -103,7 +103,7 @@ class Serving:
         with suppress(BlockingIOError, OSError):
             self._wake.send(b"\0")
 
-    def _forget(self, listener: Listener) -> None:
+    def _forget(self, listener: PartListener) -> None:
         self._resting.pop(listener, None)
         with suppress(KeyError, ValueError):
             self._selector.unregister(listener.socket)
@@ -117,7 +117,7 @@ class Serving:
                 else:
                     self._accept(found.data)
         for found in list(self._selector.get_map().values()):
-            if isinstance(found.data, Listener):
+            if isinstance(found.data, PartListener):
                 self.remove(found.data)
         self._apply(None)
         self._selector.close()
@@ -144,7 +144,7 @@ class Serving:
             except (OSError, ValueError, KeyError) as error:
                 _log.error("listener not changed", reason=str(error))
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: PartListener) -> None:
         try:
             one, _ = listener.socket.accept()
         except BlockingIOError:
@@ -177,7 +177,7 @@ class Serving:
         work = partial(self._serve, listener, channel, one)
         threading.Thread(target=work, name="transfer-serve", daemon=True).start()
 
-    def _serve(self, listener: Listener, channel: Channel, one: socket.socket) -> None:
+    def _serve(self, listener: PartListener, channel: Channel, one: socket.socket) -> None:
         folder = ""
         try:
             folder, session = self._meet(listener, channel)
@@ -202,7 +202,7 @@ class Serving:
                     self._jobs[folder] -= 1
                     self._jobs += Counter()
 
-    def _meet(self, listener: Listener, channel: Channel) -> tuple[str, Session]:
+    def _meet(self, listener: PartListener, channel: Channel) -> tuple[str, PeerSession]:
         deadline = channel.deadline(wire.HANDSHAKE_S)
         if not listener.folder:
             if self._tls is None:
@@ -219,12 +219,12 @@ class Serving:
 class _Conversation:
     """Answers the requests of one peer that has proved the key."""
 
-    def __init__(self, held: Held, folder: str, session: Session, one: socket.socket) -> None:
+    def __init__(self, held: Held, folder: str, session: PeerSession, one: socket.socket) -> None:
         self._held = held
         self._folder = folder
         self._session = session
         self._socket = one
-        self._part: Part | None = None
+        self._part: HeldPart | None = None
         self._stream: PartStream | None = None
         self._pace = 0
         self._pacer = Pacer(0, 0)
@@ -254,7 +254,7 @@ class _Conversation:
     def _give_head(self, ask: AskPart) -> None:
         self._close()
         deadline = self._session.channel.deadline(wire.ANSWER_S)
-        place = Place(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
+        place = PartPlace(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
         part = self._held.any_of(place, *ask.kinds)
         if part is None:
             why = f"{ask.endpoint} does not hold rank {ask.rank}'s part of step {ask.key.step}"
@@ -266,10 +266,10 @@ class _Conversation:
             self._take_out(part, str(error.strerror))
             return
         self._part = part
-        head = wire.Head(part.manifest, part.covers, part.manifests)
+        head = wire.PartHead(part.manifest, part.covers, part.manifests)
         wire.send_head(self._session, head, deadline)
 
-    def _take_out(self, part: Part, why: str) -> None:
+    def _take_out(self, part: HeldPart, why: str) -> None:
         self._held.damaged(part.place, why)
         deadline = self._session.channel.deadline(wire.ANSWER_S)
         self._session.fail(why, deadline, damaged=True)
@@ -281,15 +281,15 @@ class _Conversation:
             session.fail("no such bytes", deadline)
             return
         chunk = self._chunk(ask.pace)
-        session.send(wire.Frame.DATA, b"{}", deadline)
+        session.send(wire.FrameKind.DATA, b"{}", deadline)
         at, end = ask.offset, ask.offset + ask.length
         while at < end:
             try:
                 descriptor, offset, left = stream.place(at)
                 size = min(left, end - at, chunk)
                 if os.fstat(descriptor).st_size < offset + size:
-                    raise DamagedError("a file became shorter")
-            except DamagedError as error:
+                    raise DamagedPartError("a file became shorter")
+            except DamagedPartError as error:
                 session.begin_chunk(0, deadline)
                 self._take_out(part, str(error))
                 return
@@ -324,4 +324,4 @@ class _Conversation:
         if found:
             self._take_out(part, found)
         else:
-            self._session.send(wire.Frame.CHECKED, b"{}", channel.deadline(wire.ANSWER_S))
+            self._session.send(wire.FrameKind.CHECKED, b"{}", channel.deadline(wire.ANSWER_S))

@@ -20,10 +20,10 @@ from checkpoints import manifest
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
 from container_mgr.checkpoints.disk import files
-from container_mgr.checkpoints.values import Part
+from container_mgr.checkpoints.values import HeldPart
 from container_mgr.transfers import parts
 from container_mgr.transfers.gate import Pacer
-from container_mgr.transfers.parts import DamagedError, Files, PartStream
+from container_mgr.transfers.parts import DamagedPartError, Files, PartStream
 from container_mgr.transfers.pulling import PullError, Stop
 from container_mgr.volumes import tree
 
@@ -33,10 +33,10 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write(store: Path, folder: str, part: Part, pace: int, stop: Stop) -> None:
+def write(store: Path, folder: str, part: HeldPart, pace: int, stop: Stop) -> None:
     """Write a part durably and compare what is there then.
 
-    Raises DamagedError when the part itself is damaged, PullError, EndedError and OSError.
+    Raises DamagedPartError when the part itself is damaged, PullError, EndedError and OSError.
     """
     found, pacer = part.manifest, Pacer(pace, _BLOCK)
 
@@ -69,7 +69,7 @@ def write(store: Path, folder: str, part: Part, pace: int, stop: Stop) -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
+class StoredPartRef:
     """A part in a store."""
 
     store: Path
@@ -80,14 +80,14 @@ class Wanted:
 
 
 def read(
-    wanted: Wanted,
+    wanted: StoredPartRef,
     receive: Callable[[int], int],
     stop: Stop,
     on_bytes: Callable[[int], None],
 ) -> Manifest:
     """Copy a part from a store; ``receive`` returns the directory for so many bytes.
 
-    Returns its manifest. Raises PullError, DamagedError, EndedError and OSError.
+    Returns its manifest. Raises PullError, DamagedPartError, EndedError and OSError.
     """
     key, rank, digest = wanted.key, wanted.rank, wanted.digest
 
@@ -143,7 +143,7 @@ def _copy(source: Path | int, found: Manifest, to: int, before: Callable[[int], 
     finally:
         sink.close()
     if damages:
-        raise DamagedError(parts.told(damages))
+        raise DamagedPartError(parts.told(damages))
 
 
 def _whole(at: int, name: str, wanted: Manifest) -> bool:

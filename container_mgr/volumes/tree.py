@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 MAX_DEPTH = 100
@@ -95,7 +95,7 @@ def require_own(descriptor: int, what: str, obj: str) -> None:
         )  # fmt: skip
 
 
-def make_for(at: int, name: str, user: User, obj: str) -> bool:
+def make_for(at: int, name: str, user: RankUser, obj: str) -> bool:
     """Make the directory of one owner, with mode 0700; say whether it is new.
 
     Raises AgentError(conflict) for something else in its place, or another user's directory.

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 MAX_WAITING = 256
 
 
-class Worker:
+class VolumeThread:
     """One thread, started with the first call. It does not keep the process alive."""
 
     def __init__(self, name: str) -> None:

@@ -43,7 +43,7 @@ class ChangedError(Exception):
     """A tree is not as it was listed: the program writes in it."""
 
 
-class StoppedError(Exception):
+class AgentEndingError(Exception):
     """The agent ends."""
 
 
@@ -266,7 +266,7 @@ def copy(
                     left = size
                     while left > 0:
                         if stopped():
-                            raise StoppedError
+                            raise AgentEndingError
                         sent = os.sendfile(writes, reads, None, min(left, _COPY))
                         if sent == 0:
                             raise ChangedError(f"{path[:64]!a} became shorter")
@@ -302,7 +302,7 @@ class _Reader:
 
     def read(self, size: int, /) -> bytes:
         if self._stopped():
-            raise StoppedError
+            raise AgentEndingError
         block = os.read(self._descriptor, min(size, self._left))
         self._left -= len(block)
         return block
@@ -379,7 +379,7 @@ def sync_folders(at: int, paths: Iterable[str]) -> None:
 def remove(at: int, name: str, stopped: Callable[[], bool] = bool) -> None:
     """Remove a file or a whole tree, also one that was made immutable; absent is no error.
 
-    Raises OSError, StoppedError.
+    Raises OSError, AgentEndingError.
     """
     for _ in range(_UNLOCKS):
         try:
@@ -397,7 +397,7 @@ def _remove(at: int, name: str, stopped: Callable[[], bool]) -> None:
         with tree.opened_in(at, name) as folder:
             for _ in tree.empty(folder):
                 if stopped():
-                    raise StoppedError
+                    raise AgentEndingError
         os.rmdir(name, dir_fd=at)
     except FileNotFoundError:
         return
@@ -408,7 +408,7 @@ def _remove(at: int, name: str, stopped: Callable[[], bool]) -> None:
 def empty(at: int, stopped: Callable[[], bool]) -> None:
     """Remove all that lies in an open directory, and raise the last OSError after all others.
 
-    Raises StoppedError.
+    Raises AgentEndingError.
     """
     stuck: OSError | None = None
     for name in os.listdir(at):

@@ -19,11 +19,11 @@ _GONE = ".removed"
 _log = structlog.get_logger("container_mgr.checkpoints.disk.removal")
 
 
-class Removal:
+class FolderRemoval:
     """Of one root directory. Raises OSError."""
 
     def __init__(self, root: Path, place: Space, stopped: Callable[[], bool]) -> None:
-        """``stopped`` says that the agent ends; long work then raises StoppedError."""
+        """``stopped`` says that the agent ends; long work then raises AgentEndingError."""
         self._root = root
         self._space = place
         self._stopped = stopped
@@ -41,7 +41,7 @@ class Removal:
         return True
 
     def dig(self) -> None:
-        """Delete what was taken out of reach, also what a crash left. Raises StoppedError.
+        """Delete what was taken out of reach, also what a crash left. Raises AgentEndingError.
 
         What cannot be deleted stays until the next time, and nothing else waits for it.
         """

@@ -18,10 +18,10 @@ from checkpoints.manifest import Manifest, Sum, Sums
 from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
+from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError, Listing
 from container_mgr.checkpoints.parts import About
-from container_mgr.checkpoints.shelf import Shelf, is_full
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.rank_folder import RankFolder, is_full
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.volumes import tree
 
 MAX_WATCHED = 64
@@ -39,12 +39,12 @@ SLOWEST = 16 << 20
 _log = structlog.get_logger("container_mgr.checkpoints.watching.live")
 
 
-class LateError(ValueError):
+class SlowReadError(ValueError):
     """A step took too long to read."""
 
 
 @dataclass(slots=True, frozen=True)
-class Run:
+class FolderRun:
     """What is known of a rank's run; kept beside its folder."""
 
     container: str
@@ -62,11 +62,11 @@ class Run:
         return json.dumps(asdict(self))
 
 
-def load_run(content: bytes) -> Run:
+def load_run(content: bytes) -> FolderRun:
     """Read a record. Raises ValueError."""
     try:
         fields = json.loads(content)
-        run = Run(
+        run = FolderRun(
             container=str(fields["container"]),
             rank=int(fields["rank"]),
             ranks=int(fields["ranks"]),
@@ -93,14 +93,14 @@ class Events(Protocol):
         ...
 
 
-class Ledger(Protocol):
+class LiveReports(Protocol):
     """Learns what is held."""
 
-    def held(self, part: Part, about: About) -> None:
+    def held(self, part: HeldPart, about: About) -> None:
         """Learn of a new part."""
         ...
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: PartPlace) -> bool:
         """Return whether a part is held."""
         ...
 
@@ -117,19 +117,19 @@ class Ledger(Protocol):
         ...
 
 
-class Live:
+class LiveFolder:
     """One rank's folder, from the start of its run to that of the next one."""
 
     def __init__(
         self,
-        shelf: Shelf,
-        run: Run,
-        ledger: Ledger,
+        rank_folder: RankFolder,
+        run: FolderRun,
+        ledger: LiveReports,
         *,
         clock: Callable[[], float] = clock.time,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self.shelf = shelf
+        self.rank_folder = rank_folder
         self.run = run
         self.lock = threading.RLock()
         """Held by who reads or changes the folder."""
@@ -155,7 +155,7 @@ class Live:
     def scan(self, events: Events | None = None) -> bool:
         """Hold what became whole, and tell of what cannot be held; say whether to look again.
 
-        Ends early when another run gets the folder. Raises OSError, StoppedError.
+        Ends early when another run gets the folder. Raises OSError, AgentEndingError.
         """
         with self.lock:
             if self.over:
@@ -178,7 +178,7 @@ class Live:
             if (ignored := names_text(found.ignored)) != self._ignored:
                 self._ignored = ignored
                 self._tell(self._place(0), HoldingKind.IGNORED, ignored, 0)
-            if why := self.shelf.excess():
+            if why := self.rank_folder.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
 
@@ -204,11 +204,11 @@ class Live:
             if step in self._known:
                 known = {**self.run.known, step: self._known[step]}
                 self.run = replace(self.run, known=known)
-                self.shelf.write(layout.RUN, self.run.dump())
+                self.rank_folder.write(layout.RUN, self.run.dump())
 
     def _list(self, events: Events | None) -> Listing:
         try:
-            with self.shelf.opened(*self.run.place) as at:
+            with self.rank_folder.opened(*self.run.place) as at:
                 owners = self._owners()
                 listed = files.listing(at, self._rule, owners)
                 if events is not None and self._follow(events, at, listed):
@@ -220,7 +220,7 @@ class Live:
 
     def _owners(self) -> frozenset[int]:
         """Return who writes here: the rank, which no program changes, and the agent."""
-        with self.shelf.opened(layout.LIVE) as at:
+        with self.rank_folder.opened(layout.LIVE) as at:
             return frozenset({os.fstat(at).st_uid, os.geteuid()})
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
@@ -251,7 +251,7 @@ class Live:
             self._refuse(found.step, found.why)
             return
         if found.state is Wholeness.PARTIAL:
-            if found.step not in self._said and (why := self.shelf.why_full()):
+            if found.step not in self._said and (why := self.rank_folder.why_full()):
                 self._refuse(found.step, why)
             return
         stamp = files.written(listed.stamps, found.files)
@@ -267,28 +267,30 @@ class Live:
         stamp = files.written(listed.stamps, found.files)
         if self._known.get(found.step) == stamp:
             return
-        shelf = self.shelf
+        rank_folder = self.rank_folder
         first, was_whole = self._seen.get(found.step, (self._monotonic(), True))
         written_s = None if was_whole else self._monotonic() - first
         name = ""
         try:
             # Before any file is read: a sparse one of 1 TB takes hours.
-            if why := shelf.why_full() or self._why_unread(found) or self._why_named(found):
+            if why := rank_folder.why_full() or self._why_unread(found) or self._why_named(found):
                 self._refuse(found.step, why)
                 return
-            name = shelf.arrive()
+            name = rank_folder.arrive()
             part, about = self._bring(name, found, listed, stamp, written_s)
-            shelf.install(name, (layout.HELD,), layout.named(part.place.key))
+            rank_folder.install(name, (layout.HELD,), layout.named(part.place.key))
         except ChangedError as error:
             self._give_up(name)
             self._again = True
-            _log.info("step changes", folder=shelf.folder.name, step=found.step, why=str(error))
+            _log.info(
+                "step changes", folder=rank_folder.folder.name, step=found.step, why=str(error)
+            )
             return
-        except StoppedError:
+        except AgentEndingError:
             self._give_up(name)
             raise
         except (OSError, ValueError) as error:
-            if isinstance(error, LateError):  # not again before it is written again
+            if isinstance(error, SlowReadError):  # not again before it is written again
                 self._known[found.step] = stamp
             self._give_up(name)
             full = isinstance(error, OSError) and is_full(error)
@@ -301,12 +303,12 @@ class Live:
 
     def _bring(
         self, name: str, found: Found, listed: Listing, stamp: str, written_s: float | None
-    ) -> tuple[Part, About]:
+    ) -> tuple[HeldPart, About]:
         """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
-        shelf = self.shelf
+        rank_folder = self.rank_folder
         with (
-            shelf.opened(*self.run.place) as live,
-            shelf.opened(layout.ARRIVING, name) as at,
+            rank_folder.opened(*self.run.place) as live,
+            rank_folder.opened(layout.ARRIVING, name) as at,
             tree.opened_in(at, parts.FILES) as target,
         ):
             sizes = {path: listed.stamps[path].size for path in found.files}
@@ -318,16 +320,16 @@ class Live:
                 files.copy(live, sizes, target, stopped)
             else:
                 files.link(live, found.files, target)
-            sums = files.sums(target, sizes, stopped, durable=shelf.durable)
+            sums = files.sums(target, sizes, stopped, durable=rank_folder.durable)
             if not self._is_still(found, stamp, live):
                 raise ChangedError("it was written meanwhile")
             if {p: s.bytes for p, s in sums.items()} != sizes:
                 raise ChangedError("its files were replaced meanwhile")
             manifest = self._manifest(found.step, sums)
             about = About(stamp=stamp, written_s=written_s, seen_at=self._clock())
-            parts.write(at, manifest, about, durable=shelf.durable)
+            parts.write(at, manifest, about, durable=rank_folder.durable)
         place = self._place(found.step)
-        return shelf.part(place, parts.Found(manifest, about)), about
+        return rank_folder.part(place, parts.StoredPart(manifest, about)), about
 
     def _is_still(self, found: Found, stamp: str, live: int) -> bool:
         """Return whether a step is as it was listed; the second list ends with this call."""
@@ -337,14 +339,14 @@ class Live:
 
     def _why_unread(self, found: Found) -> str:
         """Say why reading a step would take longer than writing it did."""
-        with self.shelf.opened(*self.run.place) as live:
-            if why := space.too_long(self.shelf.folder, found.bytes, space.total(live)):
+        with self.rank_folder.opened(*self.run.place) as live:
+            if why := space.too_long(self.rank_folder.folder, found.bytes, space.total(live)):
                 return why
             return space.too_hollow(found.bytes, files.stored(live, found.files))
 
     def _why_named(self, found: Found) -> str:
         """Say why the names of a step's files take too much of the agent's memory."""
-        held = self._ledger.names_bytes(self.shelf.folder.name, self.shelf.endpoint)
+        held = self._ledger.names_bytes(self.rank_folder.folder.name, self.rank_folder.endpoint)
         more = sum(len(path.encode()) for path in found.files)
         if held + more <= MAX_HELD_NAMES:
             return ""
@@ -354,7 +356,7 @@ class Live:
         )
 
     def _patience(self, length: int) -> Callable[[], bool]:
-        """Return what says that reading so many bytes must stop, and raises LateError.
+        """Return what says that reading so many bytes must stop, and raises SlowReadError.
 
         At most half of them are holes that could be dug after :meth:`_why_unread`.
         """
@@ -363,15 +365,15 @@ class Live:
 
         def stopped() -> bool:
             if self._monotonic() > end:
-                raise LateError(f"its files are not read within {limit_s:.0f} s")
-            return self.over or self.shelf.stopped()
+                raise SlowReadError(f"its files are not read within {limit_s:.0f} s")
+            return self.over or self.rank_folder.stopped()
 
         return stopped
 
     def _manifest(self, step: int, sums: Mapping[str, Sum]) -> Manifest:
         run = self.run
         return Manifest(
-            job=self.shelf.folder.name,
+            job=self.rank_folder.folder.name,
             epoch=run.epoch,
             step=step,
             rank=run.rank,
@@ -380,17 +382,19 @@ class Live:
             files=Sums(sums),
         )
 
-    def _place(self, step: int) -> Place:
-        shelf, run = self.shelf, self.run
+    def _place(self, step: int) -> PartPlace:
+        rank_folder, run = self.rank_folder, self.run
         key = Key(step, run.epoch)
-        return Place(shelf.folder.name, shelf.endpoint, HoldingKind.OWN, run.rank, key)
+        return PartPlace(
+            rank_folder.folder.name, rank_folder.endpoint, HoldingKind.OWN, run.rank, key
+        )
 
     def _give_up(self, name: str) -> None:
         if name:
             try:
-                self.shelf.give_up(name)
+                self.rank_folder.give_up(name)
             except OSError as error:
-                _log.warning("not removed", folder=self.shelf.folder.name, reason=str(error))
+                _log.warning("not removed", folder=self.rank_folder.folder.name, reason=str(error))
 
     def _refuse(self, step: int, why: str) -> None:
         self._say(step, HoldingKind.REFUSED, why, 0)
@@ -404,7 +408,7 @@ class Live:
         self._said[step] = text
         self._tell(place, kind, why, size)
 
-    def _tell(self, place: Place, kind: HoldingKind, why: str, size: int) -> None:
+    def _tell(self, place: PartPlace, kind: HoldingKind, why: str, size: int) -> None:
         self._ledger.tell(
             Holding(
                 folder=place.folder,

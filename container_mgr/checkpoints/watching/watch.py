@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 
 from base import clock
-from container_mgr.checkpoints.disk.files import StoppedError
-from container_mgr.checkpoints.watching.live import Live
+from container_mgr.checkpoints.disk.files import AgentEndingError
+from container_mgr.checkpoints.watching.live import LiveFolder
 from container_mgr.checkpoints.watching.notify import Notify
 
 FULL_S = 5.0
@@ -33,14 +33,14 @@ _log = structlog.get_logger("container_mgr.checkpoints.watching.watch")
 
 @dataclass(slots=True)
 class _Watched:
-    live: Live
+    live: LiveFolder
     dirty: bool = True
     busy: bool = False
     not_before: float = 0.0
     full_at: float = 0.0
 
 
-class Watch:
+class FolderWatch:
     """Scans live folders. :meth:`add` and :meth:`end` may be called in any thread.
 
     It belongs to the event loop in which it is made.
@@ -56,10 +56,10 @@ class Watch:
         self._monotonic = monotonic
         self._notify = Notify()
         self._lock = threading.Lock()
-        self._lives: dict[Live, _Watched] = {}
+        self._lives: dict[LiveFolder, _Watched] = {}
         self._serving = asyncio.create_task(self._serve())
 
-    def add(self, live: Live) -> bool:
+    def add(self, live: LiveFolder) -> bool:
         """Watch a folder until it is ended, its first scan at once; say whether that is new."""
         with self._lock:
             new = live not in self._lives
@@ -67,7 +67,7 @@ class Watch:
         self._notify.wake()
         return new
 
-    def end(self, live: Live) -> None:
+    def end(self, live: LiveFolder) -> None:
         """Stop watching."""
         with self._lock:
             self._lives.pop(live, None)
@@ -126,12 +126,12 @@ class Watch:
         again = False
         try:
             again = one.live.scan(self._notify)
-        except StoppedError:
+        except AgentEndingError:
             return
         except OSError as error:
-            _log.warning("not scanned", folder=str(one.live.shelf.path), reason=str(error))
+            _log.warning("not scanned", folder=str(one.live.rank_folder.path), reason=str(error))
         except Exception:
-            _log.exception("not scanned", folder=str(one.live.shelf.path))
+            _log.exception("not scanned", folder=str(one.live.rank_folder.path))
         now = self._monotonic()
         with self._lock:
             one.busy = False

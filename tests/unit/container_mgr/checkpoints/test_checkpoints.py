@@ -22,7 +22,7 @@ from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import feed
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from testbed.simulated.loop import settled
@@ -49,15 +49,15 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
         yield made
 
 
-def own(step: int, number: int = 0, epoch: int = 1) -> Place:
-    return Place(FOLDER, f"gpu{number}", HoldingKind.OWN, number, Key(step, epoch))
+def own(step: int, number: int = 0, epoch: int = 1) -> PartPlace:
+    return PartPlace(FOLDER, f"gpu{number}", HoldingKind.OWN, number, Key(step, epoch))
 
 
 def get(step: int, digest: str, size: int, number: int = 0, part: int = 0) -> GetPart:
     return GetPart(number, f"gpu{number}", part, digest, size, GetLocal(f"gpu{part}"))
 
 
-def damage(one: Server, live: Path) -> Part:
+def damage(one: Server, live: Path) -> HeldPart:
     """Write into what is held, as a program can that has the file open."""
     part = one.held.find(own(10))
     assert part is not None
@@ -189,7 +189,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
     source = tmp_path / "source"
     source.mkdir()
     write_step(source, 7)
-    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
+    place = PartPlace(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     manifest = manifest_of(source, 1, place.key)
 
     def receive(content: bytes) -> None:
@@ -215,7 +215,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
 
 async def test_what_does_not_fit_is_refused_before_it_arrives(one: Server) -> None:
     await one.held.make(Folder(FOLDER, SECRET, Where.DISK, 1 << 20))
-    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
+    place = PartPlace(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     with pytest.raises(AgentError) as refused:
         await asyncio.to_thread(one.held.receive, place, 2 << 20)
     assert refused.value.code == "failed"

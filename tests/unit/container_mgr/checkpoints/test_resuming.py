@@ -14,7 +14,7 @@ from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest, Sum, Sums
 from container_mgr.checkpoints import layout
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -179,7 +179,7 @@ async def test_what_an_ending_run_writes_frees_nothing_of_the_next(
     begun = await one.start(rank())
     write_step(begun.live, 100)
     told = await one.whole(100)
-    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, OLD))
+    part = one.held.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, OLD))
     assert part is not None
     get = GetPart(0, "gpu0", 0, told.digest, told.bytes, GetLocal("gpu0"))
 

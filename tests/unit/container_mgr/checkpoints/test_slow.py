@@ -19,7 +19,7 @@ from checkpoints.manifest import Readable, Sum
 from checkpoints.rules import MAX_ENTRIES, Rule, Writer
 from checkpoints.rules import Kind as Entry
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -194,7 +194,7 @@ async def test_a_part_that_was_linked_is_summed_again_before_a_start(
     begun = await one.start(rank())
     write_step(begun.live, 1)
     told = await one.whole(1)
-    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, told.key))
+    part = one.held.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, told.key))
     assert part is not None
     get = GetPart(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
     await asyncio.to_thread(one.held.restore_from, part, get)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from agentlink.ranks import RankKey
 from agentlink.values import Record
 from container_mgr.recordings import recordings
-from container_mgr.recordings.recording import Read, Recording
+from container_mgr.recordings.recording import RankRecording, RecordingState
 from container_mgr.recordings.recordings import KEPT_S, SOON_S, Recordings
 from container_mgr.recordings.shown import NOTHING
 from container_mgr.recordings.wire import Looker, sent_bytes
@@ -348,7 +348,7 @@ async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch
     assert longest == 16.0
 
 
-def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> Recording:
+def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> RankRecording:
     operations = tuple(
         layout.Operation(
             op="all_reduce",
@@ -367,8 +367,8 @@ def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> Recor
         for number in range(rows)
     )
     calls = tuple(layout.Call(0, 2**40 + n, n + 0.25, n + 0.5, 2**60) for n in range(512))
-    read = Read(state="recording", operations=operations, calls=calls)
-    return Recording(key=RankKey(job, rank, 1), read=read, ended=ended)
+    read = RecordingState(state="recording", operations=operations, calls=calls)
+    return RankRecording(key=RankKey(job, rank, 1), read=read, ended=ended)
 
 
 @pytest.mark.parametrize("most", [None, 2**20, 2**30])
