@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import structlog
 
+from base.engines import NUMBERS
 from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
 from container_mgr.scopes.scopes import Done, Scopes, ScopeState
@@ -73,7 +74,7 @@ class ScopeCalls(agent_pb2_grpc.AgentServicer):
                     "forbidden",
                     f"scope/{scope[:80]}",
                     "the agent leaves processes of other schedulers alone",
-                    "start it with --observe slurm",
+                    f"start it with --observe {'|'.join(NUMBERS)}",
                 )
             done = await self._scope_changes.kept(work(self._scopes))
             _log.info(verb, scope=scope, cgroups=done.cgroups, settled=done.settled)
