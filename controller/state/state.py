@@ -7,6 +7,7 @@ it consistent.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,7 +49,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from scheduler.model import Aggregator, Fabric, Job, Policy, Site
+from scheduler.model import Fabric, Job, Policy, Slot
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -489,12 +490,13 @@ class State:
             if job.holding
         )
         return Fabric(
-            self._usable_site(),
+            self.planner_site,
             self.light.homes(),
             jobs,
             unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
+            held_ports=self._held_ports(),
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:
@@ -531,21 +533,16 @@ class State:
             held=now.held - target.keys(),
         )
 
-    def _usable_site(self) -> Site:
-        """Return the site without the ports that are out of use; occupied ports always count."""
-        site = self.planner_site
-        dead = self.blocked_points() - set(self.light.attachments.values())
-        if not dead:
-            return site
-        return replace(site, aggregators=tuple(self._less(a, dead) for a in site.aggregators))
-
-    def _less(self, aggregator: Aggregator, dead: frozenset[AttachPoint]) -> Aggregator:
-        fibers = self.site.aggregator(aggregator.name).fibers
-        ports = dict(aggregator.ports)
-        for point in dead:
-            if point.aggregator == aggregator.name and point.port in fibers:
-                ports[fibers[point.port].device] -= 1
-        return replace(aggregator, ports=ports)
+    def _held_ports(self) -> dict[Slot, int]:
+        """Count the blocked ports that carry no endpoint, as the scheduler counts ports."""
+        fibers = {cable.name: cable.fibers for cable in self.site.aggregators}
+        held = self.blocked_points() - set(self.light.attachments.values())
+        slots = Counter(
+            (point.aggregator, far.device)
+            for point in held
+            if (far := fibers.get(point.aggregator, {}).get(point.port)) is not None
+        )
+        return dict(slots)
 
 
 def _table(records: Records[Any]) -> Table:
