@@ -48,8 +48,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from scheduler.model import Aggregator, Fabric, Job, Policy, Site
-from scheduler.occupancy import Slot
+from scheduler.model import Fabric, Job, Policy, Slot
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -493,12 +492,13 @@ class State:
             if job.holding
         )
         return Fabric(
-            self._usable_site(),
+            self.planner_site,
             self.light.homes(),
             jobs,
             unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
+            held_ports=self._held_ports(),
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:
@@ -536,19 +536,9 @@ class State:
             held=now.held - target.keys(),
         )
 
-    def _usable_site(self) -> Site:
-        """Return the site without the ports that no endpoint may get; those of endpoints count."""
-        site, light = self.planner_site, self.light
-        dead = self.blocked_points() - set(light.attachments.values()) - light.uplink_points()
-        less = light.slots(dead) + light.held_ports()
-        if not less:
-            return site
-        return replace(site, aggregators=tuple(_less(a, less) for a in site.aggregators))
-
-
-def _less(aggregator: Aggregator, ports: Mapping[Slot, int]) -> Aggregator:
-    left = {ocs: n - ports.get((aggregator.name, ocs), 0) for ocs, n in aggregator.ports.items()}
-    return replace(aggregator, ports=left)
+    def _held_ports(self) -> Mapping[Slot, int]:
+        """Count the blocked ports that carry no endpoint, as the scheduler counts ports."""
+        return self.light.slots(self.blocked_points() - set(self.light.attachments.values()))
 
 
 def _table(records: Records[Any]) -> Table:
