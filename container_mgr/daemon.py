@@ -117,7 +117,7 @@ class AgentConfig:
     image_space_bytes: int | None = None
     """Most bytes of images that this agent pulled; None for no limit."""
     keep_images_s: float | None = None
-    """Longest time that a pulled image stays unused; None for ever."""
+    """Longest time that a pulled image stays unused; None without limit."""
     ask_profilers: bool = False
     """Ask the profilers of TensorFlow's workers in jobs with ``record: full``: it may kill them."""
     observe: str = ""
@@ -166,7 +166,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         closing.callback(gpus.stop)
         gpus.start()
         fence = Fence(config.directory / "term")
-        with _told():
+        with _start_errors():
             facts = await engine.facts()
             inventory = _inventory(config, facts, gpus)
             volumes = _volumes(config, facts)
@@ -234,7 +234,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _start_errors() -> Iterator[None]:
     """Turn the failures of a start into AgentStartError."""
     try:
         yield
@@ -317,7 +317,7 @@ def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:
         raise AgentStartError(
             "unavailable",
             "docker",
-            f"the engine remaps users, but {facts.root} does not say to which",
+            f"the engine remaps users, but {facts.root} does not show to which",
             "offer no volumes, or run the engine with its usual directories",
         )
     return Volumes(_offers(config), remapped=facts.remapped_base)
@@ -420,7 +420,7 @@ def check(config: AgentConfig) -> None:
         raise AgentStartError(
             "invalid",
             "--logs-per-rank",
-            "output must be kept for some time, and of one rank not more than of all",
+            "--keep-logs must be positive and --logs-per-rank must not exceed --logs-total",
             f"--keep-logs above 0, --logs-per-rank from {MIN_LOG_BYTES} to --logs-total",
         )
     if config.nic_netns is None and not config.endpoints:
@@ -446,7 +446,7 @@ def _check_observed(config: AgentConfig) -> None:
         raise AgentStartError(
             "invalid",
             "--observe-below",
-            f"{config.observe_below!r} is no path below the top of the cgroups",
+            f"{config.observe_below!r} is not a path below the root of the cgroups",
             "as in /proc/PID/cgroup of the scheduler's daemon, without the first slash",
         )
     invalid = next((n for n in config.observe_nodes if not NODE.fullmatch(n)), None)
@@ -454,7 +454,9 @@ def _check_observed(config: AgentConfig) -> None:
         raise AgentStartError(
             "invalid",
             "--observe-nodes",
-            f"{invalid!r} is not the name of a node" if invalid is not None else "of no scheduler",
+            f"{invalid!r} is not the name of a node"
+            if invalid is not None
+            else "--observe-nodes needs --observe",
             f"as the scheduler itself names its nodes: --observe {known} --observe-nodes n0,n1",
         )
 

@@ -33,10 +33,10 @@ class Arriving:
         kept: Callable[[parts.StoredPart], None],
         stamped: bool = False,
     ) -> None:
-        """``why_not`` says why a manifest is not the expected one; ``kept`` learns of the part.
+        """``why_not`` returns why a manifest is not the expected one; ``kept`` gets the part.
 
-        ``stamped``: no program has these files, so that they are as they were compared as long as
-        their stamps are. Raises OSError.
+        ``stamped``: no program has these files open, so they stay as compared while their stamps
+        stay. Raises OSError.
         """
         self._rank_folder = rank_folder
         self._parents = tuple(parents)

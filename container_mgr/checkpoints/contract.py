@@ -34,7 +34,7 @@ class Receiving(Protocol):
         ...
 
     def keep(self, part: HeldPart | Manifest) -> None:
-        """Compare the files with the manifest, make them durable and tell of them.
+        """Compare the files with the manifest, make them durable and report them.
 
         Raises AgentError ``failed`` when they differ; then nothing is kept.
         """
@@ -49,11 +49,11 @@ class Holder(Protocol):
     """Holds parts on this server: folders, watch, inventory. ``Checkpoints`` implements it."""
 
     def news(self) -> AsyncIterator[News]:
-        """Tell everything that is held, then changes. A second caller ends the first one's."""
+        """Yield everything that is held, then changes. A second caller ends the first one's."""
         ...
 
     def folder(self, name: str) -> Folder | None:
-        """Return what is known of a job's folders; None for none here."""
+        """Return the description of a job's folders; None without any on this server."""
         ...
 
     async def make(self, folder: Folder) -> None:
@@ -61,7 +61,7 @@ class Holder(Protocol):
         ...
 
     async def expect(self, folder: str, endpoints: Collection[str]) -> None:
-        """Learn the endpoints of this server whose ranks will start from what is fetched now.
+        """Set the endpoints of this server whose ranks will start from what is fetched now.
 
         What came for one of them stays until all have loaded it. An earlier fetch of the job no
         longer counts.
@@ -75,7 +75,7 @@ class Holder(Protocol):
     def owner(self, folder: str, endpoint: str) -> RankUser:
         """Return the user that writes in a rank's folder, as it is outside the container; blocks.
 
-        Raises AgentError where there is none.
+        Raises AgentError when the engine's remapping is unknown.
         """
         ...
 
@@ -84,7 +84,7 @@ class Holder(Protocol):
         ...
 
     def came(self, folder: str, key: Key, get: GetPart) -> bool:
-        """Say whether an earlier fetch brought a part that a rank will start from; blocks.
+        """Return whether an earlier fetch brought a part that a rank will start from; blocks.
 
         It is compared. AgentError.
         """
@@ -98,12 +98,12 @@ class Holder(Protocol):
         """Show a part of this server to a rank that will start; blocks, and compares it first."""
         ...
 
-    def tell(self, holding: Holding) -> None:
-        """Tell of a holding that is not in a folder: a store's, or one that failed."""
+    def report(self, holding: Holding) -> None:
+        """Report a holding that is not in a folder: in a store, or one that failed."""
         ...
 
     def damaged(self, place: PartPlace, why: str) -> None:
-        """Take a part that was found damaged out of what is held, and tell of it."""
+        """Remove a part that was found damaged from what is held, and report it."""
         ...
 
     async def close_step(self, folder: str, key: Key) -> None:
@@ -153,5 +153,5 @@ class Transfers(Protocol):
         ...
 
     def ranks_changed(self, running: Callable[[], Collection[tuple[str, int, str, str]]]) -> None:
-        """Learn the ranks that run with checkpoints: folder, rank, endpoint, network namespace."""
+        """Note the ranks that run with checkpoints: folder, rank, endpoint, network namespace."""
         ...

@@ -10,7 +10,7 @@ from container_mgr.values import AgentError
 
 
 class FolderUse:
-    """Of one server."""
+    """The containers of one server that use folders of checkpoints."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -21,7 +21,7 @@ class FolderUse:
         self._excesses: dict[str, str] = {}
 
     def claim(self, name: str, folder: str, endpoint: str) -> None:
-        """Note a container that is being made. AgentError(conflict): its folder is removed."""
+        """Note a container that is being made. AgentError(conflict) if its folder is removed."""
         with self._lock:
             if folder in self._in_removal:
                 raise AgentError(
@@ -35,7 +35,7 @@ class FolderUse:
             self._users[name] = (folder, endpoint)
 
     def release(self, name: str) -> tuple[str, str] | None:
-        """Forget a container that is gone; return its folder and endpoint."""
+        """Remove a container that is gone; return its folder and endpoint."""
         with self._lock:
             return self._users.pop(name, None)
 
@@ -52,7 +52,7 @@ class FolderUse:
 
     @contextmanager
     def removing(self, folder: str) -> Iterator[None]:
-        """Let nobody use a folder while it is removed. AgentError(conflict): somebody does."""
+        """Block use of a folder during removal. Raises AgentError(conflict) if it is in use."""
         with self._lock:
             user = next((name for name, place in self._users.items() if place[0] == folder), None)
             if user is not None:

@@ -73,8 +73,8 @@ class DiskHolder:
     ) -> None:
         """``endpoints`` are those of this server, None for all.
 
-        ``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``. An
-        engine that ``remaps`` and does not say to whom runs no rank with checkpoints.
+        ``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``. If
+        the engine ``remaps`` to unknown users, ranks with checkpoints cannot start.
         """
         self._root = root.parent.resolve() / root.name
         self._endpoints = endpoints
@@ -150,7 +150,7 @@ class DiskHolder:
         if remapped and self._remaps and base is None:
             raise AgentError(
                 "unavailable", spec.key.container,
-                "the engine remaps users, but its directory does not say to which",
+                "the engine remaps users, but its directory does not show to which",
                 "run the engine with its usual directories",
             )  # fmt: skip
         outside = RankUser(user.uid + base.uid, user.gid + base.gid) if base else user
@@ -172,7 +172,7 @@ class DiskHolder:
             self._workers.later(Use.REMOVE, partial(self._resuming.begun, live))
 
     def ended(self, name: str) -> None:
-        """Learn that a container is gone; what it wrote last is still held."""
+        """Note that a container is gone; what it wrote last is still held."""
         place = self._uses.release(name)
         with self._lock:
             live = self._lives.get(place) if place else None
@@ -282,15 +282,15 @@ class DiskHolder:
         finally:
             arriving.give_up()
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         """See ``Holder``. What is in a store is known after a restart too."""
-        self._feed.tell(holding)
+        self._feed.report(holding)
         if holding.kind is HoldingKind.STORED:
             self._workers.later(Use.START, partial(self._note, holding))
 
     def damaged(self, place: PartPlace, why: str) -> None:
         """See ``Holder``."""
-        if (rank_folder := self._take_out(place, why)) is not None:
+        if (rank_folder := self._withdraw(place, why)) is not None:
             self._workers.later(Use.REMOVE, partial(self._remove, rank_folder, place))
 
     async def close_step(self, folder: str, key: Key) -> None:
@@ -327,12 +327,12 @@ class DiskHolder:
     # What ``LiveFolder`` needs; any thread.
 
     def held(self, part: HeldPart, about: About) -> None:
-        """Learn of a new part, and tell of it."""
+        """Add a new part, and report it."""
         place = part.place
         with self._lock:
             self._held[place] = part
             live = self._lives.get((place.folder, place.endpoint))
-        self._feed.tell(
+        self._feed.report(
             Holding(
                 folder=place.folder,
                 key=place.key,
@@ -350,7 +350,7 @@ class DiskHolder:
             self._resuming.loaded(live)
 
     def exceeded(self, container: str, why: str) -> None:
-        """Learn of a rank that must end."""
+        """Note a rank that must end."""
         self._uses.exceed(container, why)
 
     def holds(self, place: PartPlace) -> bool:
@@ -408,7 +408,7 @@ class DiskHolder:
         for part, about in found.parts:
             self.held(part, about)
         for holding in found.stored:
-            self._feed.tell(holding)
+            self._feed.report(holding)
         if found.run is None:
             return None
         live = LiveFolder(rank_folder, found.run, self, clock=self._clock)
@@ -460,7 +460,7 @@ class DiskHolder:
                 raise AgentError(
                     "failed", folder.name,
                     f"this server has {layout.MAX_FOLDERS} folders of checkpoints",
-                    "remove those of ended jobs",
+                    "remove folders of ended jobs",
                 )  # fmt: skip
             path = self._root / folder.name
             path.mkdir(mode=0o700, exist_ok=True)
@@ -549,14 +549,14 @@ class DiskHolder:
                 if live.run.epoch == key.epoch:
                     live.drop(key.step)
             for place in places:
-                if (rank_folder := self._take_out(place, "it was dropped")) is not None:
+                if (rank_folder := self._withdraw(place, "it was dropped")) is not None:
                     self._remove(rank_folder, place)
             for rank_folder in self._rank_folders_of(folder):
                 for holding in Stored(rank_folder).drop(key):
                     self._miss_stored(holding)
 
-    def _take_out(self, place: PartPlace, why: str) -> RankFolder | None:
-        """Tell that a part is held no more; return where it is to be removed."""
+    def _withdraw(self, place: PartPlace, why: str) -> RankFolder | None:
+        """Report that a part is no longer held; return the folder to remove it from."""
         with self._lock:
             there = self._held.pop(place, None) is not None
             rank_folder = self._rank_folders.get((place.folder, place.endpoint))
@@ -583,7 +583,7 @@ class DiskHolder:
             folder=place.folder, key=place.key, rank=place.rank, endpoint=place.endpoint,
             kind=HoldingKind.MISSING, why=why[:500], seen_at=self._clock(),
         )  # fmt: skip
-        self._feed.tell(holding, place.kind)
+        self._feed.report(holding, place.kind)
 
     def _miss_stored(self, holding: Holding) -> None:
         place = PartPlace(

@@ -22,7 +22,7 @@ from container_mgr.volumes import tree
 FILES, MANIFEST, ABOUT, MEMBERS = "files", "manifest.json", "part.json", "members"
 MAX_MEMBERS = 64
 MAX_DAMAGES = 16
-"""Damages of one part that are said."""
+"""Damages of one part that are reported."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,9 +34,9 @@ class About:
     written_s: float | None = None
     seen_at: float = 0.0
     rank: int = -1
-    """Of a staged part: the rank that starts from it."""
+    """The rank that starts from a staged part."""
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    """Of a staged part: its files when they were compared."""
+    """The files of a staged part when they were compared."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,7 +49,7 @@ class StoredPart:
 
     @property
     def covers(self) -> tuple[Member, ...]:
-        """Of a parity: its set."""
+        """The set of a parity."""
         return tuple(Member(m.rank, m.digest, m.bytes) for m in self.members)
 
 

@@ -61,7 +61,7 @@ class RankFolder:
     def __init__(
         self, root: Path, folder: Folder, endpoint: str, place: Space, stopped: Callable[[], bool]
     ) -> None:
-        """``stopped`` says that the agent ends; long work then raises AgentEndingError."""
+        """``stopped`` returns whether the agent ends; long work then raises AgentEndingError."""
         self.folder = folder
         self.endpoint = endpoint
         self.path = root / folder.name / endpoint
@@ -94,7 +94,7 @@ class RankFolder:
             self._ready = True
 
     def release(self) -> None:
-        """Take its file system away. Raises OSError."""
+        """Unmount its file system. Raises OSError."""
         with self._lock:
             self._ready = False
             self._place.release(self.path)
@@ -111,14 +111,14 @@ class RankFolder:
             space.require(at, self.folder, size_bytes, kernel=self._kernel, rule=rule)
 
     def why_full(self) -> str:
-        """Say that it is full; empty when it has room."""
+        """Return the message for a full folder; empty when it has room."""
         with self.opened() as at:
             return space.is_full(at, self.folder, kernel=self._kernel)
 
     def excess(self) -> str:
-        """Say that the rank must end, as nothing else keeps it from filling the disk.
+        """Return why the rank must end, as nothing else keeps it from filling the disk.
 
-        On disk also where there are quotas: these limit bytes, and a million empty files take
+        It applies on disks with quotas too: these limit bytes, and a million empty files use
         none; and the owner of a file can give it to another project, which has another limit.
         """
         if not self.durable and self._kernel:
@@ -166,7 +166,7 @@ class RankFolder:
             files.remove(at, name, self.stopped)
 
     def remove(self, parents: Sequence[str], name: str) -> None:
-        """Remove a part; absent is no error. Raises OSError."""
+        """Remove a part if it exists. Raises OSError."""
         with (
             suppress(FileNotFoundError),
             self._lock,
@@ -190,7 +190,7 @@ class RankFolder:
                 _log.error("not removed", folder=str(self.path.joinpath(*names)), reason=str(error))
 
     def _move_away(self, at: int, above: int, name: str) -> None:
-        """Take a directory out of reach in one step."""
+        """Move a directory out of reach in one step."""
         # Not a number: what is being emptied is given numbers meanwhile.
         away = f"{time.time_ns()}-{next(self._numbers)}"
         with suppress(FileNotFoundError), tree.opened_in(at, layout.REMOVED) as removed:
@@ -275,11 +275,11 @@ class RankFolder:
 
     def unstage(self, but: Key | None) -> None:
         """Remove what was staged for other steps than this. Raises OSError."""
-        self.take_staged(but)
+        self.discard_staged(but)
         self.clean(layout.REMOVED)
 
-    def take_staged(self, but: Key | None) -> None:
-        """Take what was staged for other steps than this out of reach. Raises OSError."""
+    def discard_staged(self, but: Key | None) -> None:
+        """Move what was staged for other steps than this out of reach. Raises OSError."""
         with self._lock, self.opened() as at, tree.opened_in(at, layout.STAGED) as staged:
             for name in files.names(staged, MAX_STEPS):
                 if but is None or name != layout.named(but):
@@ -287,7 +287,7 @@ class RankFolder:
 
 
 def mismatch(place: PartPlace, manifest: Manifest) -> str:
-    """Return why a manifest is not that of a part of this place; empty when it is."""
+    """Return why a manifest does not belong to a part of this place; empty if it does."""
     if (manifest.job, manifest.step, manifest.epoch) != (place.folder, *place.key):
         return f"it is of step {manifest.step} of run {manifest.epoch} of {manifest.job[:80]}"
     if manifest.rank != place.rank:
@@ -331,7 +331,7 @@ class Stored:
             self._write(kept)
 
     def drop(self, key: Key) -> list[Holding]:
-        """Forget a step; return its notes."""
+        """Drop a step; return its notes."""
         with self._rank_folder.noting:
             before = self.all()
             gone = [one for one in before if one.key == key]

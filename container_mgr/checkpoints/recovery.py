@@ -1,4 +1,4 @@
-"""Reads after a restart of the agent what the folders on disk say. All functions block."""
+"""Reads the folders on disk after a restart of the agent. All functions block."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecoveredFolder:
 
     @property
     def stamps(self) -> dict[Key, str]:
-        """Of the rank's own parts: ``files.written`` of the program's files."""
+        """``files.written`` of the program's files, for each of the rank's own parts."""
         return {
             p.place.key: about.stamp for p, about in self.parts if p.place.kind is HoldingKind.OWN
         }
@@ -62,7 +62,7 @@ def folders(root: Path) -> Iterator[tuple[str, Folder | None, list[str]]]:
         try:
             folder = layout.load(root / name / layout.RECORD)
             if folder.name != name:
-                raise ValueError(f"its record is that of {folder.name}")
+                raise ValueError(f"its record belongs to {folder.name}")
         except (OSError, ValueError) as error:
             # A crash between the two steps of its making, or of its removal.
             _log.warning("folder without a record", folder=name, reason=str(error))

@@ -113,7 +113,7 @@ def _fetched(rank_folder: RankFolder, one: Staged) -> _Source:
 
 
 def came(rank_folder: RankFolder, key: Key, get: GetPart) -> bool:
-    """Say whether a part for a rank is there already, whole. Raises OSError."""
+    """Return whether a whole part for a rank exists already. Raises OSError."""
     wanted = (get.rank, get.part, get.digest)
     return any(
         (one.rank, one.manifest.rank, one.manifest.digest) == wanted

@@ -40,7 +40,7 @@ class CheckpointThreads:
     """Belongs to the event loop that runs when :meth:`begin` is called."""
 
     def __init__(self, stopping: threading.Event) -> None:
-        """``stopping`` says that the agent ends: nothing new begins."""
+        """``stopping`` is set when the agent ends: nothing new begins."""
         self._stopping = stopping
         self._pools = {
             use: ThreadPoolExecutor(count, thread_name_prefix=f"checkpoints-{use}")
@@ -50,7 +50,7 @@ class CheckpointThreads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> None:
-        """Take over the running loop."""
+        """Use the running loop."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:

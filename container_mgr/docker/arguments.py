@@ -51,7 +51,7 @@ _IN_MEMORY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - of the container
 LOG_FILES = 4
 """The engine deletes the oldest of so many when it begins a new one."""
 _NOWHERE = "void"
-"""Tells nvidia-container-runtime to show no GPU, also when the image's environment asks for one."""
+"""Makes nvidia-container-runtime show no GPU, also when the image's environment requests one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,7 +74,7 @@ class Host:
     entry: Path
     limits: ContainerLimits
     block_device: str = ""
-    """The disk of the engine's data, for I/O limits; empty when there is none."""
+    """The disk of the engine's data, for I/O limits; empty without one."""
     dev: Path = Path("/dev")
     """The directory of this server's device nodes."""
     remapped_users: bool = False
@@ -227,8 +227,8 @@ def disk_limits(
 ) -> dict[str, int]:
     """Return the limit of each disk that a rank uses, in bytes per second.
 
-    The rank's own limit holds on the disk of the engine's data and on those of its volumes. Of
-    several limits of one disk the lowest holds.
+    The rank's own limit holds on the disk of the engine's data and on its volumes' disks. The
+    lowest of several limits of one disk holds.
     """
     limits: dict[str, int] = {}
     own = spec.limits.write_bps if writes else spec.limits.read_bps

@@ -61,7 +61,7 @@ class Attached:
         return (self._stream, piece) if piece else None
 
     async def write(self, data: bytes) -> None:
-        """Send input; returns when the engine takes more."""
+        """Send input; returns when the engine accepts more."""
         self._writer.write(data)
         await self._writer.drain()
 

@@ -44,7 +44,7 @@ REGISTRY_DEADLINE_S = 15.0
 PULL_SILENCE_S = 120.0
 """A pull without progress for this long has lost its registry."""
 _DETACH_KEYS = "ctrl-@,ctrl-_,ctrl-@,ctrl-_"
-"""Without a choice the engine takes Ctrl-P from the input of every terminal."""
+"""By default the engine removes Ctrl-P from the input of every terminal."""
 
 
 class EngineFailure(Exception):  # noqa: N818  (the base of the errors below, never raised itself)
@@ -114,12 +114,12 @@ class ExecState:
     running: bool
     exit_code: int | None = None
     pid: int = 0
-    """Of its first process; 0 before its start."""
+    """Process number of its first process; 0 before its start."""
 
 
 @dataclass(slots=True, frozen=True)
 class ListedImage:
-    """An image in the engine's list; ``names`` as those of :class:`Image`."""
+    """An image in the engine's list; ``names`` as in :class:`Image`."""
 
     id: str
     names: tuple[str, ...]
@@ -128,7 +128,7 @@ class ListedImage:
 
 @dataclass(slots=True, frozen=True)
 class PullState:
-    """How far a pull is. The totals grow while the engine learns about more layers."""
+    """Progress of a pull. The totals grow while the engine finds more layers."""
 
     layers_done: int = 0
     layers: int = 0
@@ -197,7 +197,7 @@ class DockerHost:
             for step in api.pull(reference, stream=True, decode=True, auth_config=_auth(login)):
                 if "error" in step:  # the engine had already sent its status
                     raise _refused(str(step["error"]))
-                layers.take(step)
+                layers.apply(step)
                 report(layers.state())
 
         await self._call(call, deadline_s=PULL_DEADLINE_S, pool=self._pulls)
@@ -430,8 +430,8 @@ class Layers:
         self._done: set[str] = set()
         self._bytes: dict[str, tuple[int, int]] = {}
 
-    def take(self, step: Mapping[str, Any]) -> None:
-        """Take one step; a step that is about no layer changes nothing."""
+    def apply(self, step: Mapping[str, Any]) -> None:
+        """Apply one report of the engine; one without a layer changes nothing."""
         layer, status = step.get("id"), str(step.get("status", ""))
         if not isinstance(layer, str) or status.startswith("Pulling from"):
             return

@@ -72,7 +72,7 @@ class Groups:
         self._mounts = list(_mounts(proc))
 
     def has(self, controller: str) -> bool:
-        """Say whether a hierarchy of this controller is mounted and holds the process."""
+        """Return whether a hierarchy of this controller is mounted and holds the process."""
         return controller in self._paths and any(name == controller for name, _ in self._mounts)
 
     def path(self, controller: str) -> str:
@@ -89,7 +89,7 @@ class Groups:
 
 
 def freezer_mount(proc: Path = Path("/proc")) -> Path:
-    """Return the mount of this machine's freezer. LookupError when there is no writable one."""
+    """Return the mount of this machine's freezer. LookupError without a writable one."""
     mounts = {name: (point, writable) for name, (point, _), writable in _all_mounts(proc)}
     # Engines use the freezer of v1 where it is mounted.
     found = mounts.get(FREEZER) or mounts.get(UNIFIED)
@@ -117,7 +117,7 @@ def freezer_hierarchies(proc: Path = Path("/proc")) -> list[tuple[int, Path]]:
 
 
 def below(parent: str, container_id: str, proc: Path = Path("/proc")) -> list[Path]:
-    """Return the cgroups of a container by its id, in the freezer's hierarchy and in that of v2.
+    """Return the cgroups of a container by its id, in the freezer's hierarchy and in v2's.
 
     ``parent`` is the path of the cgroup above it, or the name of a slice: ``a-b.slice`` is in
     ``a.slice`` (systemd.slice(5)). OSError.

@@ -1,4 +1,4 @@
-"""Keeps the output of removed containers on disk: so long, so much a rank, so much in all.
+"""Keeps the output of removed containers on disk, up to limits of time, size per rank and total.
 
 A log is linked from the engine's directory where both are on one file system, which takes no time
 and no space; elsewhere its end is copied. When there is no more room, the oldest logs go of the job
@@ -27,7 +27,7 @@ from container_mgr.values import LogLimits
 MAX_KEPT = 10_000
 """Logs of removed containers, whatever their size."""
 _BLOCK_BYTES = 4096
-"""What the smallest file and the smallest directory take."""
+"""Disk space of the smallest file and of the smallest directory."""
 _COPY_BYTES = 2**20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PART = "."
@@ -72,7 +72,7 @@ class _Left:
             self._logs[job].append((name, one.size))
 
     def drop(self) -> str:
-        """Take out the oldest log of who has most; return its name."""
+        """Drop the oldest log of the project and job with most; return its name."""
         project = max(self._sizes, key=self._sizes.__getitem__)
         job = max(self._jobs[project], key=self._jobs[project].__getitem__)
         name, size = self._logs[job].popleft()
@@ -190,7 +190,7 @@ class Archive:
         return since
 
     def _drop_oldest(self) -> bool:
-        """Drop a log, because the disk is full; False if there is none."""
+        """Drop a log, because the disk is full; return False without one."""
         with self._lock:
             if not self._kept:
                 return False
@@ -226,6 +226,6 @@ def _keep_end(source: Path, target: Path, limit: int) -> int:
 
 
 def _size(directory: Path) -> int:
-    """Return what a kept log takes on disk, at least."""
+    """Return the disk space that a kept log uses at least."""
     sizes = [path.stat().st_size for path in directory.iterdir()]
     return _BLOCK_BYTES + sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes)

@@ -92,7 +92,7 @@ class Freezing:
         if now.engine_paused:
             if one is not None and freezer.read_state(one) is FreezerState.THAWED:
                 # Thawed without the engine, which unpauses only frozen containers, and neither
-                # stops nor removes a container that it believes is paused.
+                # stops nor removes a container whose state is paused.
                 freezer.request(one, frozen=True)
                 await freezer.settle([one], frozen=True, limit_s=self._limit_s)
             await self._engine_call(self._engine.unpause, now, done=lambda c: not c.engine_paused)
@@ -152,7 +152,7 @@ class Freezing:
 
 
 def with_kernel_state(container: Container, rank: LiveContainer | None) -> Container:
-    """Return a container with the freezer's state: the engine does not know what is frozen."""
+    """Return a container with the freezer's state, as the engine has no record of freezes."""
     if rank is None or rank.freezer is None or not container.alive:
         return container
     state = freezer.read_state(rank.freezer)

@@ -72,7 +72,7 @@ class Launcher:
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``current`` tells what the engine says of a container from what the kernel has.
+        """``current`` corrects the engine's report of a container by what the kernel has.
 
         ``attach`` gives a running container its NIC and watches it.
         """
@@ -240,7 +240,7 @@ class Launcher:
         checkpoint = await self._checkpoints.begin(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
         await asyncio.to_thread(_make_directory, rank_dir, user)
-        await asyncio.to_thread(secrets.give, rank_dir, name, spec.secrets)
+        await asyncio.to_thread(secrets.write, rank_dir, name, spec.secrets)
         share = self._host.limits.memory_bytes
         beside = replace(self._host.limits, memory_bytes=policy.memory_beside(spec, share))
         container, host = create_arguments(
@@ -281,7 +281,7 @@ class Launcher:
         )
 
     async def _is_free(self, nic: str) -> bool:
-        """Say whether a NIC is free, after moving it back from an ended container if needed."""
+        """Return whether a NIC is free, after moving it back from an ended container if needed."""
         if await asyncio.to_thread(self._nics.present, nic):
             return True
         namespaces = await asyncio.to_thread(self._nics.namespaces)

@@ -34,7 +34,7 @@ class LiveContainer:
     freezer: Freezer | None = None
     """None when it cannot be written; then the engine pauses the container."""
     frozen_by_us: bool = False
-    """The agent froze it, and the engine does not know."""
+    """The agent froze it, which the engine does not show."""
     ending: bool = False
     """It is being stopped and must not be frozen."""
     last: CgroupUsage | None = None
@@ -56,7 +56,7 @@ class LiveContainer:
                 self.oom = self.gauge.oom_kills() > 0
 
     def carrier(self, proc: Path = Path("/proc")) -> bool | None:
-        """Say whether the NIC has a carrier; None without a NIC, or when it is set down.
+        """Return whether the NIC has a carrier; None without a NIC, or when it is set down.
 
         Reads the container's sysfs: a mount of sysfs shows the namespace that it was made in.
         """
@@ -84,7 +84,7 @@ class LiveContainer:
 
 @dataclass(slots=True, frozen=True)
 class Sample:
-    """One second of one rank. For a stand-in, ``utilisation`` is that of its CPU share."""
+    """One second of one rank. A stand-in's ``utilisation`` is that of its CPU share."""
 
     container: Container
     utilisation: float | None

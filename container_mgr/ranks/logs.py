@@ -69,8 +69,8 @@ class LineFilter:
         """True if no line is left out."""
         return self.since is None and not self.search
 
-    def takes(self, line: OutputLine) -> bool:
-        """Say whether the reader gets this line."""
+    def matches(self, line: OutputLine) -> bool:
+        """Return whether the reader gets this line."""
         return (self.since is None or line.time >= self.since) and self.search in line.text
 
 
@@ -81,7 +81,7 @@ class Joiner:
     _parts: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def feed(self, raw: bytes) -> OutputLine | None:
-        """Take one record of the file; return a line once it is complete. Skips broken records."""
+        """Add one record of the file; return a line once it is complete. Skips broken records."""
         try:
             record = json.loads(raw)
             stream, text, time = record["stream"], record["log"], parse_time(record["time"])
@@ -116,7 +116,7 @@ def files(log: Path) -> list[Path]:
 
 
 def exists(log: Path) -> bool:
-    """Say whether the engine keeps this log; while it rotates, only older files are there."""
+    """Return whether the engine keeps this log; while it rotates, only older files are there."""
     return log.exists() or bool(files(log))
 
 
@@ -126,9 +126,9 @@ class LogReader:
     Methods block: call them in a thread, one at a time.
     """
 
-    def __init__(self, log: Path, wanted: LineFilter = LineFilter()) -> None:
+    def __init__(self, log: Path, matching: LineFilter = LineFilter()) -> None:
         self._log = log
-        self._wanted = wanted
+        self._filter = matching
         self._files, _ = _open_after(log, None)
         self._joiner = Joiner()
         self._skip = 0
@@ -164,12 +164,12 @@ class LogReader:
         self._skip = max(0, lines - tail)
 
     def count(self) -> tuple[int, bool]:
-        """Return how many of the next lines are wanted, and whether more can be read now."""
+        """Return how many of the next lines match, and whether more can be read now."""
         lines, more = self._read(count_only=True)
         return len(lines), more
 
     def rewind(self, skip: int) -> None:
-        """Go to the start, and leave out the first ``skip`` lines that are wanted."""
+        """Go to the start, and leave out the first ``skip`` lines that match."""
         for handle in self._files:
             handle.seek(0)
         self._at, self._skip, self._joiner = 0, skip, Joiner()
@@ -183,14 +183,14 @@ class LogReader:
 
     def rest(self) -> list[OutputLine]:
         """Return the incomplete lines at the end."""
-        return [line for line in self._joiner.rest() if self._wanted.takes(line)][self._skip :]
+        return [line for line in self._joiner.rest() if self._filter.matches(line)][self._skip :]
 
     def rotated(self) -> bool:
         """Return whether the engine has rotated the newest file and created a new one."""
         return _is_rotated(self._files[-1] if self._files else None, self._log)
 
     def renew(self) -> list[OutputLine] | None:
-        """Continue with the files that came after; None when there are none.
+        """Continue with the files that came after; None without any.
 
         Returns a line that says so when some of them were removed before they were read.
         """
@@ -232,7 +232,7 @@ class LogReader:
                 return lines, False
             taken += len(raw)
             line = self._joiner.feed(raw)
-            if line is not None and self._wanted.takes(line):
+            if line is not None and self._filter.matches(line):
                 lines.append(line)
                 size += len(line.text) * (1 if line.text.isascii() else 4)
             full = len(lines) >= _BATCH_LINES or size >= _BATCH_BYTES
@@ -247,19 +247,19 @@ async def read(
     tail: int | None,
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
-    wanted: LineFilter = LineFilter(),
+    matching: LineFilter = LineFilter(),
     clock: Callable[[], float] = clock.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[list[OutputLine]]:
-    """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
+    """Yield batches of matching lines; with ``follow`` until ``alive`` is false and all is read.
 
-    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` tells whether the log
-    may still grow: an engine writes for a while after a program's end. A batch can be empty: it
-    tells a caller with a time limit that the search goes on.
+    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` returns whether the log
+    may still grow: an engine writes for a while after a program's end. An empty batch shows a
+    caller with a time limit that the search goes on.
     """
-    reader = await _in_thread(partial(LogReader, log, wanted))
+    reader = await _in_thread(partial(LogReader, log, matching))
     try:
-        if tail is not None and wanted.all:
+        if tail is not None and matching.all:
             await _in_thread(partial(reader.seek_tail, tail))
         elif tail is not None:
             found, more = 0, True
@@ -323,7 +323,7 @@ def _open_after(log: Path, inode: int | None) -> tuple[list[BinaryIO], bool]:
 
 
 def _is_rotated(handle: BinaryIO | None, path: Path) -> bool:
-    """Say whether the engine has rotated the open file and created the new one."""
+    """Return whether the engine has rotated the open file and created the new one."""
     try:
         inode = None if handle is None else os.fstat(handle.fileno()).st_ino
         return path.stat().st_ino != inode

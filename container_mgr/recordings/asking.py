@@ -16,13 +16,13 @@ Failure = Literal["busy", "none", "closed", "silent", "invalid"]
 
 MOST_PRINTED = 512 * 1024
 _START_S = 10.0
-"""Time for the process to start, on a busy machine, beyond what it may take to ask."""
+"""Time for the process to start, on a busy machine, beyond the limit of the request."""
 _FAILURES = ("busy", "none", "closed", "silent", "invalid")
 _OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "alltoall", "broadcast")
 
 
 class AskError(Exception):
-    """There is no profile."""
+    """The profiler gave no profile."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)

@@ -74,7 +74,7 @@ class RecordingFolder:
         os.close(os.open(name, flags, 0o444, dir_fd=self._directory))
 
     def marked(self, name: str) -> bool:
-        """Say whether this name exists; a rank can leave it as well."""
+        """Return whether this name exists; a rank can leave it as well."""
         try:
             os.stat(name, dir_fd=self._directory, follow_symlinks=False)
         except OSError:
@@ -82,7 +82,7 @@ class RecordingFolder:
         return True
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         os.close(self._pidfd)
         os.close(self._directory)
 

@@ -27,7 +27,7 @@ class RecordingState:
     reason: str = ""
     time: float = 0.0
     """Seconds since 1970."""
-    operations: tuple[layout.Operation, ...] = ()
+    operations: tuple[layout.OperationSums, ...] = ()
     calls: tuple[layout.Call, ...] = ()
     damaged_rows: int = 0
 
@@ -50,9 +50,9 @@ class RankRecording:
 def read_of(
     files: Sequence[RecordFile], now: float, *, refused: str = "", lacking: str = NOTHING
 ) -> RecordingState:
-    """Return what the files of one rank say.
+    """Return what the files of one rank hold.
 
-    ``refused`` says why the rank cannot be recorded, ``lacking`` why else there may be no file.
+    ``refused`` is why the rank cannot be recorded, ``lacking`` why else a file may be missing.
     """
     problems, whole = [], []
     for file in files:
@@ -82,9 +82,9 @@ def read_of(
 
 def _merged(
     contents: Sequence[layout.Contents],
-) -> tuple[list[layout.Operation], list[layout.Call]]:
+) -> tuple[list[layout.OperationSums], list[layout.Call]]:
     """Return the rows of all processes of a rank as one, and their latest calls by time."""
-    rows: list[layout.Operation] = []
+    rows: list[layout.OperationSums] = []
     places: dict[tuple[object, ...], int] = {}
     calls: list[layout.Call] = []
     for one in contents:
@@ -108,7 +108,7 @@ def _merged(
     return rows, calls[-MOST_CALLS:]
 
 
-def _sum(a: layout.Operation, b: layout.Operation) -> layout.Operation:
+def _sum(a: layout.OperationSums, b: layout.OperationSums) -> layout.OperationSums:
     timed = [row for row in (a, b) if sum(row.histogram)]
     return replace(
         a,

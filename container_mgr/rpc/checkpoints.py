@@ -53,7 +53,7 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
     async def Holdings(  # noqa: N802
         self, request: pb.HoldingsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.HoldingsBatch]:
-        """Stream what this server holds: the first message tells of the server itself."""
+        """Stream what this server holds: the first message describes the server itself."""
         holder, transfers = await self._halves(context)
         yield pb.HoldingsBatch(transfer_port=transfers.port, boot_id=_boot_id())
         async for news in holder.news():

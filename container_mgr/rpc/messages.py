@@ -19,7 +19,7 @@ from protos import agent_pb2 as pb
 from recorder import layout
 
 MOST_RECORDED_BYTES = 3 * 2**20
-"""Of one reply; gRPC refuses messages above 4 MiB."""
+"""Bytes of one reply; gRPC refuses messages above 4 MiB."""
 _REASON_BYTES = 64
 _FIELD_BYTES = 8
 """The tag and the length of a row."""
@@ -152,7 +152,7 @@ def output_message(stream: Stream, data: bytes) -> pb.ExecOutput:
 def recordings_of(
     found: Sequence[RankRecording], most_bytes: int | None = None
 ) -> pb.RecordingsReply:
-    """Convert what is known of ranks' communication, at most ``most_bytes``. Takes a while.
+    """Convert recordings of ranks' communication to at most ``most_bytes``. Takes a while.
 
     What has no room is cut: jobs have equal shares, and so have the ranks of a job. What one leaves
     is shared by the others. Ranks that have ended get what the others leave, at least a quarter.
@@ -231,7 +231,7 @@ def _recording_message(recording: RankRecording) -> pb.Recording:
     )
 
 
-def _operation_message(operation: layout.Operation) -> pb.RecordedOperation:
+def _operation_message(operation: layout.OperationSums) -> pb.RecordedOperation:
     histogram = list(operation.histogram)
     while histogram and not histogram[-1]:
         histogram.pop()

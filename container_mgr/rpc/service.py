@@ -52,7 +52,7 @@ MAX_LISTENERS = 16
 _QUEUE_BATCHES = 4
 _FIRST_INPUT_S = 10.0
 _OF_THE_REQUEST = frozenset({"invalid", "not_found", "conflict"})
-"""Codes of a refused request; the others would say something about the agent itself."""
+"""Codes of a refused request; the others would describe the agent itself."""
 
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     """Answers the controller. A change completes even when its caller disconnects.
 
     Without ``checkpoints`` and ``transfers`` the agent keeps no checkpoints, without ``scopes`` it
-    touches no process of another scheduler, and says so.
+    touches no process of another scheduler, and reports so.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     async def ImageStatus(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
-        """Say whether the engine has an image, and what its registry has under the name."""
+        """Return whether the engine has an image, and what its registry has under the name."""
         reply = await self._image(request, context)
         if request.resolve:
             if reply.refusal:
@@ -221,7 +221,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         late = isinstance(error, EngineTimeoutError)
         await context.abort(
             grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
-            f"image {name} cannot be fetched; the log of the server's agent says why",
+            f"image {name} cannot be fetched; the reason is in the log of the server's agent",
         )
 
     async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
@@ -269,7 +269,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     async def Observe(  # noqa: N802
         self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
     ) -> pb.RanksReply:
-        """Report all ranks, or those of one job."""
+        """Report all ranks, or one job's."""
         containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         await self._inventory.look_after(
             {c.endpoint: c.id for c in containers if c.state == "exited"}
@@ -330,9 +330,9 @@ class AgentService(CheckpointCalls, ScopeCalls):
 
         tail = request.tail if request.HasField("tail") else None
         since = request.since if request.HasField("since") else None
-        wanted = logs.LineFilter(since, request.search)
+        matching = logs.LineFilter(since, request.search)
         async for lines in logs.read(
-            path, tail=tail, follow=request.follow, alive=alive, wanted=wanted
+            path, tail=tail, follow=request.follow, alive=alive, matching=matching
         ):
             yield messages.logs_of(lines)
 

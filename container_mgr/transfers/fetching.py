@@ -206,7 +206,7 @@ class _Getting:
         try:
             found = part_source.head().manifest
             check_manifest(found, self.key, source)
-            self._wanted(found, source.endpoint)
+            self._check_found(found, source.endpoint)
             self._receive(found, lambda to: part_sources.copy(part_source, to.root, self.run.stop))
         finally:
             part_source.close()
@@ -247,7 +247,7 @@ class _Getting:
                 finally:
                     files.close()
                 if damages:
-                    self._blame(opened, parts.told(damages))
+                    self._blame(opened, parts.summary(damages))
 
             self._receive(found, rebuild)
         finally:
@@ -260,7 +260,9 @@ class _Getting:
         """Return part and parity of each member, in the ring's order; none of the lost one."""
         ranks = [one.rank for one in how.covers]
         if len(set(ranks)) != len(ranks) or len(ranks) < 2 or self.one.part not in ranks:
-            raise ValueError("the set is none, or does not have the lost rank")
+            raise ValueError(
+                "invalid parity set: it has duplicates, less than two ranks, or lacks the lost rank"
+            )
         sources = {one.rank: one for one in how.parts}
         keepers = {one.rank: one for one in how.parities}
         found: list[tuple[PartSource | None, PartSource | None]] = []
@@ -269,7 +271,7 @@ class _Getting:
                 found.append((None, None))
                 continue
             if member.rank not in sources or member.rank not in keepers:
-                raise ValueError(f"who has the part or parity of rank {member.rank} is not said")
+                raise ValueError(f"no source is given for the part or parity of rank {member.rank}")
             source = sources[member.rank]
             part = self._opened(source, opened, parity=False)
             self._check_member(part, member)
@@ -300,11 +302,11 @@ class _Getting:
         for parity in parities:
             for one in parity.head().manifests:
                 if one.rank == self.one.part and one.digest == self.one.digest:
-                    self._wanted(one, parity.endpoint)
+                    self._check_found(one, parity.endpoint)
                     return one
         raise PullError("no parity of the set has the lost part's manifest", parities[0].endpoint)
 
-    def _wanted(self, found: Manifest, endpoint: str) -> None:
+    def _check_found(self, found: Manifest, endpoint: str) -> None:
         got = (found.step, found.epoch, found.rank, found.digest, found.bytes)
         get = self.one
         if got != (*self.key, get.part, get.digest, get.bytes):

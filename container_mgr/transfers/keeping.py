@@ -14,7 +14,7 @@ from agentlink.checkpoints import Holding, HoldingKind, Keep, KeepCopy, KeepPari
 from base import clock
 from checkpoints import schemes
 from checkpoints.ledger import Member
-from checkpoints.manifest import Sum, Sums
+from checkpoints.manifest import FileSums, Sum
 from container_mgr.checkpoints.contract import Holder, Receiving
 from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import part_sources, parts, pulling, stores
@@ -39,7 +39,7 @@ class Keeper:
 
 
 def keep(keeper: Keeper, what: Keep, stop: Stop) -> None:
-    """Make one thing and tell of it, or tell why it was not made. Ends silently when stopped."""
+    """Make one holding and report it, or why it was not made. Ends silently when stopped."""
     try:
         match what:
             case KeepCopy():
@@ -53,7 +53,7 @@ def keep(keeper: Keeper, what: Keep, stop: Stop) -> None:
     except (PullError, AgentError, DamagedPartError, OSError, ValueError) as error:
         text = error.message if isinstance(error, AgentError) else str(error)
         with suppress(AgentError):
-            keeper.reach.held.tell(failure(keeper, what, text))
+            keeper.reach.held.report(failure(keeper, what, text))
 
 
 def place_of(keeper: Keeper, what: Keep) -> PartPlace:
@@ -70,7 +70,7 @@ def place_of(keeper: Keeper, what: Keep) -> PartPlace:
 
 
 def failure(keeper: Keeper, what: Keep, why: str) -> Holding:
-    """Return the holding that says why; ``missing`` would take the rank's own part as well."""
+    """Return the holding with the reason; ``missing`` would replace the rank's own part too."""
     place = place_of(keeper, what)
     names = {KeepCopy: "the copy", KeepParity: "the parity", KeepStored: "the part in the store"}
     return Holding(
@@ -122,7 +122,7 @@ def _parity(keeper: Keeper, what: KeepParity, stop: Stop) -> None:
         try:
             total = _write_parity(mine, opened, receiving, stop)
             manifests = tuple(one.head().manifest for one in opened)
-            made = replace(manifests[mine], files=Sums({PARITY: total}))
+            made = replace(manifests[mine], files=FileSums({PARITY: total}))
             root = Path(f"/proc/self/fd/{receiving.root}")
             receiving.keep(HeldPart(place, root, made, covers, manifests))
         finally:
@@ -151,7 +151,7 @@ def _store(keeper: Keeper, what: KeepStored, stop: Stop) -> None:
     except DamagedPartError as error:
         keeper.reach.held.damaged(part.place, str(error))
         raise
-    keeper.reach.held.tell(
+    keeper.reach.held.report(
         Holding(
             folder=keeper.reach.folder,
             key=what.key,
@@ -174,7 +174,7 @@ class Summed:
         self.total = Sum(0, 0)
 
     def write(self, block: bytes, /) -> None:
-        """Take a block whole. Raises EndedError and OSError."""
+        """Write a block whole. Raises EndedError and OSError."""
         self._stop.check()
         self._write(block)
         self.total = Sum(self.total.bytes + len(block), crc32c(block, self.total.crc32c))

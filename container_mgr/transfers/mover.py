@@ -84,7 +84,7 @@ class PartMover:
         self._running: Callable[[], Collection[tuple[str, int, str, str]]] = tuple
         self._gates: dict[str, SendGate] = {}
         self._listeners: dict[str, tuple[int, PartListener]] = {}
-        """By namespace, with what tells two of one name apart."""
+        """By namespace, with the identity that distinguishes two of one name."""
         self._refused: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._chore: asyncio.Task[None] | None = None
@@ -283,7 +283,7 @@ class PartMover:
                 user = await threads.run(owner, "transfer-owner")
                 keeper = replace(keeper, store=await self._directory(what.store, user))
             except AgentError as error:
-                self._holder.tell(keeping.failure(keeper, what, error.message))
+                self._holder.report(keeping.failure(keeper, what, error.message))
                 return
         await threads.run(partial(keeping.keep, keeper, what, stop), "transfer-keep")
 

@@ -22,7 +22,7 @@ _BLOCK = 1 << 20
 class PartSource(Protocol):
     """A part or parity that can be read at any place; a ``checkpoints.schemes.Source``.
 
-    All methods raise PullError, which says who is to blame, and EndedError.
+    All methods raise PullError, which names the faulty endpoint, and EndedError.
     """
 
     @property
@@ -106,7 +106,7 @@ class Local:
             found = parts.damages(self._part.root, self._part.manifest)
         except OSError as error:
             return self._damaged(str(error.strerror)).why
-        return self._damaged(parts.told(found)).why if found else ""
+        return self._damaged(parts.summary(found)).why if found else ""
 
     def close(self) -> None:
         """See :class:`PartSource`."""
@@ -153,7 +153,7 @@ class PeerRoutes:
 
 
 def check_manifest(found: Manifest, key: Key, source: Source) -> None:
-    """Raise PullError unless a manifest is the wanted part's."""
+    """Raise PullError unless a manifest belongs to the requested part."""
     if Key(found.step, found.epoch) != key or found.rank != source.rank:
         raise PullError(f"{source.endpoint} gave the manifest of another part", source.endpoint)
     if (found.digest, found.bytes) != (source.digest, source.bytes):
@@ -176,5 +176,5 @@ def copy(part_source: PartSource, root: int, stop: Stop) -> None:
     if damages:
         part_source.check()  # so that its own agent no longer holds it either
         raise PullError(
-            f"what {part_source.endpoint} gave {parts.told(damages)}", part_source.endpoint
+            f"what {part_source.endpoint} gave {parts.summary(damages)}", part_source.endpoint
         )

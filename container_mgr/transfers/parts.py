@@ -25,7 +25,7 @@ MAX_TOLD = 8
 
 
 class DamagedPartError(Exception):
-    """A part of this server is not as its manifest says."""
+    """A part of this server differs from its manifest."""
 
 
 class PartStream:
@@ -75,7 +75,7 @@ class PartStream:
         descriptor, offset, left = self.place(self._at)
         block = os.pread(descriptor, min(size, left), offset)
         if not block:
-            raise DamagedPartError(f"{self._name()} is shorter than its manifest says")
+            raise DamagedPartError(f"{self._name()} is shorter than in its manifest")
         self._at += len(block)
         return block
 
@@ -99,7 +99,7 @@ class PartStream:
 
 
 class Files:
-    """Takes a stream and cuts it into the files of a manifest; a ``checkpoints.schemes.Sink``.
+    """Cuts a stream into the files of a manifest; a ``checkpoints.schemes.ByteSink``.
 
     Raises OSError (a full disk) and ValueError for bytes beyond the end.
     """
@@ -114,11 +114,11 @@ class Files:
         self._next()
 
     def write(self, block: bytes | memoryview, /) -> int:
-        """Take a block whole."""
+        """Write a block whole."""
         view = memoryview(block)
         while view:
             if self._file is None:
-                raise ValueError("more bytes than the manifest says")
+                raise ValueError("more bytes than in the manifest")
             piece = view[: self._wanted - self._length]
             done = os.write(self._file, piece)
             self._crc = crc32c(piece[:done], self._crc)
@@ -179,7 +179,7 @@ def damages(root: Path | int, manifest: Manifest) -> tuple[Damage, ...]:
     return tuple(found)
 
 
-def told(found: tuple[Damage, ...]) -> str:
+def summary(found: tuple[Damage, ...]) -> str:
     """Return damages in words."""
     names = ", ".join(f"{one.path[:128]} ({one.what})" for one in found[:MAX_TOLD])
     more = len(found) - MAX_TOLD
@@ -228,5 +228,5 @@ def _open_file(root: int, path: str, length: int) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_size != length:
         os.close(descriptor)
-        raise DamagedPartError(f"{path} has {found.st_size} bytes; its manifest says {length}")
+        raise DamagedPartError(f"{path} has {found.st_size} bytes, in its manifest {length}")
     return descriptor

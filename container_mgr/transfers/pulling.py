@@ -187,7 +187,7 @@ class Remote:
         self._failures = 0
 
     def head(self) -> PartHead:
-        """Return what the other agent knows of the part."""
+        """Return the other agent's description of the part."""
         while self._head is None:
             with self._again():
                 self._opened()
@@ -268,7 +268,7 @@ class Remote:
             return count
 
     def _ask_from(self, session: PeerSession, at: int) -> None:
-        while self._next < self._end:  # what was asked for and is not wanted
+        while self._next < self._end:  # what was requested and is no longer needed
             self._chunk = self._chunk or session.chunk(self._end - self._next, self._deadline)
             session.channel.receive(self._chunk, self._deadline)
             self._next += self._chunk
@@ -281,17 +281,17 @@ class Remote:
 
     @contextmanager
     def _again(self) -> Iterator[None]:
-        """Let the body be tried again after a lost connection; else raise PullError."""
+        """Retry the body after a lost connection; else raise PullError."""
         endpoint = self._source.endpoint
         where = f"{endpoint} at {self._source.address}"
         try:
             yield
         except PeerRefusalError as error:
-            raise PullError(f"{endpoint} says: {error}", endpoint) from error
+            raise PullError(f"{endpoint} answered: {error}", endpoint) from error
         except NotTrustedError as error:
-            why = f"what answers for {where} is no agent of this job: {error}"
+            why = f"what answers for {where} is not an agent of this job: {error}"
             if isinstance(self._dial, OverLight):
-                why += f"; a program of rank {self._source.rank} may have taken port {wire.PORT}"
+                why += f"; a program of rank {self._source.rank} may use port {wire.PORT}"
             raise PullError(why, endpoint) from error
         except WireError as error:
             raise PullError(f"{where} does not keep to the protocol: {error}", endpoint) from error

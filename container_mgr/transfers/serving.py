@@ -124,7 +124,7 @@ class Serving:
         self._wake.close()
 
     def _wake_rested(self) -> float | None:
-        """Let listeners accept again whose time has come; return the seconds to the next time."""
+        """Make listeners accept again when due; return the seconds to the next time."""
         now = clock.monotonic()
         for listener in [one for one, until in self._resting.items() if until <= now]:
             del self._resting[listener]
@@ -154,8 +154,8 @@ class Serving:
             clock.sleep(_PAUSE_S)
             return
         now = clock.monotonic()
-        # The management network is no rank's.
-        if listener.folder and (rest_s := listener.pacer.take(1, now)) > 0:
+        # The management network belongs to no rank.
+        if listener.folder and (rest_s := listener.pacer.reserve(1, now)) > 0:
             self._selector.unregister(listener.socket)
             self._resting[listener] = now + rest_s
         channel = Channel(one, listener.gate)
@@ -238,9 +238,9 @@ class _Conversation:
                 ask = wire.parse_ask(*session.receive(wire.MAX_REQUEST, deadline))
                 match ask:
                     case AskPart():
-                        self._give_head(ask)
+                        self._send_head(ask)
                     case AskBytes():
-                        self._give_bytes(ask)
+                        self._send_bytes(ask)
                     case AskCheck():
                         self._check()
         finally:
@@ -251,7 +251,7 @@ class _Conversation:
             self._stream.close()
         self._stream = self._part = None
 
-    def _give_head(self, ask: AskPart) -> None:
+    def _send_head(self, ask: AskPart) -> None:
         self._close()
         deadline = self._session.channel.deadline(wire.ANSWER_S)
         place = PartPlace(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
@@ -263,18 +263,18 @@ class _Conversation:
         try:
             self._stream = PartStream(part.root, part.manifest)
         except OSError as error:
-            self._take_out(part, str(error.strerror))
+            self._withdraw(part, str(error.strerror))
             return
         self._part = part
         head = wire.PartHead(part.manifest, part.covers, part.manifests)
         wire.send_head(self._session, head, deadline)
 
-    def _take_out(self, part: HeldPart, why: str) -> None:
+    def _withdraw(self, part: HeldPart, why: str) -> None:
         self._held.damaged(part.place, why)
         deadline = self._session.channel.deadline(wire.ANSWER_S)
         self._session.fail(why, deadline, damaged=True)
 
-    def _give_bytes(self, ask: AskBytes) -> None:
+    def _send_bytes(self, ask: AskBytes) -> None:
         session, stream, part = self._session, self._stream, self._part
         deadline = session.channel.deadline(wire.patience(ask.length, ask.pace))
         if stream is None or part is None or ask.offset + ask.length > stream.length:
@@ -291,9 +291,9 @@ class _Conversation:
                     raise DamagedPartError("a file became shorter")
             except DamagedPartError as error:
                 session.begin_chunk(0, deadline)
-                self._take_out(part, str(error))
+                self._withdraw(part, str(error))
                 return
-            clock.sleep(self._pacer.take(size, clock.monotonic()))
+            clock.sleep(self._pacer.reserve(size, clock.monotonic()))
             session.begin_chunk(size, deadline)
             session.channel.send_file(descriptor, offset, size, deadline)
             at += size
@@ -317,11 +317,13 @@ class _Conversation:
             return
         try:
             found = (
-                parts.told(damages) if (damages := parts.damages(part.root, part.manifest)) else ""
+                parts.summary(damages)
+                if (damages := parts.damages(part.root, part.manifest))
+                else ""
             )
         except OSError as error:
             found = str(error.strerror)
         if found:
-            self._take_out(part, found)
+            self._withdraw(part, found)
         else:
             self._session.send(wire.FrameKind.CHECKED, b"{}", channel.deadline(wire.ANSWER_S))

@@ -2,7 +2,7 @@
 
 Such a thread never keeps the agent from ending.
 
-A store whose server is gone holds its thread in the kernel for ever; a pool would run dry of such
+A store whose server is gone holds its thread in the kernel without end; a pool would run out of
 threads, and the interpreter waits for a pool's threads at its end.
 """
 
@@ -83,9 +83,9 @@ class Held:
                 return found
         return None
 
-    def tell(self, holding: Holding) -> None:
-        """See :meth:`Holder.tell`."""
-        on_loop(self._loop, partial(self._holder.tell, holding))
+    def report(self, holding: Holding) -> None:
+        """See :meth:`Holder.report`."""
+        on_loop(self._loop, partial(self._holder.report, holding))
 
     def damaged(self, place: PartPlace, why: str) -> None:
         """See :meth:`Holder.damaged`."""

@@ -1,15 +1,15 @@
 """The protocol by which one agent reads another's parts, in ranges.
 
 No library does this over a socket that was made in another network namespace: HTTP servers
-and rsync bring listeners and processes of their own, and neither proves a key that is the job's.
+and rsync bring listeners and processes of their own, and neither proves a job's key.
 
 The client opens with a greeting: magic, the job's folder, 32 random bytes. The server answers
 with 32 of its own and a proof, HMAC-SHA256 with the job's key over both and the folder; then the
 client proves itself likewise. The key never travels, and no proof can be played back or to the
 other side. Frames that follow have a kind, a length, a JSON body (or a manifest) and a tag of the
-session's own key, so a relay of the connection cannot change what is asked or what a manifest
-says; a manifest's sums then decide about the bytes. Bytes come in chunks without a tag: a length,
-then that many. A chunk of length 0 means that a frame ``FAIL`` follows in place of the rest.
+session's own key, so a relay of the connection can change neither a request nor a manifest; a
+manifest's sums then decide about the bytes. Bytes come in chunks without a tag: a length, then
+that many. A chunk of length 0 means that a frame ``FAIL`` follows in place of the rest.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NotTrustedError(WireError):
 
 
 class PeerRefusalError(Exception):
-    """The other end says that it cannot; ``damaged``: what it held is not whole."""
+    """The other end refused; ``damaged``: the part that it held is not whole."""
 
     def __init__(self, why: str, *, damaged: bool = False) -> None:
         super().__init__(why)
@@ -94,7 +94,7 @@ class AskPart:
 
     @property
     def kinds(self) -> tuple[HoldingKind, ...]:
-        """What is looked for, in this order."""
+        """The kinds of parts to look up, in this order."""
         return (HoldingKind.PARITY,) if self.parity else (HoldingKind.OWN, HoldingKind.COPY)
 
 
@@ -117,7 +117,7 @@ Ask = AskPart | AskBytes | AskCheck
 
 @dataclass(slots=True, frozen=True)
 class PartHead:
-    """A part as its holder knows it."""
+    """A part as its holder describes it."""
 
     manifest: Manifest
     covers: tuple[Member, ...] = ()
@@ -158,7 +158,7 @@ class PeerSession:
             raise WireError(f"a frame of the unknown kind {number}") from None
 
     def fail(self, why: str, deadline: float, *, damaged: bool = False) -> None:
-        """Say that a request cannot be answered. Raises OSError."""
+        """Send that a request cannot be answered. Raises OSError."""
         self.send(FrameKind.FAIL, _dump({"why": why[:MAX_WHY], "damaged": damaged}), deadline)
 
     def begin_chunk(self, length: int, deadline: float) -> None:
@@ -263,7 +263,7 @@ def parse_ask(kind: FrameKind, body: bytes) -> Ask:
     if kind is FrameKind.PART:
         endpoint = found.get("endpoint")
         if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_FOLDER:
-            raise WireError("the endpoint's name is no name")
+            raise WireError("invalid endpoint name")
         key = Key(_whole(found, "step", MAX_STEP), _whole(found, "epoch", MAX_STEP))
         rank = _whole(found, "rank", MAX_RANKS)
         return AskPart(key, rank, endpoint, found.get("parity") is True)
@@ -275,7 +275,7 @@ def parse_ask(kind: FrameKind, body: bytes) -> Ask:
         )
     if kind is FrameKind.CHECK:
         return AskCheck()
-    raise WireError(f"a frame {kind.name} is no request")
+    raise WireError(f"a frame {kind.name} is not a request")
 
 
 def send_head(session: PeerSession, head: PartHead, deadline: float) -> None:
@@ -322,7 +322,7 @@ def _member(one: Any) -> Member:
 def _whole(found: dict[str, Any], name: str, most: int) -> int:
     value = found.get(name)
     if type(value) is not int or not 0 <= value <= most:
-        raise WireError(f"{name} is no whole number from 0 to {most}")
+        raise WireError(f"{name} is not a whole number from 0 to {most}")
     return value
 
 
@@ -332,7 +332,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise WireError("a frame that is not JSON") from None
     if not isinstance(found, dict):
-        raise WireError("a frame that is no object")
+        raise WireError("a frame that is not a JSON object")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Keeps what is known about each owner's directory, in one small file each.
+"""Keeps a record of each owner's directory, in one small file each.
 
-The files are in the volume, where only root may look, so that they outlive the agent and the
-server. A job cannot reach them.
+The files are in the volume, readable by root only, so that they outlive the agent and the server.
+A job cannot reach them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_all(at: int) -> Iterator[DirectoryRecord]:
 
 
 def read(at: int, scope: Scope, owner: str) -> DirectoryRecord | None:
-    """Return one record; None when there is none that can be read."""
+    """Return one record; None without a readable one."""
     try:
         return _read(at, _name(scope, owner))
     except (OSError, ValueError, TypeError, KeyError):
@@ -64,7 +64,7 @@ def write(at: int, record: DirectoryRecord) -> None:
 
 
 def delete(at: int, scope: Scope, owner: str) -> None:
-    """Delete a record; an absent one is no error."""
+    """Delete a record if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(_name(scope, owner), dir_fd=at)
 

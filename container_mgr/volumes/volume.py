@@ -34,7 +34,7 @@ ANSWER_S = 10.0
 """How long a call may take before the volume counts as one that does not answer."""
 _SLICE_S = 0.02
 _PAUSE_S = 0.08
-"""Long work runs for a slice, then pauses: it takes a fifth of a core and of a disk at most."""
+"""Long work runs for a slice, then pauses: it uses a fifth of a core and of a disk at most."""
 _OWN, _RECORDS, _REMOVED = ".lightloom", "records", "removed"
 _PARENTS: Mapping[Scope, str] = {Scope.PROJECT: "projects", Scope.JOB: "jobs"}
 
@@ -80,7 +80,7 @@ class ServerVolume:
         """Held for one slice of long work, and the pause after it."""
 
     @property
-    def known(self) -> Mapping[Key, DirectoryRecord]:
+    def owned(self) -> Mapping[Key, DirectoryRecord]:
         """The owners' directories, as of the last :meth:`load` and the changes since."""
         return self._records
 
@@ -107,7 +107,7 @@ class ServerVolume:
         await self._run(self._load, self.offer.name)
 
     async def measure(self, key: Key, *, now: float, in_use: bool) -> DirectoryRecord | None:
-        """Measure an owner's directory and return its record; None when there is none.
+        """Measure an owner's directory and return its record; None without a directory.
 
         Raises AgentError.
         """
@@ -119,14 +119,14 @@ class ServerVolume:
         return await self._run(partial(self._note, key, result, now, in_use), self.offer.name)
 
     async def remove(self, key: Key) -> bool:
-        """Take an owner's directory away; say whether there was one. Raises AgentError.
+        """Move an owner's directory out of reach; return whether it existed. Raises AgentError.
 
         Afterwards its name is free. :meth:`finish_removals` deletes what it holds.
         """
         return await self._run(partial(self._remove, key), self.offer.name)
 
     async def finish_removals(self) -> None:
-        """Delete the data that was taken away, also what a crash left. Raises AgentError."""
+        """Delete the data that was moved out of reach, also after a crash. Raises AgentError."""
         async with self._removal:
             await self._pump(self._emptying())
 
@@ -296,7 +296,7 @@ class ServerVolume:
         name, path = self.offer.name, self.offer.path
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             return AgentError(
-                "unavailable", obj, f"volume {name} is behind a link, or is no directory",
+                "unavailable", obj, f"volume {name} is behind a link, or is not a directory",
                 f"give the agent the real path of {path}",
             )  # fmt: skip
         if error.errno == errno.ENOENT:
@@ -342,7 +342,7 @@ def _most_files(mount: VolumeMount, old: DirectoryRecord | None) -> int | None:
 
 
 def _slice(work: Iterator[_T]) -> list[_T]:
-    """Take values for one slice of time; return the last one, none when the work is done."""
+    """Iterate for one slice of time; return the last value, None when the work is done."""
     until = clock.monotonic() + _SLICE_S
     last: list[_T] = []
     for value in work:

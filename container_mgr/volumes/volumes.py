@@ -138,14 +138,14 @@ class Volumes:
         """
         volume = self._allowed(mount, obj)
         key = mount.scope, mount.owner
-        if mount.scope is not Scope.SITE and key not in volume.known:
+        if mount.scope is not Scope.SITE and key not in volume.owned:
             await volume.load()  # another server may have made it
-        known = volume.known.get(key)
+        known = volume.owned.get(key)
         owner = user if known is None else RankUser(known.uid, user.gid)
         return (await volume.bind(mount, owner, obj, self._clock())).source
 
     async def facts(self, containers: Sequence[Container]) -> list[VolumeFacts]:
-        """Report all volumes and their data; ``containers`` are those of this server."""
+        """Report all volumes and their data; ``containers`` are all of this server's."""
         used = in_use(containers)
         states = await asyncio.gather(*(v.status() for v in self._volumes.values()))
         return [
@@ -159,27 +159,27 @@ class Volumes:
         ]
 
     async def measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
-        """Measure one owner's directory; None when there is none. Raises AgentError."""
+        """Measure one owner's directory; None without a directory. Raises AgentError."""
         volume = self._volumes.get(key.volume)
         if volume is None:
             return None
         return await volume.measure((key.scope, key.owner), now=self._clock(), in_use=used)
 
-    def known(self) -> list[DataKey]:
+    def owned(self) -> list[DataKey]:
         """Return every owner's directory, the one that was measured longest ago first."""
         found = [
             (record.measured_at or 0.0, DataKey(name, *key))
             for name, volume in self._volumes.items()
-            for key, record in volume.known.items()
+            for key, record in volume.owned.items()
         ]
         return [key for _, key in sorted(found, key=lambda one: one[0])]
 
     async def remove(
         self, key: DataKey, containers: Callable[[], Awaitable[Sequence[Container]]]
     ) -> bool:
-        """Remove an owner's data; say whether there was any. Raises AgentError.
+        """Remove an owner's data; return whether it existed. Raises AgentError.
 
-        ``containers`` returns those of this server. The data is out of reach when this returns;
+        ``containers`` returns this server's. The data is out of reach when this returns;
         what it holds is deleted in the background, after a restart too.
         """
         obj = f"{key.volume}/{key.owner}"
@@ -242,7 +242,7 @@ class Volumes:
         self, volume: ServerVolume, used: Mapping[DataKey, tuple[str, ...]]
     ) -> tuple[DataFacts, ...]:
         now, found = self._clock(), []
-        for (scope, owner), record in volume.known.items():
+        for (scope, owner), record in volume.owned.items():
             jobs = used.get(DataKey(volume.offer.name, scope, owner), ())
             found.append(DataFacts(replace(record, used_at=now) if jobs else record, jobs))
         return tuple(sorted(found, key=lambda one: -one.record.used_at)[:MAX_DATA])

@@ -1,7 +1,7 @@
 """Runs the calls on one file system in a thread of its own.
 
-A call on a file system whose server is gone can wait in the kernel for ever. Only the thread
-of that volume then waits; its callers learn that the volume does not answer.
+A call on a file system whose server is gone can wait in the kernel without end. Only the thread
+of that volume then waits; its callers get TimeoutError.
 """
 
 from __future__ import annotations

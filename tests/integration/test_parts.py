@@ -38,7 +38,7 @@ from agentlink.checkpoints import (
 )
 from agentlink.values import Scope, VolumeMount, Where
 from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from container_mgr.checkpoints.holder import DiskHolder
 from container_mgr.checkpoints.values import PartPlace
 from container_mgr.kernel import in_flight
@@ -156,7 +156,9 @@ class Agent:
             "empty": b"",
         }
         sums = {path: Sum(len(one), crc32c(one)) for path, one in blocks.items()}
-        found = Manifest(FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", Sums(sums))
+        found = Manifest(
+            FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", FileSums(sums)
+        )
         place = PartPlace(FOLDER.name, self.endpoint, HoldingKind.OWN, self.number, key)
         receiving = self.held.receive(place, found.bytes)
         try:

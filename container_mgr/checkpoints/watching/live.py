@@ -14,8 +14,8 @@ import structlog
 from agentlink.checkpoints import Holding, HoldingKind
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
-from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
+from checkpoints.manifest import FileSums, Manifest, Sum
+from checkpoints.rules import CheckpointRule, FoundStep, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError, Listing
@@ -94,10 +94,10 @@ class Events(Protocol):
 
 
 class LiveReports(Protocol):
-    """Learns what is held."""
+    """Receives reports of what is held."""
 
     def held(self, part: HeldPart, about: About) -> None:
-        """Learn of a new part."""
+        """Add a new part."""
         ...
 
     def holds(self, place: PartPlace) -> bool:
@@ -108,12 +108,12 @@ class LiveReports(Protocol):
         """Return the bytes of the paths of all files that are held of one folder's own steps."""
         ...
 
-    def tell(self, holding: Holding) -> None:
-        """Tell of what is not held."""
+    def report(self, holding: Holding) -> None:
+        """Report what is not held."""
         ...
 
     def exceeded(self, container: str, why: str) -> None:
-        """Learn of a rank that must end."""
+        """Note a rank that must end."""
         ...
 
 
@@ -137,11 +137,11 @@ class LiveFolder:
         """By the folder's name; empty for the live folder itself."""
         self.over = False
         """Another run has the folder."""
-        self._rule: Rule = parse_rule(run.rule)
+        self._rule: CheckpointRule = parse_rule(run.rule)
         self._ledger = ledger
         self._clock = clock
         self._monotonic = monotonic
-        self._known: dict[int, str] = dict(run.known)
+        self._stored: dict[int, str] = dict(run.known)
         self._seen: dict[int, tuple[float, bool]] = {}
         """When a step was first seen, and whether it was whole already."""
         self._said: dict[int, str] = {}
@@ -149,11 +149,11 @@ class LiveFolder:
         self._again = False
 
     def remember(self, step: int, stamp: str) -> None:
-        """Know a step that is held already."""
-        self._known[step] = stamp
+        """Mark a step as already stored, so it is not stored again."""
+        self._stored[step] = stamp
 
     def scan(self, events: Events | None = None) -> bool:
-        """Hold what became whole, and tell of what cannot be held; say whether to look again.
+        """Hold what became whole and report what cannot be held; return whether to scan again.
 
         Ends early when another run gets the folder. Raises OSError, AgentEndingError.
         """
@@ -167,28 +167,28 @@ class LiveFolder:
             steps = {one.step for one in found.steps}
             for gone in self._seen.keys() - steps:
                 del self._seen[gone]
-            for gone in self._known.keys() - steps:
-                del self._known[gone]
+            for gone in self._stored.keys() - steps:
+                del self._stored[gone]
             for gone in self._said.keys() - steps:
                 del self._said[gone]
             for one in found.steps:
                 self._seen.setdefault(one.step, (now, one.state is Wholeness.WHOLE))
-            for one in found.steps:  # the newest first: a restart wants it
+            for one in found.steps:  # the newest first: a restart needs it
                 self._judge(one, listed)
             if (ignored := names_text(found.ignored)) != self._ignored:
                 self._ignored = ignored
-                self._tell(self._place(0), HoldingKind.IGNORED, ignored, 0)
+                self._report(self._place(0), HoldingKind.IGNORED, ignored, 0)
             if why := self.rank_folder.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
 
     def close(self, step: int) -> bool:
-        """Hold a step that awaited its coordinator; say whether there is one. Raises OSError."""
+        """Hold a step that awaited its coordinator; return whether it exists. Raises OSError."""
         with self.lock:
             listed = self._list(None)
             for one in look(self._rule, listed.entries).steps:
                 if one.step == step and one.state in {Wholeness.AWAITS, Wholeness.WHOLE}:
-                    self._take(one, listed)
+                    self._hold(one, listed)
                     return True
             return self._ledger.holds(self._place(step))
 
@@ -199,10 +199,10 @@ class LiveFolder:
             pass
 
     def drop(self, step: int) -> None:
-        """Never tell of a step again unless it is written again. Raises OSError."""
+        """Never report a step again unless it is written again. Raises OSError."""
         with self.lock:
-            if step in self._known:
-                known = {**self.run.known, step: self._known[step]}
+            if step in self._stored:
+                known = {**self.run.known, step: self._stored[step]}
                 self.run = replace(self.run, known=known)
                 self.rank_folder.write(layout.RUN, self.run.dump())
 
@@ -224,7 +224,7 @@ class LiveFolder:
             return frozenset({os.fstat(at).st_uid, os.geteuid()})
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
-        """Watch the folders of steps as well; say whether there are new ones."""
+        """Watch the folders of steps as well; return whether some are new."""
         new = False
         for name in self.watches.keys() - {""} - set(listed.folders):
             events.remove(self.watches.pop(name))
@@ -246,7 +246,7 @@ class LiveFolder:
                 new = True
         return new
 
-    def _judge(self, found: Found, listed: Listing) -> None:
+    def _judge(self, found: FoundStep, listed: Listing) -> None:
         if found.state is Wholeness.REFUSED:
             self._refuse(found.step, found.why)
             return
@@ -255,24 +255,24 @@ class LiveFolder:
                 self._refuse(found.step, why)
             return
         stamp = files.written(listed.stamps, found.files)
-        if self._known.get(found.step) == stamp:
+        if self._stored.get(found.step) == stamp:
             return
         if found.state is Wholeness.AWAITS:
-            self._say(found.step, HoldingKind.AWAITS, found.why, found.bytes)
+            self._report_once(found.step, HoldingKind.AWAITS, found.why, found.bytes)
             return
-        self._take(found, listed)
+        self._hold(found, listed)
 
-    def _take(self, found: Found, listed: Listing) -> None:
-        """Hold a step; one that changes meanwhile is left to the next look."""
+    def _hold(self, found: FoundStep, listed: Listing) -> None:
+        """Hold a step; one that changes meanwhile is left to the next scan."""
         stamp = files.written(listed.stamps, found.files)
-        if self._known.get(found.step) == stamp:
+        if self._stored.get(found.step) == stamp:
             return
         rank_folder = self.rank_folder
         first, was_whole = self._seen.get(found.step, (self._monotonic(), True))
         written_s = None if was_whole else self._monotonic() - first
         name = ""
         try:
-            # Before any file is read: a sparse one of 1 TB takes hours.
+            # Before any file is read: reading a sparse one of 1 TB takes hours.
             if why := rank_folder.why_full() or self._why_unread(found) or self._why_named(found):
                 self._refuse(found.step, why)
                 return
@@ -291,18 +291,18 @@ class LiveFolder:
             raise
         except (OSError, ValueError) as error:
             if isinstance(error, SlowReadError):  # not again before it is written again
-                self._known[found.step] = stamp
+                self._stored[found.step] = stamp
             self._give_up(name)
             full = isinstance(error, OSError) and is_full(error)
             why = "the folder is full" if full else "it cannot be held"
             self._refuse(found.step, f"{why}: {error}")
             return
-        self._known[found.step] = stamp
+        self._stored[found.step] = stamp
         self._said.pop(found.step, None)
         self._ledger.held(part, about)
 
     def _bring(
-        self, name: str, found: Found, listed: Listing, stamp: str, written_s: float | None
+        self, name: str, found: FoundStep, listed: Listing, stamp: str, written_s: float | None
     ) -> tuple[HeldPart, About]:
         """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
         rank_folder = self.rank_folder
@@ -331,21 +331,21 @@ class LiveFolder:
         place = self._place(found.step)
         return rank_folder.part(place, parts.StoredPart(manifest, about)), about
 
-    def _is_still(self, found: Found, stamp: str, live: int) -> bool:
+    def _is_still(self, found: FoundStep, stamp: str, live: int) -> bool:
         """Return whether a step is as it was listed; the second list ends with this call."""
         again = files.listing(live, self._rule, self._owners())
         same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
         return same == [found] and files.written(again.stamps, found.files) == stamp
 
-    def _why_unread(self, found: Found) -> str:
-        """Say why reading a step would take longer than writing it did."""
+    def _why_unread(self, found: FoundStep) -> str:
+        """Return why reading a step would take longer than writing it did."""
         with self.rank_folder.opened(*self.run.place) as live:
             if why := space.too_long(self.rank_folder.folder, found.bytes, space.total(live)):
                 return why
             return space.too_hollow(found.bytes, files.stored(live, found.files))
 
-    def _why_named(self, found: Found) -> str:
-        """Say why the names of a step's files take too much of the agent's memory."""
+    def _why_named(self, found: FoundStep) -> str:
+        """Return why the names of a step's files take too much of the agent's memory."""
         held = self._ledger.names_bytes(self.rank_folder.folder.name, self.rank_folder.endpoint)
         more = sum(len(path.encode()) for path in found.files)
         if held + more <= MAX_HELD_NAMES:
@@ -356,7 +356,7 @@ class LiveFolder:
         )
 
     def _patience(self, length: int) -> Callable[[], bool]:
-        """Return what says that reading so many bytes must stop, and raises SlowReadError.
+        """Return the check whether reading so many bytes must stop; it raises SlowReadError.
 
         At most half of them are holes that could be dug after :meth:`_why_unread`.
         """
@@ -379,7 +379,7 @@ class LiveFolder:
             rank=run.rank,
             ranks=run.ranks,
             rule=run.rule,
-            files=Sums(sums),
+            files=FileSums(sums),
         )
 
     def _place(self, step: int) -> PartPlace:
@@ -397,19 +397,19 @@ class LiveFolder:
                 _log.warning("not removed", folder=self.rank_folder.folder.name, reason=str(error))
 
     def _refuse(self, step: int, why: str) -> None:
-        self._say(step, HoldingKind.REFUSED, why, 0)
+        self._report_once(step, HoldingKind.REFUSED, why, 0)
 
-    def _say(self, step: int, kind: HoldingKind, why: str, size: int) -> None:
-        """Tell once of a step that is not held; what is held counts for more."""
+    def _report_once(self, step: int, kind: HoldingKind, why: str, size: int) -> None:
+        """Report a step that is not stored, once; a stored part takes precedence."""
         text = f"{kind}: {why[:MAX_WHY]}"
         place = self._place(step)
         if self._said.get(step) == text or self._ledger.holds(place):
             return
         self._said[step] = text
-        self._tell(place, kind, why, size)
+        self._report(place, kind, why, size)
 
-    def _tell(self, place: PartPlace, kind: HoldingKind, why: str, size: int) -> None:
-        self._ledger.tell(
+    def _report(self, place: PartPlace, kind: HoldingKind, why: str, size: int) -> None:
+        self._ledger.report(
             Holding(
                 folder=place.folder,
                 key=place.key,

@@ -22,7 +22,7 @@ BLIND_S = 0.5
 PAUSE_S = 0.02
 """Events of this time are handled together."""
 AGAIN_S = 0.1
-"""Before another look at a step that changed while it was being held."""
+"""Before the next scan of a step that changed while it was being held."""
 MAX_SCANS = 4
 """Folders that are scanned at a time, sums of their files included."""
 SHARE = 4.0
@@ -60,7 +60,7 @@ class FolderWatch:
         self._serving = asyncio.create_task(self._serve())
 
     def add(self, live: LiveFolder) -> bool:
-        """Watch a folder until it is ended, its first scan at once; say whether that is new."""
+        """Watch a folder until it is ended, with a scan at once; return whether that is new."""
         with self._lock:
             new = live not in self._lives
             self._lives.setdefault(live, _Watched(live))
@@ -106,7 +106,7 @@ class FolderWatch:
             await asyncio.sleep(PAUSE_S)
 
     def _until(self) -> float:
-        """Return how long there is nothing to do without events."""
+        """Return for how long, without events, nothing is due."""
         now = self._monotonic()
         with self._lock:
             if sum(one.busy for one in self._lives.values()) >= MAX_SCANS:

@@ -14,7 +14,7 @@ from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
 from agentlink.values import NicSpec, Where
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sums, measure
+from checkpoints.manifest import FileSums, Manifest, measure
 from container_mgr.checkpoints.holder import Begun, DiskHolder
 from container_mgr.users import RankUser
 from container_mgr.values import Container
@@ -149,4 +149,4 @@ def manifest_of(root: Path, number: int, key: Key, ranks: int = 2) -> Manifest:
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         with path.open("rb") as file:
             files[str(path.relative_to(root))] = measure(file)
-    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", Sums(files))
+    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", FileSums(files))

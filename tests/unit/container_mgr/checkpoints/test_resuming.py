@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
@@ -48,7 +48,7 @@ def write_alone(live: Path, step: int, number: int) -> None:
 def third() -> Manifest:
     """Return the manifest of rank 2's part, which ran on another server."""
     path = "step_100/__2_0.distcp"
-    return Manifest(FOLDER, 1, 100, 2, 3, "dcp", Sums({path: Sum(len(SHARD), crc32c(SHARD))}))
+    return Manifest(FOLDER, 1, 100, 2, 3, "dcp", FileSums({path: Sum(len(SHARD), crc32c(SHARD))}))
 
 
 async def fetched(one: Server) -> None:

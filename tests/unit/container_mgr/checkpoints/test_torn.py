@@ -109,7 +109,7 @@ class Told:
     def names_bytes(self, folder: str, endpoint: str) -> int:
         return 0
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         assert holding.kind is not HoldingKind.OWN
 
     def exceeded(self, container: str, why: str) -> None:

@@ -78,7 +78,7 @@ async def test_an_engine_that_does_not_say_to_whom_it_maps(tmp_path: Path) -> No
     held = DiskHolder(tmp_path / "checkpoints", remaps=True, space=PlainSpace())
     await held.recover()
     try:
-        with pytest.raises(AgentError, match="does not say to which"):
+        with pytest.raises(AgentError, match="does not show to which"):
             await held.begin(rank(), INSIDE)
         me = RankUser(os.geteuid(), os.getegid())
         assert await held.begin(rank(), me, remapped=False) is not None

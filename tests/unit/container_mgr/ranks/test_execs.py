@@ -36,7 +36,7 @@ def test_silence_and_time_end_a_command() -> None:
     clock = ExecDeadline.at(start("true"), 1000)
     assert clock.passed(1009, frozen=False) == ""
     assert "no input and no output for 10 s" in clock.passed(1010, frozen=False)
-    clock.heard = 1099
+    clock.active = 1099
     assert "time limit" in clock.passed(1100, frozen=False)
 
 

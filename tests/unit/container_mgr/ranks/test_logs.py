@@ -206,7 +206,7 @@ async def test_only_wanted_lines_are_read(tmp_path: Path) -> None:
     log.write_bytes(b"".join(lines[30:]) + record("killed [x", time="2026-01-01T00:01:00Z"))
 
     async def found(wanted: LineFilter, tail: int | None = None) -> list[str]:
-        batches = read(log, tail=tail, follow=False, alive=ended, wanted=wanted)
+        batches = read(log, tail=tail, follow=False, alive=ended, matching=wanted)
         return [line.text async for batch in batches for line in batch]
 
     start = 1767225600.0
@@ -226,7 +226,10 @@ async def test_only_wanted_lines_are_read(tmp_path: Path) -> None:
 async def test_a_long_search_answers_meanwhile(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     fill(log, records=20_000)
-    batches = read(log, tail=5, follow=False, alive=ended, wanted=LineFilter(search="no such text"))
+    none = LineFilter(search="no such text")
+    batches = read(log, tail=5, follow=False, alive=ended, matching=none)
+        log, tail=5, follow=False, alive=ended, matching=LineFilter(search="no such text")
+    )
     sizes = [len(batch) async for batch in batches]
     assert len(sizes) > 3
     assert sum(sizes) == 0

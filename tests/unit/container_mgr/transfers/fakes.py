@@ -13,7 +13,7 @@ import numpy as np
 from agentlink.checkpoints import Folder, GetPart, Holding, HoldingKind, Verified
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from container_mgr.checkpoints.contract import News
 from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import parts
@@ -38,7 +38,7 @@ def manifest_of(rank: int, files: Mapping[str, bytes], key: Key = KEY) -> Manife
     from crc32c import crc32c
 
     sums = {path: Sum(len(block), crc32c(block)) for path, block in sorted(files.items())}
-    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", Sums(sums))
+    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", FileSums(sums))
 
 
 def files_of(rank: int, size: int = 300_000) -> dict[str, bytes]:
@@ -72,7 +72,7 @@ class FakeReceiving:
             (part.covers, part.manifests) if isinstance(part, HeldPart) else ((), ())
         )
         self.holder.parts[place] = HeldPart(place, self.directory, manifest, covers, manifests)
-        self.holder.tell(
+        self.holder.report(
             Holding(
                 folder=place.folder, key=place.key, rank=place.rank, endpoint=place.endpoint,
                 kind=place.kind, digest=manifest.digest, bytes=manifest.bytes, covers=covers,
@@ -151,7 +151,7 @@ class FakeHolder:
             raise AgentError("failed", part.place.folder, "differs")
         self.restored[get.rank] = part.root, part.manifest
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         self.told.append(holding)
 
     def damaged(self, place: PartPlace, why: str) -> None:

@@ -108,7 +108,7 @@ def test_a_file_that_is_cut_while_it_is_sent(rig: Rig) -> None:
     os.truncate(part.root / "model.bin", 100)
     keeping.keep(rig.keeper(), what, Stop())
     assert rig.last().kind is HoldingKind.MISSING
-    assert "gpu1 says: model.bin has 100 bytes" in rig.last().why
+    assert "gpu1 answered: model.bin has 100 bytes" in rig.last().why
     assert rig.giver.damages
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_key_may_be_the_ranks_own_program(rig: Rig) -> None:
     what = copy(rig)
     rig.dial.key = bytes(32)
     keeping.keep(rig.keeper(), what, Stop())
-    assert "is no agent of this job" in rig.last().why
+    assert "is not an agent of this job" in rig.last().why
 
 
 def test_a_peer_that_is_not_there(rig: Rig) -> None:

@@ -200,7 +200,7 @@ async def test_an_agent_that_does_not_know_the_job(pair: Pair) -> None:
     part = pair.there.holder.own("gpu1", 1, files_of(1))
     pair.there.holder.folders = {FOLDER.name: other()}
     (fault,) = (await pair.fetch(get(part, GetFrom(pair.there.source(part))))).faults
-    assert "no agent of this job" in fault.message
+    assert "is not an agent of this job" in fault.message
     assert "port" not in fault.message
 
 

@@ -88,7 +88,7 @@ def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     flip(tmp_path / "model.bin")
     found = parts.damages(tmp_path, manifest)
     assert found == (Damage("model.bin", Damaged.CONTENT),)
-    assert "model.bin (content)" in parts.told(found)
+    assert "model.bin (content)" in parts.summary(found)
 
 
 def test_more_bytes_than_the_manifest_says(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_folder_that_is_not_known_is_as_a_wrong_key(tmp_path: Path) -> None:
     with make_rig(tmp_path, folder="blue.12345678") as one:
         part = one.part(1)
         keeping.keep(one.keeper(), KeepCopy(0, KEY, one.source(part)), Stop())
-        assert "is no agent of this job" in one.last().why
+        assert "is not an agent of this job" in one.last().why
 
 
 def test_connections_end_with_their_listener(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Sum, Sums
+from checkpoints.manifest import FileSums, Sum
 from container_mgr.transfers import wire
 from container_mgr.transfers.channel import Channel
 from container_mgr.transfers.gate import SendGate
@@ -245,7 +245,7 @@ def test_a_head_with_its_set() -> None:
 def test_a_manifest_with_as_many_files_as_may_be(depth: int, good: bool) -> None:
     """With long names it has more than 16 MiB, and is refused before it is read."""
     names = ("/".join([f"{number:05}".ljust(203, "x")] * depth) for number in range(16_384))
-    large = replace(manifest_of(0, {}), files=Sums(dict.fromkeys(names, Sum(0, 0))))
+    large = replace(manifest_of(0, {}), files=FileSums(dict.fromkeys(names, Sum(0, 0))))
     with pair() as (left, right):
         end = left.deadline(60)
 

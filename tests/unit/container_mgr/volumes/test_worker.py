@@ -7,7 +7,7 @@ import pytest
 
 from container_mgr.volumes.worker import VolumeThread
 from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 LONG_S = 60.0
 SHORT_S = 1.0
@@ -34,7 +34,7 @@ async def test_a_thread_of_its_own_serves_the_calls(worker: VolumeThread) -> Non
 
 
 async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: VolumeThread) -> None:
-    gone, happened = Gate(), []
+    gone, happened = WorkEvent(), []
     with pytest.raises(TimeoutError):
         await worker.run(gone.wait, SHORT_S)
     with pytest.raises(TimeoutError):
@@ -50,7 +50,7 @@ async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: VolumeT
 
 
 async def test_a_call_that_waited_too_long_never_happens(worker: VolumeThread) -> None:
-    begun, gone, happened = asyncio.Event(), Gate(), []
+    begun, gone, happened = asyncio.Event(), WorkEvent(), []
 
     def hang() -> None:
         begun.set()
