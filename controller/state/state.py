@@ -373,14 +373,10 @@ class State:
 
     def blocked_points(self) -> frozenset[AttachPoint]:
         """Return ports that no endpoint may get: uplinks, out of use, foreign, or reserved."""
-        points = {
-            AttachPoint(cable.name, port)
-            for cable in self.site.aggregators
-            for port in cable.fibers
-            if f"{cable.name}/{port}" in self.light.quarantine
-        }
-        points |= self.light.uplink_points()
-        for foreign in self.light.foreign_points.values():
+        light = self.light
+        points = {point for point in light.ports if str(point) in light.quarantine}
+        points |= light.uplink_points()
+        for foreign in light.foreign_points.values():
             points |= foreign
         for running in self.transactions.moving().values():
             for path in running.tx.paths:
