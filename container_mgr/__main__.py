@@ -151,7 +151,7 @@ def main() -> int:
         default="",
         metavar="|".join(OBSERVED),
         help="the controller may freeze and thaw the processes of this scheduler's jobs"
-        " (default: of none)",
+        " (default: no scheduler)",
     )
     parser.add_argument(
         "--observe-nodes",

@@ -31,7 +31,7 @@ _POLL_S = 0.005
 
 
 class Inventory:
-    """Finds each rank's devices and knows which of them work. Never blocks for long.
+    """Finds each rank's devices and reports which of them work. Never blocks for long.
 
     ``endpoints`` None serves every NIC in the server's own network namespace: an emulated
     server has nothing else in it.
@@ -114,7 +114,7 @@ class Inventory:
             await asyncio.sleep(_POLL_S)
 
     def unfit(self, endpoint: str) -> Unfit | None:
-        """Say what is wrong with an endpoint's GPU; None when nothing is, or without a GPU."""
+        """Return what is wrong with an endpoint's GPU; None when nothing is, or without a GPU."""
         served = (self.endpoints or {}).get(endpoint)
         uuid = served.watched if served else ""
         return self._gpus.unfit(uuid) if uuid and self._gpus else None

@@ -14,7 +14,7 @@ import structlog
 from base import clock
 from container_mgr.hardware.nvml import Reading as GpuReading
 from container_mgr.kernel import freezer, inside
-from container_mgr.kernel.cgroup import Gauge, Reading, locate
+from container_mgr.kernel.cgroup import CgroupUsage, Gauge, locate
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.kernel.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
@@ -34,10 +34,10 @@ class LiveContainer:
     freezer: Freezer | None = None
     """None when it cannot be written; then the engine pauses the container."""
     frozen_by_us: bool = False
-    """The agent froze it, and the engine does not know."""
+    """The agent froze it, which the engine does not show."""
     ending: bool = False
     """It is being stopped and must not be frozen."""
-    last: Reading | None = None
+    last: CgroupUsage | None = None
     last_ns: int = 0
     share_applied: bool = False
     oom: bool = False
@@ -56,7 +56,7 @@ class LiveContainer:
                 self.oom = self.gauge.oom_kills() > 0
 
     def carrier(self, proc: Path = Path("/proc")) -> bool | None:
-        """Say whether the NIC has a carrier; None without a NIC, or when it is set down.
+        """Return whether the NIC has a carrier; None without a NIC, or when it is set down.
 
         Reads the container's sysfs: a mount of sysfs shows the namespace that it was made in.
         """
@@ -84,7 +84,7 @@ class LiveContainer:
 
 @dataclass(slots=True, frozen=True)
 class Sample:
-    """One second of one rank. For a stand-in, ``utilisation`` is that of its CPU share."""
+    """One second of one rank. A stand-in's ``utilisation`` is that of its CPU share."""
 
     container: Container
     utilisation: float | None

@@ -8,7 +8,7 @@ import grpc
 import structlog
 
 from base.engines import NUMBERS
-from container_mgr.rpc.calls import Changes, refuse
+from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
 from container_mgr.scopes.scopes import Done, Scopes, ScopeState
 from container_mgr.values import AgentError
@@ -33,7 +33,7 @@ _log = structlog.get_logger("container_mgr.rpc.scopes")
 class ScopeCalls(agent_pb2_grpc.AgentServicer):
     """Answers the controller's calls about scopes."""
 
-    def __init__(self, scopes: Scopes | None, changes: Changes) -> None:
+    def __init__(self, scopes: Scopes | None, changes: RunningChanges) -> None:
         """Without ``scopes``, those of a server whose operator has not allowed it."""
         self._scopes = scopes
         self._scope_changes = changes

@@ -13,7 +13,7 @@ import structlog
 from agentlink.checkpoints import FetchFault, Folder, GetPart
 from agentlink.ranks import RankCheckpoint
 from agentlink.values import Scope, VolumeMount
-from checkpoints.ledger import Began, Key, Ledger, Report, Run, fold
+from checkpoints.ledger import Began, Key, Ledger, LedgerRun, Report, fold
 from checkpoints.restore import Restore, plan
 from checkpoints.rules import parse_rule
 from checkpoints.schemes import Scheme
@@ -307,7 +307,7 @@ class Starts:
         places = self._books.places()
         at = tuple(places[endpoint] for endpoint in job.endpoints)
         layout, why = await book.compute(partial(laid_out, spec, at))
-        run = Run(len(job.endpoints), layout, key, spec.identical)
+        run = LedgerRun(len(job.endpoints), layout, key, spec.identical)
         made = RunRecord(epoch=job.epoch, run=run, endpoints=job.endpoints, began_at=state.clock())
         ledger, servers = book.ledger, self._servers(job.endpoints)
 

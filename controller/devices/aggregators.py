@@ -17,12 +17,15 @@ ROCE_DSCP = 26
 """The code point RoCE deployments commonly map to their lossless class; a site may name another."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, order=True)
 class AttachPoint:
-    """Where an endpoint's fiber ends at present: an aggregator and its port's number."""
+    """One port of one aggregator, written ``as0/4``: where a circuit ends."""
 
     aggregator: str
     port: int
+
+    def __str__(self) -> str:
+        return f"{self.aggregator}/{self.port}"
 
 
 class AggregatorError(Exception):

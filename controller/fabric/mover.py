@@ -30,7 +30,13 @@ from controller.state.transactions import (
     transaction_record,
 )
 from controller.state.writes import PutTransaction, Room
-from controller.transaction.circuits import Rewiring, RewiringError, rewire, without_ports
+from controller.transaction.circuits import (
+    EndpointEnd,
+    Rewiring,
+    RewiringError,
+    rewire,
+    without_ports,
+)
 from controller.transaction.model import (
     Cause,
     HeldJob,
@@ -122,7 +128,7 @@ class Mover:
             id=f"t{state.transactions.number}",
             cause=cause,
             epoch=state.epoch,
-            paths=tuple(Path(e, before.get(e), after.get(e)) for e in touched),
+            paths=tuple(Path(EndpointEnd(e), before.get(e), after.get(e)) for e in touched),
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
         )
@@ -153,7 +159,7 @@ class Mover:
         what = f"transaction/{tx.id}"
         if tx.cause is Cause.REGROUP:
             jobs = ", ".join(job.name for job in tx.jobs) or "no job"
-            text = f"{len(tx.paths)} endpoints move, {jobs} touched"
+            text = f"{len(tx.endpoints)} endpoints move, {jobs} touched"
             state.events.add("info", what, "RegroupStarted", text)
         try:
             tx = await run(

@@ -15,6 +15,7 @@ from checkpoints.values import Apart
 from controller.devices.engine import Pull
 from controller.schema.base import JobState, Name, Request, View
 from controller.schema.engine import EngineJobView
+from controller.schema.marks import JobNames, Message, OwnerJob, Plain, Shown
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 
@@ -194,7 +195,7 @@ class JobsRequest(Request):
 class JobsSubmittedView(View):
     """The names of jobs that were queued together, in the order of the request."""
 
-    names: list[str]
+    names: list[Plain]
     epoch: int
 
 
@@ -203,9 +204,9 @@ class PlanHintView(View):
 
     moves: int
     running_moves: int
-    jobs_paused: list[str]
+    jobs_paused: JobNames
     paused_gpus: int
-    command: str
+    command: Plain
     """The command that computes the exact plan."""
 
 
@@ -216,10 +217,10 @@ class WaitView(View):
     """In the queue, from 1."""
     queued: int
     """Number of waiting jobs."""
-    code: str
+    code: Plain
     """``busy``, ``locality``, ``quota``, ``reserved``, ... for programs."""
-    reason: str
-    remedy: str
+    reason: Message
+    remedy: Message
     reserved_at: float | None = None
     """Since when it has been the first in the queue."""
     could_start_at: float | None = None
@@ -256,17 +257,17 @@ class StepsView(View):
     """Present fair share of its ring, as a fraction of an access link."""
     busy_fraction: float | None
     """Share of an access link that it uses on average in the present placement."""
-    unidentified: list[str]
+    unidentified: list[Plain]
     """What the measurements do not show yet."""
 
 
 class ConditionView(View):
     """One boolean fact about an object, since when, and why."""
 
-    type: str
+    type: Plain
     status: bool
-    reason: str = ""
-    message: str = ""
+    reason: Plain = ""
+    message: Message = ""
     since: float
 
 
@@ -275,19 +276,19 @@ class FailureView(View):
 
     rank: int
     """The rank that failed first."""
-    endpoint: str
+    endpoint: Plain
     epoch: int
     """Of the run that failed."""
     exit_code: int | None = None
-    signal: str = ""
+    signal: Plain = ""
     """``SIGSEGV`` if a signal ended it."""
     oom: bool = False
-    cause: str
-    others: str = ""
+    cause: Message
+    others: Message = ""
     """What ended the other ranks."""
-    lines: list[str] | None = None
+    lines: list[Plain] | None = None
     """The last lines of the rank's output; null in lists of jobs."""
-    unread: str = ""
+    unread: Message = ""
     """Why its output could not be read; empty if it was."""
 
 
@@ -295,11 +296,11 @@ class RankView(View):
     """One rank of a job: where it runs and how fast."""
 
     rank: int
-    endpoint: str
-    home: str | None
-    server: str
+    endpoint: Plain
+    home: Plain | None
+    server: Plain
     """Empty if its endpoint is not in the site file any more."""
-    state: str
+    state: Plain
     exit_code: int | None = None
     rx_bps: float | None = None
     tx_bps: float | None = None
@@ -312,21 +313,21 @@ class RankView(View):
 class JobVolumeView(View):
     """A volume in the containers of a job."""
 
-    volume: str
-    path: str
+    volume: Plain
+    path: Plain
     read_only: bool
 
 
 class JobView(View):
     """One job. ``ranks`` and ``endpoints`` are in rank order, empty while pending."""
 
-    name: str
+    name: Plain
     state: JobState
-    reason: str = ""
+    reason: Message = ""
     """Why it is in this state: what a pending job waits for, how a failed one ended."""
     count: int
-    project: str
-    user: str = ""
+    project: Annotated[str, Shown.PROJECT]
+    user: Plain = ""
     """Name of the token that submitted it; empty where that is not known."""
     priority: int = 0
     time_limit_s: float | None = None
@@ -336,15 +337,15 @@ class JobView(View):
     locality: Locality
     policy: Policy
     rank_order: RankOrder
-    image: str
+    image: Plain
     """As it was asked for."""
-    image_digest: str = ""
+    image_digest: Plain = ""
     """What every rank of every start runs: NAME@sha256:... or an id. Empty until it is known."""
-    command: list[str]
-    env: dict[str, str]
-    secrets: dict[str, str] = Field(default_factory=dict)
+    command: list[Plain]
+    env: dict[Plain, Plain]
+    secrets: dict[Plain, Plain] = Field(default_factory=dict)
     """By variable: the name of the secret that is its value."""
-    model: str | None = None
+    model: Plain | None = None
     min_memory_bytes: int = 0
     cpu: float | None = None
     """Cores that one container may use, None without limit; so with the next two."""
@@ -352,13 +353,13 @@ class JobView(View):
     io_bps: int | None = None
     volumes: list[JobVolumeView] = Field(default_factory=list)
     record: Record = Record.COUNTS
-    restart: str = "never"
+    restart: Plain = "never"
     pull: Pull = Pull.NEVER
     dark_tolerance_s: float | None = None
     checkpoint_grace_s: float | None = None
-    checkpoint: CheckpointRequest | None = None
+    checkpoint: Annotated[CheckpointRequest | None, Shown.ALL] = None
     """How its checkpoints are kept, with every default filled in; null without any."""
-    spares: list[str] = Field(default_factory=list)
+    spares: list[Plain] = Field(default_factory=list)
     """Idle endpoints reserved for it now."""
     spares_asked: int = 0
     spares_needed: bool = True
@@ -366,13 +367,13 @@ class JobView(View):
     on_loss: OnLoss = OnLoss.WAIT
     at_least: int = 1
     """Ranks below which it does not shrink."""
-    recovery: str | None = None
+    recovery: Plain | None = None
     """The phase of the recovery that goes on: ``decide``, ``stop``, ``light``, ``fetch``, ``start``
     or ``first_step``, or ``queue`` while it waits for other endpoints; null without one."""
-    endpoints: list[str]
-    homes: list[str | None]
+    endpoints: list[Plain]
+    homes: list[Plain | None]
     ranks: list[RankView]
-    spread: dict[str, int]
+    spread: dict[Plain, int]
     """Endpoints per aggregator; a dark endpoint counts under ``dark``."""
     span: int
     excess_span: int
@@ -388,7 +389,7 @@ class JobView(View):
     started_at: float | None = None
     finished_at: float | None = None
     exit_codes: list[int | None]
-    transaction: str | None = None
+    transaction: Plain | None = None
     """The regroup that holds the job at this moment."""
     pauses: int = 0
     """How often its light was moved while it ran."""
@@ -409,7 +410,7 @@ class NicView(View):
     """A container's data NIC as seen inside the container."""
 
     mtu: int
-    rdma_device: str = ""
+    rdma_device: Plain = ""
     gid_index: int | None = None
     """Of the RoCEv2 GID that maps its IPv4 address."""
     dscp: int | None = None
@@ -430,31 +431,31 @@ class GpuFiguresView(View):
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     xid: int | None = None
-    throttle_reasons: list[str] = Field(default_factory=list)
+    throttle_reasons: list[Plain] = Field(default_factory=list)
 
 
 class ContainerView(View):
     """One container as an agent last reported it."""
 
-    name: str
-    job: str
+    name: Plain
+    job: OwnerJob
     rank: int
     epoch: int
-    endpoint: str
-    server: str
-    state: str
+    endpoint: Plain
+    server: Plain
+    state: Plain
     exit_code: int | None = None
     oom: bool = False
     started_at: float | None = None
     finished_at: float | None = None
-    container_id: str = ""
+    container_id: Plain = ""
     rx_bps: float | None = None
     tx_bps: float | None = None
     utilisation: float | None = None
     memory_bytes: int | None = None
-    source: str | None = None
+    source: Plain | None = None
     """Where the utilisation comes from: ``nvml`` or ``emulated``."""
-    reason: str = ""
+    reason: Message = ""
     """How it ended, or what is wrong with it while it runs."""
     nic: NicView | None = None
     gpu: GpuFiguresView | None = None

@@ -48,7 +48,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from scheduler.model import Aggregator, Fabric, Job, Policy, Site
+from scheduler.model import Fabric, Job, Policy, Slot
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -145,7 +145,7 @@ class State:
         facts = loaded.facts
         self.jobs.restore(loaded.jobs)
         detached = json.loads(facts.get("detached", "[]"))
-        self.light.restore(loaded.attachments, detached)
+        self.light.restore(loaded.attachments, loaded.uplinks, detached)
         log = (record for record, _ in loaded.transactions)
         self.transactions.restore(log, int(facts.get("transactions", "0")))
         self.looked_at = _time(facts.get("regroup_looked_at"))
@@ -318,8 +318,9 @@ class State:
         self.jobs.put(job)
 
     def placed(self) -> PutAttachments:
-        """Return the attachments for a durable write: a copy, because another thread writes it."""
-        return PutAttachments(dict(self.light.attachments), self.epoch)
+        """Return the circuits for a durable write: copies, because another thread writes them."""
+        light = self.light
+        return PutAttachments(dict(light.attachments), dict(light.uplinks), self.epoch)
 
     def facts(self) -> PutFacts:
         """Return the counters and marks that have no table, for a durable write."""
@@ -375,18 +376,20 @@ class State:
             )
 
     def blocked_points(self) -> frozenset[AttachPoint]:
-        """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
+        """Return ports that no endpoint may get: uplinks, out of use, foreign, or reserved."""
         points = {
             AttachPoint(cable.name, port)
             for cable in self.site.aggregators
             for port in cable.fibers
             if f"{cable.name}/{port}" in self.light.quarantine
         }
+        points |= self.light.uplink_points()
         for foreign in self.light.foreign_points.values():
             points |= foreign
         for running in self.transactions.moving().values():
             for path in running.tx.paths:
-                points |= {point for point in (path.before, path.after) if point is not None}
+                ends = (path.end, path.before, path.after)
+                points |= {end for end in ends if isinstance(end, AttachPoint)}
         return frozenset(points)
 
     def unavailable(self) -> dict[str, str]:
@@ -493,12 +496,13 @@ class State:
             if job.holding
         )
         return Fabric(
-            self._usable_site(),
+            self.planner_site,
             self.light.homes(),
             jobs,
             unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
+            held_ports=self._held_ports(),
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:
@@ -536,21 +540,9 @@ class State:
             held=now.held - target.keys(),
         )
 
-    def _usable_site(self) -> Site:
-        """Return the site without the ports that are out of use; occupied ports always count."""
-        site = self.planner_site
-        dead = self.blocked_points() - set(self.light.attachments.values())
-        if not dead:
-            return site
-        return replace(site, aggregators=tuple(self._less(a, dead) for a in site.aggregators))
-
-    def _less(self, aggregator: Aggregator, dead: frozenset[AttachPoint]) -> Aggregator:
-        fibers = self.site.aggregator(aggregator.name).fibers
-        ports = dict(aggregator.ports)
-        for point in dead:
-            if point.aggregator == aggregator.name and point.port in fibers:
-                ports[fibers[point.port].device] -= 1
-        return replace(aggregator, ports=ports)
+    def _held_ports(self) -> Mapping[Slot, int]:
+        """Count the blocked ports that carry no endpoint, as the scheduler counts ports."""
+        return self.light.slots(self.blocked_points() - set(self.light.attachments.values()))
 
 
 def _table(records: Records[Any]) -> Table:

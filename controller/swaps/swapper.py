@@ -326,7 +326,7 @@ class Swapper:
         fenced = True
         try:
             async with failpoints.around("swap-fence"), asyncio.timeout(FENCE_LIMIT_S):
-                await self._intent.hold(dead, dict.fromkeys(dead))
+                await self._intent.hold(dict.fromkeys(dead))
         except (ServiceError, TimeoutError) as error:
             log.warning("fence_not_confirmed", job=job.name, error=str(error))
             fenced = False

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from controller.devices.aggregators import AttachPoint
 from controller.devices.switches import Switches
 from controller.state.state import State
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer, Values, Window
+from controller.transaction.circuits import ends_on
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsError
 
@@ -99,12 +99,7 @@ class OpticalPower:
 
 def _ports_of(state: State) -> Mapping[str, Mapping[str, str]]:
     """Return per optical switch the ports that the site uses, and what is cabled to each."""
-    found: dict[str, dict[str, str]] = {s.name: {} for s in state.site.switches}
-    for endpoint in state.site.endpoints:
-        if endpoint.fiber.device in found:
-            found[endpoint.fiber.device][endpoint.fiber.port] = endpoint.name
-    for aggregator in state.site.aggregators:
-        for port, far in aggregator.fibers.items():
-            point = AttachPoint(aggregator.name, port)
-            found[far.device][far.port] = f"{point.aggregator}/{point.port}"
-    return found
+    return {
+        switch.name: {port: str(end) for port, end in ends_on(state.site, switch.name).items()}
+        for switch in state.site.switches
+    }

@@ -26,7 +26,7 @@ from controller.state.light import Standing
 from controller.state.records import Event, JobRecord
 from controller.state.state import State
 from controller.telemetry.throughput import Telemetry
-from controller.transaction.circuits import is_ours
+from controller.transaction.circuits import EndpointEnd, ends_on, is_ours
 from sitefile import AggregatorCable, CabledSite, EndpointCable
 
 
@@ -45,7 +45,7 @@ class FabricViews:
         self._switches = switches
         self._telemetry = telemetry
         self._far = _far_ends(state.site)
-        self._ends = {cable.name: _ends(state.site, cable.name) for cable in state.site.switches}
+        self._ends = {cable.name: ends_on(state.site, cable.name) for cable in state.site.switches}
         """Per switch: what is cabled to each port, an endpoint or an aggregator's port."""
         self._on: dict[str, list[str]] = {server.name: [] for server in state.site.servers}
         """Per server: its endpoints."""
@@ -93,7 +93,7 @@ class FabricViews:
             mac=cable.mac,
             fiber=str(cable.fiber),
             home=at.aggregator if at else None,
-            port=f"{at.aggregator}/{at.port}" if at else None,
+            port=str(at) if at else None,
             state=standing.state,
             job=job.name if job else None,
             rank=rank,
@@ -188,7 +188,7 @@ class FabricViews:
             seen = self._switches.last_map(cable.name)
             for circuit in seen.circuits if seen else ():
                 sides = [ends.get(circuit.a), ends.get(circuit.b)]
-                endpoint = next((s for s in sides if isinstance(s, str)), None)
+                endpoint = next((s.endpoint for s in sides if isinstance(s, EndpointEnd)), None)
                 point = next((s for s in sides if isinstance(s, AttachPoint)), None)
                 views.append(
                     CircuitView(
@@ -270,15 +270,3 @@ def _far_ends(site: CabledSite) -> dict[str, list[tuple[int, Far]]]:
         for here, there in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
             far[here.device][int(here.port)] = ("uplink", str(there))
     return {name: sorted(ports.items()) for name, ports in far.items()}
-
-
-def _ends(site: CabledSite, switch: str) -> dict[str, str | AttachPoint]:
-    """Return what is cabled to each port of a switch."""
-    ends: dict[str, str | AttachPoint] = {
-        e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
-    }
-    for aggregator in site.aggregators:
-        for port, far in aggregator.fibers.items():
-            if far.device == switch:
-                ends[far.port] = AttachPoint(aggregator.name, port)
-    return ends

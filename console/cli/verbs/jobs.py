@@ -30,7 +30,7 @@ from console.cli.ask.jobfile import (
     limits,
     mounts,
 )
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import AnyOutput, NameOutput, connect, formats
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
@@ -159,13 +159,12 @@ def submit(
     timeout_s: Annotated[
         float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Queue a job: one container per GPU. Without a command it trains the demo's model.
 
     A file with several jobs is queued as a whole, or not at all.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     given: Document = {
         "count": count,
         "name": name,
@@ -225,7 +224,7 @@ def submit(
 def cancel(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Stop a job, or remove it from the queue."""
     _act(ctx, job, "cancel", output)
@@ -234,7 +233,7 @@ def cancel(
 def pause(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Freeze all containers of a job; it keeps its GPUs."""
     _act(ctx, job, "pause", output)
@@ -243,7 +242,7 @@ def pause(
 def resume(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Continue a paused job."""
     _act(ctx, job, "resume", output)
@@ -270,14 +269,13 @@ def logs(
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Print when each line was written.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: Annotated[Output, formats(Output.TABLE, Output.JSON)] = Output.TABLE,
 ) -> None:
     """Print the output of a job's containers, also after its end.
 
     Output that cannot be read (a server does not answer, or keeps it no more) is named on stderr.
     -o json prints one document a line.
     """
-    one_of(output, Output.TABLE, Output.JSON)
     name = _bare(job)
     start = None if since is None else moment_s(since, time.time())
     with connect(ctx) as client:
@@ -310,7 +308,7 @@ def wait(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
     ] = 600.0,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
 ) -> None:
     """Wait until a field of an object has a value.
 
@@ -351,7 +349,6 @@ def wait(
 
 
 def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     with connect(ctx) as client:
         view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)

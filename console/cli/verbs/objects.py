@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.cli.ask.complete import of_context, of_kind
-from console.cli.ask.options import CountOption, IntervalOption, OutputOption, WatchOption, connect
+from console.cli.ask.options import AnyOutput, CountOption, IntervalOption, WatchOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.describe import print_object
@@ -41,7 +41,7 @@ def get(
     name: Annotated[
         str | None, typer.Argument(help="One object; all if absent.", autocompletion=of_context)
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
     watch: WatchOption = False,
     interval_s: IntervalOption = 1.0,
     count: CountOption = None,
@@ -96,7 +96,7 @@ def describe(
     name: Annotated[
         str | None, typer.Argument(help="The object's name.", autocompletion=of_context)
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
 ) -> None:
     """Show one object with its conditions and its latest events."""
     if name is None and "/" in kind:

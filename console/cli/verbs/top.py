@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, WatchOption, connect
+from console.cli.ask.options import AnyOutput, WatchOption, connect
 from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -42,7 +42,7 @@ def top(
     ctx: typer.Context,
     what: Annotated[What, typer.Argument(help="What to show.")] = What.JOBS,
     *,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
     watch: WatchOption = False,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End -w after this many seconds.")

@@ -20,7 +20,7 @@ from agentlink.checkpoints import FetchProgress, Holding, Keeps, Verified
 from agentlink.codec import read, write
 from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, RegistryLogin
-from container_mgr.ranks.execs import Start
+from container_mgr.ranks.execs import ExecCommand
 from container_mgr.rpc import checkpoint_messages as agent_checkpoints
 from container_mgr.rpc import messages as agent
 from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
@@ -49,7 +49,7 @@ READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "spec": (pb.Rank, spec),
     "data": (pb.RemoveDataRequest, agent.data_key_of),
     "login": (pb.ImageRequest, agent.login_of),
-    "start": (pb.ExecStart, lambda m: read(Start, m)),
+    "start": (pb.ExecStart, lambda m: read(ExecCommand, m)),
     "holdings": (
         pb.HoldingsBatch,
         lambda m: controller_checkpoints.holdings_of("srv0", m, SERVED.__contains__, NOW),
@@ -119,7 +119,7 @@ WRITERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "rank": (pb.Rank, rank_of_before),
     "data": (pb.RemoveDataRequest, lambda m: write(pb.RemoveDataRequest, read(DataKey, m))),
     "login": (pb.RegistryLogin, lambda m: write(pb.RegistryLogin, read(RegistryLogin, m))),
-    "start": (pb.ExecStart, lambda m: write(pb.ExecStart, read(Start, m))),
+    "start": (pb.ExecStart, lambda m: write(pb.ExecStart, read(ExecCommand, m))),
     "progress": (
         pb.FetchProgress,
         lambda m: agent_checkpoints.progress_message(read(FetchProgress, m)),

@@ -11,9 +11,9 @@ from checkpoints.ledger import (
     Flushed,
     Key,
     Ledger,
+    LedgerRun,
     Member,
     Report,
-    Run,
     Wrote,
     fold,
 )
@@ -51,7 +51,7 @@ def told(*reports: Report, ledger: Ledger | None = None) -> Ledger:
 
 
 def began(epoch: int, ranks: int, scheme: Scheme, resumed: Key | None = None) -> Began:
-    return Began(epoch, Run(ranks, Layout(scheme), resumed))
+    return Began(epoch, LedgerRun(ranks, Layout(scheme), resumed))
 
 
 def written(key: Key, ranks: int) -> list[Wrote]:

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from controller.schema.jobs import JobRequest
-from testbed.kept_ring import Ring, read
+from testbed.kept_ring import RingSize, read
 from testbed.ring_checkpoint import expected
 
-RING = Ring(ranks=2, steps=12, every=3)
+RING = RingSize(ranks=2, steps=12, every=3)
 
 
 def line(rank: int, t: float, event: str, **fields: Any) -> dict[str, Any]:

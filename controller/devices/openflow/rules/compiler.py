@@ -277,10 +277,10 @@ class Compiler:
                     name, "is attached but not in the site", "check the endpoint's name"
                 )
             if at.port not in self._ports.get(at.aggregator, ()):
-                text = f"is attached to {at.aggregator}/{at.port}, no such port"
+                text = f"is attached to {at}, no such port"
                 raise FlowError(name, text, "check the site file")
             if at in taken:
-                text = f"shares {at.aggregator}/{at.port} with {taken[at]}"
+                text = f"shares {at} with {taken[at]}"
                 raise FlowError(name, text, "one endpoint per port")
             taken[at] = name
         owner: dict[str, str] = {}

@@ -16,7 +16,7 @@ from controller.people import audit_files
 from controller.people.audit import AuditLog
 from controller.people.audit_files import FILE, HEAD, Trail, TrailCheck, verify
 from controller.people.audit_record import Record, body_of, record_hash
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.api.people import people_site
 
 RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
@@ -264,7 +264,7 @@ async def test_the_api_does_not_wait_for_a_check_of_the_whole_trail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await trail(tmp_path, 50)
-    may_end = Gate()
+    may_end = WorkEvent()
     checked = Trail.verify
 
     def slow(self: Trail, expect: str = "", **given: Any) -> TrailCheck:

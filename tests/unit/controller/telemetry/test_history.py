@@ -20,7 +20,7 @@ from controller.devices.openflow.wire.port_stats import WIRE, WireBody, block_of
 from controller.telemetry.history import LEVELS, RingBuffer
 from controller.telemetry.rates import RateTable
 from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
@@ -78,7 +78,7 @@ async def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
     """The writer stores the row right after the file was read."""
     ring = await filled(tmp_path, 599)
     await ring.flush()
-    pread, pwrite, go = os.pread, os.pwrite, Gate()
+    pread, pwrite, go = os.pread, os.pwrite, WorkEvent()
     waiting: list[tuple[Any, ...]] = []
 
     def held(*row: Any) -> int:
@@ -133,7 +133,7 @@ async def test_a_full_disk_loses_rows_on_disk_only(
 async def test_a_hanging_disk_blocks_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, pwrite = Gate(), os.pwrite
+    go, pwrite = WorkEvent(), os.pwrite
 
     def late(*arguments: Any) -> int:
         go.wait()

@@ -15,7 +15,7 @@ from controller.api.gate.access import COOKIE, credentials
 from controller.api.gate.pace import FAILURES, PUBLIC, RateLimit
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions, proxy_network
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.api.apps import app_of
 from tests.parts.api.people import people_site
 from tests.parts.api.served import serving
@@ -118,7 +118,7 @@ async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
 
 async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making it takes long; the loop lets it end."""
-    may_end = Gate()
+    may_end = WorkEvent()
     made = openapi.get_openapi
 
     def slow(**given: object) -> dict[str, object]:

@@ -303,7 +303,7 @@ def test_what_a_job_had_belongs_to_others_once_it_ended() -> None:
             for n in (0, 2)
         ],
     )
-    shown = redact.aggregator(seen)
+    shown = redact.view(seen)
     assert shown.jobs == ["beta-now"]
     assert [port.rx_bps for port in shown.ports] == [None, 1e9]
 

@@ -19,7 +19,7 @@ def test_a_failure_names_no_other_projects_job_and_no_address() -> None:
     }
     view = FakeService().put("alpha-red", "failed", ["gpu0"], project="alpha", failure=failure)
     owned = Owned("alpha-red", "alpha", ("gpu0",), holding=False, ended=True)
-    job = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).job(view)
+    job = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).view(view)
     assert job is not None
     shown = job.failure
     assert shown is not None
