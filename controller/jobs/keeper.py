@@ -446,7 +446,7 @@ class JobKeeper:
 
     def _require(self, name: str, state: JobState) -> None:
         running = self._state.transactions.of_job(name)
-        doing = f"is held by transaction {running.tx.id}" if running else self._mover.doing(name)
+        doing = f"is held by transaction {running.tx.id}" if running else self._ender.doing(name)
         self._require_state(name, state, doing)
 
     def _require_state(self, name: str, state: JobState, doing: str = "") -> None:

@@ -142,8 +142,7 @@ class JobWatch:
         self, job: JobRecord, statuses: Sequence[RankStatus]
     ) -> dict[tuple[str, int, int], int]:
         """End or restart the job if a rank requires it; return the counts of missing rounds."""
-        state = self._state
-        if state.transactions.of_job(job.name) is not None or job.name in state.jobs.owed:
+        if self._state.in_transaction(job.name):
             return {}  # the transaction itself stops and starts containers, and checks them
         ranks = {s.rank: s for s in statuses if s.epoch == job.epoch}
         codes = tuple(

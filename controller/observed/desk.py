@@ -202,8 +202,7 @@ class ObservedDesk:
             if job.state == "running"
             and job.owner.engine == self._observed.kind
             and max(job.pauses.values(), default=0.0) > after
-            and state.transactions.of_job(job.name) is None
-            and job.name not in state.jobs.owed
+            and not state.in_transaction(job.name)
         ]
 
     def blocked(self) -> Blocked | None:

@@ -192,7 +192,6 @@ class Jobs:
             recovery=JobRecovery(
                 state,
                 engine,
-                mover=core.mover,
                 starter=core.starter,
                 jobs=keeper,
                 ender=ender,

@@ -349,6 +349,10 @@ class State:
             return True
         return bool(scope) and {self.cables[e].server for e in self.cabled(job)} <= self.freezers
 
+    def in_transaction(self, name: str) -> bool:
+        """Whether a transaction works on a job; also one that a restart interrupted."""
+        return name in self.jobs.owed or self.transactions.of_job(name) is not None
+
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
         """Return a job's endpoints without those that have left the site file since it started."""
         return tuple(e for e in job.endpoints if e in self.cables)

@@ -188,13 +188,9 @@ class DrainKeeper:
 
     def _let_go(self, drain: Drain, job: JobRecord) -> None:
         state, name = self._state, job.name
-        busy = (
-            job.state not in ("running", "paused")
-            or self._ender.is_ending(name)
-            or name in state.jobs.handled
-            or state.transactions.of_job(name) is not None
-        )
-        if busy or self._moving(drain, job):
+        if job.state not in ("running", "paused"):
+            return
+        if self._ender.doing(name) or state.in_transaction(name) or self._moving(drain, job):
             return
         due, waits = self._waits_for(drain, job)
         if not due:

@@ -88,17 +88,10 @@ class OtherRuns:
 
     def _settled(self, name: str) -> JobRecord | None:
         """Return a job on which nothing works that starts or stops containers."""
-        state = self._state
-        job = state.jobs.get(name)
+        job = self._state.jobs.get(name)
         if job is None or not job.owner.judges or job.state not in ("pending", "running", "paused"):
             return None
-        busy = (
-            self._ender.is_ending(name)
-            or name in state.jobs.handled
-            or name in state.jobs.owed
-            or state.transactions.of_job(name) is not None
-        )
-        return None if busy else job
+        return None if self._ender.doing(name) or self._state.in_transaction(name) else job
 
     def _note_earlier(self) -> None:
         """Have live containers of earlier runs stopped, and hold their endpoints meanwhile."""
