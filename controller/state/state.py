@@ -520,7 +520,8 @@ class State:
         }
         if engine is not None and together:
             jobs[engine.kind] = self._tenant
-        return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
+        held, uplinks = frozenset(light.held), self.site.uplinks
+        return Forwarding(self.epoch, attachments, jobs, held, light.spared, uplinks)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
         """Return what the aggregators are to forward once ``target`` is in place."""
