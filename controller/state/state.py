@@ -523,7 +523,8 @@ class State:
         }
         if tenant is not None:
             jobs[tenant] = self._tenant
-        return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
+        held, uplinks = frozenset(light.held), self.site.uplinks
+        return Forwarding(self.epoch, attachments, jobs, held, light.spared, uplinks)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
         """Return what the aggregators are to forward once ``target`` is in place."""
