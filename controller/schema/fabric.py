@@ -6,6 +6,7 @@ from typing import Literal
 
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
+from controller.schema.readings import Readings
 
 EndpointState = Literal[
     "idle",
@@ -69,6 +70,7 @@ class AggregatorPortView(View):
     quarantined: bool = False
     rx_bps: float | None = None
     tx_bps: float | None = None
+    readings: Readings | None = None
 
 
 class AggregatorView(View):
@@ -83,6 +85,7 @@ class AggregatorView(View):
     endpoints: list[str]
     jobs: list[str]
     ports: list[AggregatorPortView]
+    readings: Readings | None = None
 
 
 class SwitchView(View):
@@ -101,6 +104,7 @@ class SwitchView(View):
     foreign_circuits: int
     """Circuits of other systems on the device; never changed."""
     error: str = ""
+    readings: Readings | None = None
 
 
 class CircuitView(View):
@@ -127,6 +131,8 @@ class NodeView(View):
     endpoints: list[str]
     jobs: list[str]
     containers: int
+    readings: Readings | None = None
+    """What its agent measures; null for members of projects."""
 
 
 class EventView(View):

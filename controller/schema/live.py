@@ -6,6 +6,12 @@ from typing import Literal
 
 from controller.devices.engine import LogStream
 from controller.schema.base import View
+from controller.schema.readings import fields, lines
+from readings.catalogue import kept, of
+from readings.reading import Object
+
+OF_JOBS = tuple(reading for reading in of(Object.GPU) if reading.of_job)
+"""The readings of GPUs that rows have; of a job their maximum or sum."""
 
 
 class TopRowView(View):
@@ -23,10 +29,7 @@ class TopRowView(View):
     source: str | None = None
     """Source of the utilisation and the figures below: ``nvml`` or ``emulated``."""
     memory_bytes: int | None = None
-    temperature_c: float | None = None
-    """Of the GPU; of a job the highest."""
-    power_w: float | None = None
-    """Of the GPU; of a job the sum over the GPUs that report it."""
+    __annotations__ |= fields(OF_JOBS)
     spread: dict[str, int] | None = None
     excess_span: int | None = None
 
@@ -62,11 +65,9 @@ class SeriesLineView(View):
     server: str
     rx_bps: list[float | None]
     tx_bps: list[float | None]
-    utilisation: list[float | None]
-    temperature_c: list[float | None] | None = None
-    """None, like the two below, if no GPU reported anything in this time."""
-    power_w: list[float | None] | None = None
-    memory_bytes: list[float | None] | None = None
+    __annotations__ |= lines(kept("telemetry"), optional=False)
+    __annotations__ |= lines(kept("gpu"), optional=True)
+    """None if no GPU reported anything in this time."""
 
 
 class SeriesView(View):

@@ -30,6 +30,7 @@ from controller.schema.insight.comms import CommsView
 from controller.schema.insight.measurements import MeasurementView
 from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
 from controller.schema.live import (
+    OF_JOBS,
     HealthView,
     MarkerView,
     PortPowerView,
@@ -204,7 +205,7 @@ class Redactor:
         """Remove other jobs and the traffic of their ports."""
         if self.whole:
             return view
-        blank = {"rx_bps": None, "tx_bps": None}
+        blank = {"rx_bps": None, "tx_bps": None, "readings": None}
         held = {e for job in view.jobs if self.owns(job) for e in self._held(job)}
         ports = [
             port if port.endpoint in held else port.model_copy(update=blank) for port in view.ports
@@ -230,9 +231,10 @@ class Redactor:
         return view if self.whole or view.project in self.projects else None
 
     def node(self, view: NodeView, containers: int) -> NodeView:
-        """Blank the agent's address and remove other jobs."""
+        """Blank the agent's address, remove other jobs and what they do to the server."""
         jobs = [job for job in view.jobs if self.owns(job)]
-        return view.model_copy(update={"agent": "", "jobs": jobs, "containers": containers})
+        blank = {"agent": "", "readings": None}
+        return view.model_copy(update={**blank, "jobs": jobs, "containers": containers})
 
     def volume(self, view: VolumeView) -> VolumeView | None:
         """Return a volume that own projects may use, with their data; None for another one."""
@@ -290,7 +292,8 @@ class Redactor:
         if self.owns(row.job):
             return row
         blank = ("job", "rank", "rx_bps", "tx_bps", "utilisation", "source", "memory_bytes")
-        return row.model_copy(update=dict.fromkeys((*blank, "temperature_c", "power_w")))
+        measured = (reading.name for reading in OF_JOBS)
+        return row.model_copy(update=dict.fromkeys((*blank, *measured)))
 
     def series(self, view: SeriesView) -> SeriesView:
         """Return the lines and markers of own jobs."""
