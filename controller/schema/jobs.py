@@ -16,6 +16,9 @@ from controller.devices.engine import Pull
 from controller.schema.base import JobState, Name, Request, View
 from controller.schema.engine import EngineJobView
 from controller.schema.marks import JobNames, Message, OwnerJob, Plain, Shown
+from controller.schema.readings import fields
+from readings.catalogue import of
+from readings.reading import Object
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 from sitefile import names
 
@@ -419,19 +422,7 @@ class NicView(View):
 class GpuFiguresView(View):
     """What NVML reports of a container's GPU; null is not reported."""
 
-    memory_total_bytes: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    sm_clock_hz: int | None = None
-    memory_clock_hz: int | None = None
-    pcie_rx_bps: int | None = None
-    pcie_tx_bps: int | None = None
-    pcie_replays: int | None = None
-    nvlinks_up: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    xid: int | None = None
-    throttle_reasons: list[Plain] = Field(default_factory=list)
+    __annotations__ = fields(of(Object.GPU))
 
 
 class ContainerView(View):

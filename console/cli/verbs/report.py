@@ -22,6 +22,8 @@ from console.cli.show.page.measured import measured
 from console.cli.show.page.survival import checkpointed, recovered
 from console.cli.show.plot import Line, Marker, plot
 from console.cli.show.text import NONE, age, rate, spread
+from readings.catalogue import of
+from readings.reading import Object
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -257,8 +259,11 @@ def _plots(series: Document, markers: Sequence[Marker]) -> list[str]:
         ("Received", "rx_bps", 1.0, "bit/s"),
         ("Sent", "tx_bps", 1.0, "bit/s"),
         ("Utilisation", "utilisation", 100.0, "%"),
-        ("Temperature of the GPUs", "temperature_c", 1.0, "°C"),
-        ("Power of the GPUs", "power_w", 1.0, "W"),
+        *(
+            (f"{reading.label.capitalize()} of the GPUs", reading.name, 1.0, reading.unit)
+            for reading in of(Object.GPU)
+            if reading.history
+        ),
     ):
         lines = [
             Line(
