@@ -2,7 +2,6 @@
 
 from sitefile.engine import EnginePolicy
 from sitefile.errors import Problem, SiteFileError
-from sitefile.jobfile import job_schema, load_job, load_jobs
 from sitefile.load import load_planner_site, load_site, load_state
 from sitefile.model import (
     AggregatorCable,
@@ -40,9 +39,6 @@ __all__ = [
     "SiteFileError",
     "SwitchCable",
     "Uplink",
-    "job_schema",
-    "load_job",
-    "load_jobs",
     "load_planner_site",
     "load_site",
     "load_state",

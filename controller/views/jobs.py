@@ -14,21 +14,17 @@ from controller.schema.base import JobState
 from controller.schema.engine import EngineJobView
 from controller.schema.fabric import EndpointView
 from controller.schema.jobs import (
-    CheckpointCopies,
-    CheckpointRequest,
+    ASKED,
     ConditionView,
     ContainerView,
     FailureView,
     GpuFiguresView,
     JobView,
     JobVolumeView,
-    LocalCheckpoints,
     NicView,
     PlacementView,
     PlanHintView,
     RankView,
-    Replicas,
-    SharedCheckpoints,
     StepsView,
     WaitView,
 )
@@ -36,7 +32,7 @@ from controller.schema.live import OF_JOBS, TopRowView, TopView
 from controller.state.kept.phases import phase_of
 from controller.state.light import spread
 from controller.state.queue import QueueReport
-from controller.state.records import CheckpointSpec, Failure, JobRecord, JobSpec, Observed
+from controller.state.records import Failure, JobRecord, Observed
 from controller.state.state import State
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
@@ -47,18 +43,6 @@ from scheduler import ring
 from scheduler.metrics import span
 from scheduler.model import Policy
 from scheduler.scores import Scorer
-
-_ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
-    "name",
-    "image",
-    "command",
-    "env",
-    "endpoints",
-    "volumes",
-    "checkpoint",
-    "spares",
-}
-"""Fields of the request that are shown unchanged."""
 
 
 class Protection(Protocol):
@@ -165,21 +149,22 @@ class JobViews:
         excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
         now = self._job_state(job)
         recovery = self._state.recoveries.under_way(job.name, job.submitted_at)
+        asked = job.request
         return JobView(
             name=job.name,
             state=now,
             reason=shown(job.reason),
-            **{name: getattr(job.request, name) for name in _ASKED},
-            checkpoint=_checkpoint(job.request.checkpoint),
+            **{name: getattr(asked, name) for name in ASKED},
+            checkpoint=asked.checkpoint and asdict(asked.checkpoint),
             spares=list(job.spares),
-            spares_asked=job.request.spares,
+            spares_asked=asked.spares,
             recovery=None if recovery is None or job.ended else phase_of(recovery),
             user=job.user,
             image=shown(job.image),
             image_digest=shown(job.image_digest),
-            command=[shown(word) for word in job.request.command],
-            env={shown(name): shown(value) for name, value in job.request.env.items()},
-            volumes=[JobVolumeView(**asdict(volume)) for volume in job.request.volumes],
+            command=[shown(word) for word in asked.command],
+            env={shown(name): shown(value) for name, value in asked.env.items()},
+            volumes=[JobVolumeView(**asdict(volume)) for volume in asked.volumes],
             endpoints=list(job.endpoints),
             homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,
@@ -364,18 +349,6 @@ def _listed(view: JobView) -> JobView:
     if view.failure is None:
         return view
     return view.model_copy(update={"failure": view.failure.model_copy(update={"lines": None})})
-
-
-def _checkpoint(spec: CheckpointSpec | None) -> CheckpointRequest | None:
-    if spec is None:
-        return None
-    return CheckpointRequest(
-        complete=spec.complete,
-        local=LocalCheckpoints(where=spec.where, size_bytes=spec.size_bytes, keep=spec.keep),
-        copies=CheckpointCopies(scheme=spec.scheme, apart=spec.apart, set_size=spec.set_size),
-        shared=SharedCheckpoints(store=spec.store, every=spec.every) if spec.store else None,
-        replicas=Replicas.IDENTICAL if spec.identical else Replicas.DISTINCT,
-    )
 
 
 def _endpoint_row(e: EndpointView) -> TopRowView:

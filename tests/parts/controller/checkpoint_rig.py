@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Annotated
+
+from pydantic import TypeAdapter
 
 from agentlink.checkpoints import HoldingKind
 from agentlink.ranks import RankCheckpoint
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.checkpoints.keeper import CheckpointKeeper
@@ -21,7 +24,7 @@ from controller.devices.engine import OfferedVolume
 from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord
 from controller.state.kept.kinds import row_of
 from controller.state.offers import ServerOffer
-from controller.state.records import CheckpointSpec, JobRecord, JobSpec
+from controller.state.records import FLAT, CheckpointSpec, JobRecord, JobSpec
 from controller.state.state import Connections, State
 from controller.state.writes import (
     DropRecords,
@@ -214,8 +217,8 @@ class Rig:
         where: Where = Where.MEMORY,
         **fields: object,
     ) -> JobRecord:
-        spec = CheckpointSpec(size_bytes=1, scheme=scheme, where=where, set_size=2)
-        spec = replace(spec, **fields)  # type: ignore[arg-type]
+        kept = {"size_bytes": 1, "scheme": scheme, "where": where, "set_size": 2, **fields}
+        spec: CheckpointSpec = TypeAdapter(Annotated[CheckpointSpec, FLAT]).validate_python(kept)
         job = JobRecord(
             name=name,
             request=JobSpec(name=name, count=len(endpoints), checkpoint=spec),

@@ -17,7 +17,8 @@ from controller.ranks.environment import ADJUSTABLE, OWNED, environment, refusal
 from controller.ranks.nccl import Network, ib_timeout
 from controller.ranks.specs import network, rank_specs
 from controller.ranks.tolerance import IB_MARGIN, awake_tolerance, ib_budget_s
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
 from sitefile import Fiber, Port, load_site
 from tests.parts.controller.rack import Rack
@@ -105,7 +106,7 @@ def test_a_job_tolerates_the_dark_time_its_moves_are_planned_for(
     request_: dict[str, object],
 ) -> None:
     """The environment makes NCCL tolerate what the tolerance promises to a plan."""
-    asked = JobRequest.model_validate({"name": "red", "count": 2, **request_})
+    asked = read_job({"name": "red", "count": 2, **request_})
     job = JobRecord("red", spec_of(asked), "image", 0.0, endpoints=("gpu0", "gpu2"))
     site = load_site(PAPER)
     cables = {cable.name: cable for cable in site.endpoints}

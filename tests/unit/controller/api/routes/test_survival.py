@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import pytest_asyncio
 from controller.api.routes import checkpoints
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
-from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
+from controller.schema.submit.request import CheckpointRequest, LocalCheckpoints
 from tests.parts.api.people import Site, people_site
 
 
@@ -171,7 +172,7 @@ async def test_a_job_without_checkpoints_is_a_conflict_with_a_hint(site: Site) -
 
 
 async def test_metrics_have_bytes_phases_and_hours_lost(site: Site) -> None:
-    kept = CheckpointRequest(local=LocalCheckpoints(size_bytes=2**30))
+    kept = asdict(CheckpointRequest(local=LocalCheckpoints(size_bytes=2**30)))
     asked = {"checkpoint": kept, "spares": ["gpu5"], "spares_asked": 3, "started_at": 1.0}
     site.service.put("alpha-red", "running", ["gpu0", "gpu2"], **asked)
     site.service.put("old", "completed", ["gpu1"], finished_at=9.0, **asked)
