@@ -190,6 +190,6 @@ class World:
         """Return the attach point of every endpoint's light."""
         found: dict[str, AttachPoint] = {}
         for name, ocs in self.switches.items():
-            pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.circuits.values())]
+            pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.at.values())]
             found.update(recognise(self.site, name, pairs).attachments)
         return found

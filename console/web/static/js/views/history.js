@@ -13,8 +13,10 @@ export class History {
   /** Samples and events that come in while the history is read, null at other times. */
   #late = null;
 
-  constructor(job) {
+  /** `kept` is how many samples stay. */
+  constructor(job, kept = KEPT) {
     this.job = job;
+    this.kept = kept;
     this.times = [];
     this.lines = [];
     this.markers = [];
@@ -76,9 +78,9 @@ export class History {
   #cut() {
     const starts = this.lines.map((line) => line.rx_bps.findIndex((v) => v !== null)).filter((i) => i > 0);
     const first = starts.length && starts.length === this.lines.length ? Math.min(...starts) - 1 : 0;
-    const from = Math.max(first, this.times.length - KEPT, 0);
+    const from = Math.max(first, this.times.length - this.kept, 0);
     if (!from) return;
     this.times = this.times.slice(from);
-    for (const line of this.lines) for (const field of FIGURES) line[field] = line[field].slice(from);
+    for (const line of this.lines) for (const field of Object.keys(line)) if (Array.isArray(line[field])) line[field] = line[field].slice(from);
   }
 }
