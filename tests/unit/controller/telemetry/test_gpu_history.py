@@ -22,13 +22,13 @@ from container_mgr.rpc import messages
 from controller.api.routes.metrics.gpu import of_gpus
 from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample
+from controller.schema.jobs import GpuFiguresView
 from controller.schema.live import SeriesView
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer
 from controller.telemetry.throughput import Telemetry
 from controller.views.series import series_of
 from testbed.simulated.loop import settled
 from tests.nvml import mock
-from tests.parts.api.fake_service import FakeService
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
@@ -200,8 +200,21 @@ async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     assert not found["gpu1"]
 
 
-async def test_metrics_have_base_units_and_omit_unknown_values() -> None:
-    endpoints = await FakeService().queries.endpoints()
+HOT = GpuFiguresView(
+    memory_total_bytes=80 * 2**30,
+    temperature_c=61.0,
+    power_w=350.5,
+    sm_clock_hz=1_980_000_000,
+    ecc_uncorrected=1,
+    throttle_reasons=["sw_thermal"],
+)
+
+
+async def test_metrics_have_base_units_and_omit_unknown_values(rack: Rack) -> None:
+    endpoints = await rack.desks.fabric.endpoints()
+    told = {"source": "nvml", "memory_used_bytes": 3 * 2**30, "gpu": HOT}
+    endpoints[0] = endpoints[0].model_copy(update=told)
+    endpoints[5] = endpoints[5].model_copy(update={"unfit": "the GPU is lost"})
 
     class Now(Collector):
         def collect(self) -> Any:

@@ -8,7 +8,6 @@ import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from controller.api.app import create_app
 from controller.api.common import DesksOf, SightOf, require_sight
 from controller.api.operation import operation
 from controller.api.scope.redact import RULES
@@ -16,7 +15,7 @@ from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned, Principal, Role
 from controller.schema.base import View
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.apps import app_of
 
 BOB = Principal("bob", Role.USER, frozenset({"vision"}))
 BY_SIGHT = {"SiteView", "NodeView"}
@@ -89,7 +88,7 @@ def views(model: Any) -> set[str]:
 
 
 def test_every_answer_to_users_has_a_rule() -> None:
-    app = create_app(FakeService().desks)  # type: ignore[arg-type]
+    app = app_of()
     known = {kind.__name__ for kind in RULES} | BY_SIGHT | NO_VIEW_OF_OTHERS
     unruled = {}
     for route in app.routes:
