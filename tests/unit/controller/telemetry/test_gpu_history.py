@@ -15,9 +15,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from container_mgr.hardware import nvml
 from controller.api.routes.metrics.readings import of_readings
 from controller.devices.engine import RankSample
+from controller.schema.jobs import GpuFiguresView
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer
 from tests.nvml import mock
-from tests.parts.api.fake_service import FakeService
 from tests.parts.controller.gpus import START, sampled, site
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
@@ -123,8 +123,21 @@ async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     assert not found["gpu1"]
 
 
-async def test_metrics_have_base_units_and_omit_unknown_values() -> None:
-    endpoints = await FakeService().queries.endpoints()
+HOT = GpuFiguresView(
+    memory_total_bytes=80 * 2**30,
+    temperature_c=61.0,
+    power_w=350.5,
+    sm_clock_hz=1_980_000_000,
+    ecc_uncorrected=1,
+    throttle_reasons=["sw_thermal"],
+)
+
+
+async def test_metrics_have_base_units_and_omit_unknown_values(rack: Rack) -> None:
+    endpoints = await rack.desks.fabric.endpoints()
+    told = {"source": "nvml", "memory_used_bytes": 3 * 2**30, "gpu": HOT}
+    endpoints[0] = endpoints[0].model_copy(update=told)
+    endpoints[5] = endpoints[5].model_copy(update={"unfit": "the GPU is lost"})
 
     class Now(Collector):
         def collect(self) -> Any:

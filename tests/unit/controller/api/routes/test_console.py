@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from controller.api.routes import console
 from tests.parts.api.apps import app_of
+from tests.parts.controller.rack import Rack
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,8 @@ def folder() -> Path:
 
 
 @pytest_asyncio.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app_of())
+async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
 
