@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from controller.state.transactions import Running
 from controller.transaction.circuits import Cabling, SwitchChange
 from controller.transaction.model import Cause, Outcome, Transaction
 from controller.transaction.model import Path as Way
-from ocs_driver.base import CircuitRequest
+from ocs_driver.base import ApplyResult, CircuitRequest
 from scheduler.occupancy import capacities
 from tests.parts.controller.emulated import KINDS, Kind, rack_on, told
 from tests.parts.controller.jobs import scattered, submit
@@ -165,6 +166,30 @@ async def test_an_uplink_without_light_is_undone_and_its_port_not_used_again(rac
     assert tried.reasons == ("as0/4: no carrier on as1/4",)
     assert (lies(rack), rack.see.light.uplinks) == (False, {})
     assert list(rack.see.light.quarantine) == ["as1/4"]
+
+
+async def test_a_restart_in_the_middle_keeps_an_uplink_as_it_is_found(rack: Rack) -> None:
+    link = Cabling(rack.site).link(NEAR, FAR)
+    assert link is not None
+    apply, made = rack.switch.apply, asyncio.Event()
+
+    async def made_and_dead(*asked: Any, **how: Any) -> ApplyResult:
+        await apply(*asked, **how)
+        made.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    rack.switch.apply = made_and_dead  # type: ignore[method-assign]
+    change = SwitchChange("ocs0", (), (link,))
+    moving = asyncio.create_task(moved(rack, Way(NEAR, None, FAR), change))
+    await made.wait()
+    moving.cancel()
+    await crash(rack)
+    rack.switch.apply = apply  # type: ignore[method-assign]
+    await rack.up()
+    assert rack.desks.plans.transaction("t2").state == "rolled_back"
+    assert (lies(rack), rack.see.light.uplinks) == (True, {NEAR: FAR})
+    assert rack.see.blocked_points() == {NEAR, FAR}
 
 
 async def moved(rack: Rack, path: Way, change: SwitchChange) -> Transaction:
