@@ -9,10 +9,11 @@ from typing import Any
 
 import structlog
 
+from agentlink.values import ScopeState
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.base.texts import shown
-from controller.devices.engine import ExecutionEngine, ScopeState
+from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.observed import Check, ObservedEngine, ObservedError
 from controller.fabric.intent import FabricIntent

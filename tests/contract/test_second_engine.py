@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from agentlink.values import ScopeState
 from base.engines import NUMBERS
 from container_mgr.daemon import OBSERVED, AgentConfig, check
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes.groups import Steps
-from container_mgr.scopes.scopes import Scopes, ScopeState
+from container_mgr.scopes.scopes import Scopes
 from container_mgr.values import AgentError, ServedEndpoint
 from controller.base.errors import ServiceError
 from controller.daemon.compose import ENGINES
