@@ -16,6 +16,11 @@ NUMBERS: Mapping[str, str] = {"slurm": "[1-9][0-9]{0,9}"}
 """
 
 
+def is_key(text: str) -> bool:
+    """Whether a text is the key of a job of any of them."""
+    return any(number_in(text, kind) for kind in NUMBERS)
+
+
 def number_in(key: str, kind: str) -> str | None:
     """Return the number in the key of a scheduler's job; None for any other text."""
     match = re.fullmatch(f"{kind}:({NUMBERS[kind]})", key)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
 
+from agentlink.values import ScopeState
 from base import clock
 from base.engines import number_in
 from container_mgr.kernel import freezer, in_flight
@@ -33,15 +33,6 @@ LOOK_S = 0.1
 MAX_HELD = 1024
 
 _log = structlog.get_logger("container_mgr.scopes")
-
-
-class ScopeState(StrEnum):
-    """Whether the processes of a scope run on this server."""
-
-    RUNNING = "running"
-    FROZEN = "frozen"
-    PARTLY = "partly"
-    """Some of its steps are frozen."""
 
 
 @dataclass(slots=True, frozen=True)

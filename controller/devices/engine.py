@@ -36,7 +36,7 @@ from agentlink.bounds import (
     among,
     only,
 )
-from agentlink.values import NicReport, ProfilerWindow, Scope, Typed, WindowSize
+from agentlink.values import NicReport, ProfilerWindow, Scope, ScopeState, Typed, WindowSize
 from readings.reading import Values
 
 if TYPE_CHECKING:  # start-up time of the command line, which needs the enumerations of this page
@@ -70,15 +70,6 @@ class RankState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     EXITED = "exited"
-
-
-class ScopeState(StrEnum):
-    """Whether the processes of a scope run on a server."""
-
-    RUNNING = "running"
-    FROZEN = "frozen"
-    PARTLY = "partly"
-    """Some of them are frozen."""
 
 
 class Pull(StrEnum):

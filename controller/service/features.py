@@ -33,7 +33,6 @@ from controller.measurements.light import levels
 from controller.measurements.runner import Parts as MeasurementParts
 from controller.notices.courier import Courier
 from controller.observed.desk import ObservedDesk
-from controller.observed.fold import Rules
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.plans.rollout import RolloutDesk
@@ -435,12 +434,10 @@ def _engines(core: Core, observed: ObservedEngine | None) -> Engines:
         core.state,
         observed,
         core.engine,
-        Rules(engine=observed.kind, endpoints=site.engine_endpoints),
+        site.engine,
         mover=core.mover,
         intent=core.intent,
         tasks=core.tasks,
-        publishes=site.engine.publish,
-        single=all(len(held) == 1 for held in site.engine.nodes.values()),
     )
     return {observed.kind: desk}
 

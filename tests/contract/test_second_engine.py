@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from base.engines import NUMBERS
+from agentlink.values import ScopeState
+from base.engines import NUMBERS, EngineKind
 from container_mgr.daemon import OBSERVED, AgentConfig, check
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes.groups import Steps
-from container_mgr.scopes.scopes import Scopes, ScopeState
+from container_mgr.scopes.scopes import Scopes
 from container_mgr.values import AgentError, ServedEndpoint
 from controller.base.errors import ServiceError
 from controller.daemon.compose import ENGINES
@@ -55,6 +57,11 @@ def kueue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NUMBERS, "kueue", "[a-z0-9]{5}")
     monkeypatch.setitem(ENGINES, "kueue", lambda _, policy: FakeEngine(THEIRS, policy.kind))
     monkeypatch.setitem(OBSERVED, "kueue", PodGroups)
+
+
+def test_every_table_has_all_kinds() -> None:
+    kinds = {*get_args(EngineKind), "kueue"}
+    assert kinds == NUMBERS.keys() == ENGINES.keys() == OBSERVED.keys()
 
 
 async def test_its_job_is_folded_frozen_in_a_regroup_and_ended(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 
 from agentlink.ranks import RankSpec
-from agentlink.values import RegistryLogin, Scope, Typed, WindowSize
+from agentlink.values import RegistryLogin, Scope, ScopeState, Typed, WindowSize
 from base import clock
 from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import (
@@ -34,7 +34,6 @@ from controller.devices.engine import (
     RankStatus,
     Recording,
     RecordingLimits,
-    ScopeState,
     ServerImage,
 )
 from protos import agent_pb2 as pb

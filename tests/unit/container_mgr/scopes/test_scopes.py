@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from agentlink.values import ScopeState
 from base import clock
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes import processes, scopes
 from container_mgr.scopes.groups import Steps
-from container_mgr.scopes.scopes import Scopes, ScopeState
+from container_mgr.scopes.scopes import Scopes
 from container_mgr.scopes.slurm import SlurmGroups
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
