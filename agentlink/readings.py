@@ -17,23 +17,21 @@ from protos import agent_pb2 as pb
 from readings.catalogue import of
 from readings.reading import Object, Unit, Value, Values
 
-_Accept = Callable[[Any], Value | None]
+_Accepts = Mapping[int, tuple[str, Callable[[Any], Value | None]]]
 _MOST = 256
 """Entries that are read of one list; agents send one for each reading at most."""
 
 
-def write(values: Values, *objects: Object) -> list[pb.Reading]:
-    """Return the messages of the readings of some kinds of objects."""
-    found = []
+def write(values: Values, *objects: Object) -> pb.Readings:
+    """Return the message of the readings of some kinds of objects."""
+    message = pb.Readings()
     for reading in of(*objects):
         match values.get(reading.name):
-            case None:
-                pass
             case tuple() as words:
-                found.append(pb.Reading(id=reading.id, words=words))
-            case value:
-                found.append(pb.Reading(id=reading.id, value=value))
-    return found
+                message.words[reading.id].words.extend(words)
+            case int() | float() as value:
+                message.values[reading.id] = value
+    return message
 
 
 def fields(kind: type[Message], values: Values) -> dict[str, Any]:
@@ -42,26 +40,34 @@ def fields(kind: type[Message], values: Values) -> dict[str, Any]:
 
 
 def read(
-    readings: Iterable[pb.Reading], *objects: Object, older: Iterable[Message] = ()
+    readings: pb.Readings, *objects: Object, older: Iterable[Message] = ()
 ) -> dict[str, Value]:
     """Return the readings of some kinds of objects within their bounds; others are ignored.
 
     ``older`` messages are read where there are no ``readings``, by the names of their fields.
     """
-    values: dict[str, Value] = {}
-    known = _known(objects)
-    for message in islice(readings, _MOST):
-        if (entry := known.get(message.id)) is not None:
-            name, accept, words = entry
-            if (value := accept(message.words if words else message.value)) is not None:
+    values: dict[str, Any] = {}
+    figures, words = _known(objects)
+    for number, figure in islice(readings.values.items(), _MOST):
+        if entry := figures.get(number):
+            name, accept = entry
+            if (value := accept(figure)) is not None:
                 values[name] = value
+    for number, message in islice(readings.words.items(), _MOST):
+        if entry := words.get(number):
+            name, accept = entry
+            values[name] = accept(message.words)
     return values or dict(_older(older, objects))
 
 
 @cache
-def _known(objects: tuple[Object, ...]) -> Mapping[int, tuple[str, _Accept, bool]]:
-    """Return by number the name of a reading, its bounds, and whether it is in words."""
-    return {one.id: (one.name, one.accept, one.unit is Unit.WORDS) for one in of(*objects)}
+def _known(objects: tuple[Object, ...]) -> tuple[_Accepts, _Accepts]:
+    """Return names and bounds by number, of figures and of words."""
+    figures, words = (
+        {one.id: (one.name, one.accept) for one in of(*objects) if (one.unit is Unit.WORDS) is text}
+        for text in (False, True)
+    )
+    return figures, words
 
 
 def _older(messages: Iterable[Message], objects: tuple[Object, ...]) -> Iterator[tuple[str, Value]]:

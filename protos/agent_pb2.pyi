@@ -498,18 +498,36 @@ class TelemetryBatch(_message.Message):
     READINGS_FIELD_NUMBER: _ClassVar[int]
     time: float
     samples: _containers.RepeatedCompositeFieldContainer[Sample]
-    readings: _containers.RepeatedCompositeFieldContainer[Reading]
-    def __init__(self, time: _Optional[float] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., readings: _Optional[_Iterable[_Union[Reading, _Mapping]]] = ...) -> None: ...
+    readings: Readings
+    def __init__(self, time: _Optional[float] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., readings: _Optional[_Union[Readings, _Mapping]] = ...) -> None: ...
 
-class Reading(_message.Message):
-    __slots__ = ("id", "value", "words")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
+class Readings(_message.Message):
+    __slots__ = ("values", "words")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    class WordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Words
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     WORDS_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    value: float
+    values: _containers.ScalarMap[int, float]
+    words: _containers.MessageMap[int, Words]
+    def __init__(self, values: _Optional[_Mapping[int, float]] = ..., words: _Optional[_Mapping[int, Words]] = ...) -> None: ...
+
+class Words(_message.Message):
+    __slots__ = ("words",)
+    WORDS_FIELD_NUMBER: _ClassVar[int]
     words: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[int] = ..., value: _Optional[float] = ..., words: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, words: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("job", "rank", "endpoint", "utilisation", "memory_bytes", "source", "gpu", "readings")
@@ -528,8 +546,8 @@ class Sample(_message.Message):
     memory_bytes: int
     source: str
     gpu: Gpu
-    readings: _containers.RepeatedCompositeFieldContainer[Reading]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., utilisation: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., source: _Optional[str] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., readings: _Optional[_Iterable[_Union[Reading, _Mapping]]] = ...) -> None: ...
+    readings: Readings
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., utilisation: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., source: _Optional[str] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., readings: _Optional[_Union[Readings, _Mapping]] = ...) -> None: ...
 
 class Gpu(_message.Message):
     __slots__ = ("memory_total_bytes", "temperature_c", "power_w", "sm_clock_hz", "memory_clock_hz", "pcie_rx_bps", "pcie_tx_bps", "pcie_replays", "nvlinks_up", "ecc_corrected", "ecc_uncorrected", "xid", "throttle_reasons")

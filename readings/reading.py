@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 MOST_WORDS = 32
 _WORD_CHARS = 64
@@ -47,7 +48,7 @@ Values = Mapping[str, Value]
 _WHOLE = frozenset({Unit.BYTES, Unit.HERTZ, Unit.BITS_PER_SECOND, Unit.COUNT})
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """A reading that an object can have; docs/architecture.md says what follows from it."""
 
@@ -85,15 +86,23 @@ class Reading:
         """Whether values are whole numbers."""
         return self.unit in _WHOLE
 
-    def accept(self, value: float | Sequence[str]) -> Value | None:
-        """Return the value within its bounds; None for one that cannot be."""
-        if not isinstance(value, float | int):
-            cut = tuple(word[:_WORD_CHARS] for word in value[:MOST_WORDS])
-            return cut if self.unit is Unit.WORDS else None
-        if self.unit is Unit.WORDS:
-            return None
-        if self.unit is Unit.RATIO and math.isfinite(value):
-            return min(1.0, max(0.0, value))
-        if not self.least <= value <= self.most:
-            return None
-        return int(value) if self.whole else value
+    @cached_property
+    def accept(self) -> Callable[[Any], Value | None]:
+        """What returns a value within the bounds, and None for one that cannot be."""
+        match self.unit:
+            case Unit.WORDS:
+                return _words
+            case Unit.RATIO:
+                return _ratio
+        least, most = self.least, self.most
+        if self.whole:
+            return lambda value: int(value) if least <= value <= most else None
+        return lambda value: value if least <= value <= most else None
+
+
+def _words(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word[:_WORD_CHARS] for word in words[:MOST_WORDS])
+
+
+def _ratio(value: float) -> float | None:
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from controller.state.state import State
 from controller.telemetry.history import COLUMNS, GPU_COLUMNS, MEASURED, RingBuffer
 from controller.telemetry.latest import LatestReadings
 from controller.telemetry.rates import RateTable
-from readings.reading import Object
+from readings.reading import Object, Values
 
 log = structlog.get_logger(__name__)
 
@@ -247,7 +247,11 @@ class Telemetry:
         gpus = np.full((len(self._gpu_place), len(GPU_COLUMNS)), np.nan, dtype=np.float32)
         oldest = self._state.clock() - FRESH_S
         jobs = [job for job in self._state.jobs.values() if job.holding and job.state != "starting"]
-        places, measured, met = [], [], 0
+        places: list[int] = []
+        gpu_places: list[int] = []
+        measured: list[Values] = []
+        of_gpus: list[Values] = []
+        met = 0
         for job in jobs:
             for rank, endpoint in enumerate(job.endpoints):
                 sample = self._samples.get((job.name, rank))
@@ -256,13 +260,13 @@ class Telemetry:
                 met += 1
                 if sample.time < oldest:
                     continue
-                known = sample.values.get
                 places.append(self._place[endpoint])
-                measured.append([known(name, np.nan) for name in MEASURED])
+                measured.append(sample.values)
                 if sample.real and endpoint in self._gpu_place:
-                    gpus[self._gpu_place[endpoint]] = [known(name, np.nan) for name in GPU_COLUMNS]
-        if places:
-            self._now[places, 2:] = measured
+                    gpu_places.append(self._gpu_place[endpoint])
+                    of_gpus.append(sample.values)
+        _fill(self._now, places, MEASURED, measured)
+        _fill(gpus, gpu_places, GPU_COLUMNS, of_gpus)
         if met != len(self._samples):
             live = {(job.name, rank) for job in jobs for rank in range(len(job.endpoints))}
             for key in self._samples.keys() - live:
@@ -271,6 +275,15 @@ class Telemetry:
 
     def _blank(self) -> NDArray[np.float32]:
         return np.full((len(self._names), len(COLUMNS)), np.nan, dtype=np.float32)
+
+
+def _fill(
+    rows: NDArray[np.float32], places: list[int], names: Sequence[str], found: list[Values]
+) -> None:
+    """Put readings into the last columns of some rows; NaN is not reported."""
+    first = rows.shape[1] - len(names)
+    for column, name in enumerate(names, first) if places else ():
+        rows[places, column] = [values.get(name, np.nan) for values in found]
 
 
 def _known(value: float) -> float | None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from controller.devices.engine import RankSample
+from controller.devices.engine import RankSample, ServerSample
 from tests.web.world import TalkingRack, scattered, stand_still, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -80,6 +80,27 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
     await page.goto(f"{url}/#/objects/endpoints/{job.endpoints[1]}")
     await expect(page.locator(".drawer")).to_contain_text(f"endpoint/{job.endpoints[1]}")
     await expect(facts).not_to_contain_text("temperature")
+
+
+async def test_what_a_server_reports_is_in_its_row_and_among_its_facts(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    name = rack.desks.fabric.nodes()[0].name
+
+    async def telemetry() -> AsyncIterator[ServerSample]:
+        while True:
+            yield ServerSample(name, {"load": 1.25, "memory_available_bytes": 3 << 30})
+            await asyncio.sleep(1.0)
+
+    rack.engine.telemetry = telemetry  # type: ignore[method-assign]
+    await rack.until(lambda: rack.desks.fabric.nodes()[0].readings)
+    await page.goto(f"{url}/#/objects/nodes")
+    await expect(page.locator("thead")).to_contain_text("Memory available")
+    await expect(page.locator("tbody tr", has_text=name).first).to_contain_text("1.25")
+    await page.goto(f"{url}/#/objects/nodes/{name}")
+    facts = page.locator(".drawer .facts")
+    await expect(facts).to_contain_text("memory available")
+    await expect(facts).to_contain_text("3.00 GiB")
 
 
 async def test_figures_of_containers_are_those_of_the_last_seconds(

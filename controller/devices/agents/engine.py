@@ -585,7 +585,9 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
                 async for batch in self._agents.stream(server, "Telemetry", request, None):
                     self._agents.note_answer(server, True)
                     wait_s = shortest
-                    samples: list[RankSample | ServerSample] = [server_of(server, batch)]
+                    samples: list[RankSample | ServerSample] = []
+                    if batch.HasField("readings"):
+                        samples.append(server_of(server, batch))
                     samples += [
                         sample
                         for sample in samples_of(batch, clock.time())

@@ -44,7 +44,7 @@ def spec(message: pb.Rank) -> list[object]:
 
 
 def gpu_of(message: pb.Gpu) -> dict[str, Any]:
-    return readings.read((), Object.GPU, older=(message,))
+    return readings.read(pb.Readings(), Object.GPU, older=(message,))
 
 
 def before(sample: RankSample) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from container_mgr.ranks.living import Sample
 from container_mgr.rpc.messages import telemetry_of
 from controller.devices.agents.messages import samples_of, server_of
 from protos import agent_pb2 as pb
+from readings.catalogue import CATALOGUE
 from readings.reading import Object, Values
 
 OF_RANK: Values = {"utilisation": 0.42, "memory_bytes": 3 << 30}
@@ -65,10 +66,12 @@ def test_an_older_agents_figures_are_read() -> None:
 
 
 def test_what_the_catalogue_does_not_have_is_ignored() -> None:
-    hostile = [pb.Reading(id=number, value=1.0) for number in range(10_000)]
+    hostile = pb.Readings(values=dict.fromkeys(range(200), 1.0))
     found = readings.read(hostile, Object.SERVER)
     assert found == {"load": 1.0, "memory_available_bytes": 1}
     (sample,) = batch(OF_RANK, real=False).samples
-    sample.readings.extend(hostile)
+    sample.readings.MergeFrom(hostile)
     (seen,) = samples_of(pb.TelemetryBatch(time=9.0, samples=[sample]), 9.0)
     assert seen.values.keys() == OF_RANK.keys()  # it has no GPU
+    many = pb.Readings(values=dict.fromkeys(range(100_000), 1.0))
+    assert readings.read(many, *Object).keys() <= {reading.name for reading in CATALOGUE}

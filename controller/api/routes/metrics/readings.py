@@ -65,7 +65,7 @@ def of_readings(
         }
         families.add(Object.RANK, (endpoint.name, source), of_rank)
         if endpoint.gpu is not None:
-            families.add(Object.GPU, (endpoint.name,), endpoint.gpu.model_dump())
+            families.add(Object.GPU, (endpoint.name,), vars(endpoint.gpu))
     for server in servers:
         families.add(Object.SERVER, (server.name,), server.readings)
     for switch in switches:

@@ -30,7 +30,8 @@ const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof 
 
 /** Lists with figures that samples do not carry (memory, temperature, space) are read again at this interval. */
 const READ_MS = 5000;
-const READ_AGAIN = new Set(["aggregators", "containers", "nodes", "switches", "volumes"]);
+const MEASURED = Object.entries({ aggregators: "aggregator", nodes: "server", switches: "switch" });
+const READ_AGAIN = new Set(["containers", "volumes", ...MEASURED.filter(([, of]) => readingColumns(of).length).map(([kind]) => kind)]);
 
 const COLUMNS = {
   jobs: (app) => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates(app, "jobs"), plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
