@@ -28,9 +28,9 @@ from controller.schema.fabric import (
     NodeView,
     SwitchView,
 )
+from controller.schema.insight.usage import UsageSumsView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
-from controller.schema.usage import UsageSumsView
 from controller.service.desks import Desks
 from controller.stream.counters import Counters
 

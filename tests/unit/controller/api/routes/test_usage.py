@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.schema.usage import UsageLineView, UsageSumsView, UsageView
+from controller.schema.insight.usage import UsageLineView, UsageSumsView, UsageView
 from tests.parts.api.desks import answer
 from tests.parts.api.people import people_site
 
