@@ -28,7 +28,7 @@ import structlog
 
 from agentlink.ranks import RankKey
 from base import clock
-from container_mgr.checkpoints.holder import Checkpoints
+from container_mgr.checkpoints.holder import DiskHolder
 from container_mgr.ranks import logs
 from container_mgr.recordings.recordings import MOST_ENDED, Recordings
 from recorder.python import lightloom_writer as writer
@@ -129,7 +129,7 @@ def _fill(one: FakeRank, data: bytes) -> None:
 
 async def checkpoints(root: Path) -> None:
     """Hold what a rank writes until it is to be ended."""
-    held = Checkpoints(root / "checkpoints", space=PlainSpace())
+    held = DiskHolder(root / "checkpoints", space=PlainSpace())
     await held.recover()
     told = asyncio.create_task(_drain(held))
     specs = [rank(number, ranks=RANKS) for number in range(RANKS)]
@@ -164,7 +164,7 @@ async def _run(*command: str) -> None:
         raise RuntimeError(f"{command[0]} failed")
 
 
-async def _drain(held: Checkpoints) -> None:
+async def _drain(held: DiskHolder) -> None:
     async for _ in held.news():
         pass
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.spare_swap import ENDED, controlled_rack
 from measure.statistics import summarise
-from testbed.demo.spare.arms import LOCAL_BYTES, Arm, Plan, request
+from testbed.demo.spare.arms import LOCAL_BYTES, SpareArm, SparePlan, request
 from testbed.demo.spare.trace import figures, read
 from testbed.kept_ring import Document
 from testbed.mortal import Mortal
@@ -42,9 +42,9 @@ UNUSUAL_STEPS = 5
 """First steps, in which the CPU share takes effect."""
 
 
-def body(mode: str, plan: Plan, name: str, image: str) -> Document:
+def body(mode: str, plan: SparePlan, name: str, image: str) -> Document:
     """Return the submission of a mode's job, always on the same endpoints."""
-    arm = {"none": Arm.UNDISTURBED, "naive": Arm.SHARED}.get(mode, Arm.SPARE)
+    arm = {"none": SpareArm.UNDISTURBED, "naive": SpareArm.SHARED}.get(mode, SpareArm.SPARE)
     made = request(arm, plan, name=name, image=image)
     made["endpoints"] = [f"gpu{n}" for n in range(plan.ranks)]
     made.pop("spares", None)
@@ -56,7 +56,7 @@ def body(mode: str, plan: Plan, name: str, image: str) -> Document:
     return made
 
 
-def trained(mortal: Mortal, mode: str, plan: Plan, name: str, image: str) -> Document:
+def trained(mortal: Mortal, mode: str, plan: SparePlan, name: str, image: str) -> Document:
     """Train one job to its end; return its figures."""
     mortal.post("/jobs", body(mode, plan, name, image))
     mortal.until(lambda: mortal.get(f"/jobs/{name}")["state"] in ENDED, 900.0)
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--every", type=int, default=10, help="steps between checkpoints")
     options = parser.parse_args()
-    plan = Plan(steps=options.steps, every=options.every)
+    plan = SparePlan(steps=options.steps, every=options.every)
     blocks: list[dict[str, Document]] = []
     with controlled_rack() as (mortal, run_dir):
         written = record.load(run_dir)

@@ -21,14 +21,14 @@ from collections.abc import AsyncIterator
 from ocs_driver.base import CircuitRequest
 from ocs_driver.calient.driver import CalientTl1Driver
 from ocs_driver.tl1.session import Login, Tl1Session
-from ocs_driver.turns import Turns
+from ocs_driver.turns import CommandTurns
 from testbed.ocs_emulator import Emulator, load_personality
 
 LOADS = ("alone", "poll", "page")
 DEADLINE_S = 60.0
 
 
-class Fifo(Turns):
+class Fifo(CommandTurns):
     """First come, first served: a change has no priority over a read."""
 
     def __init__(self, name: str) -> None:

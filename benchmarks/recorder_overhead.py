@@ -143,12 +143,12 @@ def outside(options: argparse.Namespace) -> None:
     import docker  # noqa: PLC0415 - the ranks have the standard library and PyTorch only
 
     from measure.statistics import median, summarise  # noqa: PLC0415
-    from testbed.engine import LABEL, Engine  # noqa: PLC0415
+    from testbed.engine import LABEL, DockerEngine  # noqa: PLC0415
     from testbed.image.torch import ensure_torch_image  # noqa: PLC0415
 
     root = Path(__file__).parents[1]
     with tempfile.TemporaryDirectory(prefix="ll-recorder-") as scratch:
-        engine = Engine(Path(scratch))
+        engine = DockerEngine(Path(scratch))
         info = engine.start()
         try:
             image = ensure_torch_image(info)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.demo import slurm
-from testbed.demo.slurm.mixture import Arm, Plan
+from testbed.demo.slurm.mixture import MixtureArm, MixturePlan
 
 RUN_DIR = Path("/run/lightloom/bench-slurm")
 COMPARED = ("makespan_s", "completion_s_mean")
@@ -33,10 +33,10 @@ Document = dict[str, Any]
 def ratios(runs: list[Document]) -> Document:
     """Return each rival's figures over lightloom's, a list by seed and their median."""
     shown: Document = {}
-    for rival in (arm for arm in Arm if arm.alone):
+    for rival in (arm for arm in MixtureArm if arm.alone):
         for name in COMPARED:
             values = [
-                round(run["arms"][rival][name] / run["arms"][Arm.LIGHTLOOM][name], 4)
+                round(run["arms"][rival][name] / run["arms"][MixtureArm.LIGHTLOOM][name], 4)
                 for run in runs
             ]
             median = round(statistics.median(values), 4)
@@ -44,7 +44,7 @@ def ratios(runs: list[Document]) -> Document:
     return shown
 
 
-def measured(folder: Path, plan: Plan) -> Document | None:
+def measured(folder: Path, plan: MixturePlan) -> Document | None:
     """Return the figures that an earlier run of this plan left, None without any."""
     try:
         kept: Document = json.loads((folder / slurm.RESULT_FILE).read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = []
     for seed in range(1, options.seeds + 1):
-        plan, folder = Plan(jobs=options.jobs, seed=seed), options.out / f"seed-{seed}"
+        plan, folder = MixturePlan(jobs=options.jobs, seed=seed), options.out / f"seed-{seed}"
         runs.append(
             measured(folder, plan)
             or slurm.run(

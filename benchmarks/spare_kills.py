@@ -35,12 +35,12 @@ import testbed
 from agentlink.ranks import LABEL
 from benchmarks.spare_swap import ENDED, controlled_rack, repair_all
 from testbed import processes, rack
-from testbed.kept_ring import Document, Ring, Said, complete_steps, said
+from testbed.kept_ring import Document, RingSize, Said, complete_steps, said
 from testbed.mortal import Mortal
 from testbed.rack import procfs, record
 from testbed.rack.process import kill_all
 
-RING = Ring(steps=150, step_s=0.05, size=2_000_000)
+RING = RingSize(steps=150, step_s=0.05, size=2_000_000)
 KINDS = ("rank", "gpu", "agent", "controller")
 MOST_PAUSE_S = 3.0
 END_S = 300.0

@@ -29,12 +29,12 @@ from typing import Any
 import testbed
 from measure.statistics import summarise
 from testbed import rack
-from testbed.kept_ring import Ring, complete_steps, said
+from testbed.kept_ring import RingSize, complete_steps, said
 from testbed.mortal import Mortal, taken_over
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
 ENDED = frozenset({"completed", "failed", "cancelled"})
-RING = Ring(steps=300)
+RING = RingSize(steps=300)
 PHASES = (
     *("detect_s", "decide_s", "stop_s", "light_s", "fetch_s", "start_s", "import_s"),
     *("first_step_s", "total_s", "own_s", "steps_lost"),

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import MAX_RANKS, MAX_STEP, Place, Places, are_apart
+from checkpoints.schemes import Layout
+from checkpoints.values import MAX_RANKS, MAX_STEP, Place, Places, Scheme, are_apart
 
 MAX_KEPT = 256
 """Steps that a ledger knows; with more, the oldest is forgotten, the newest written one never."""
@@ -51,7 +51,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Run:
+class LedgerRun:
     """One run of the job, from a start of its ranks to the next."""
 
     ranks: int
@@ -106,7 +106,7 @@ class Record:
 class Ledger:
     """A job's checkpoints. Begins empty; only ``fold`` makes others."""
 
-    runs: Mapping[int, Run] = field(default_factory=dict)
+    runs: Mapping[int, LedgerRun] = field(default_factory=dict)
     """By epoch. To be kept durably."""
     spoiled: Mapping[Key, str] = field(default_factory=dict)
     """Steps never to be restored again, and why. To be kept durably."""
@@ -189,7 +189,7 @@ class Began:
     """A run begins."""
 
     epoch: int
-    run: Run
+    run: LedgerRun
 
 
 Report = Wrote | Copied | Coded | Flushed | Missing | ServerLost | Spoiled | Began
@@ -215,7 +215,7 @@ def fold(ledger: Ledger, report: Report) -> Ledger:
     return _told(ledger, report)
 
 
-def _began(ledger: Ledger, epoch: int, run: Run) -> Ledger:
+def _began(ledger: Ledger, epoch: int, run: LedgerRun) -> Ledger:
     if epoch < 0 or epoch in ledger.runs or not 0 < run.ranks <= MAX_RANKS:
         return ledger
     runs = {**ledger.runs, epoch: run}
@@ -361,7 +361,7 @@ def is_complete(ledger: Ledger, key: Key, places: Places) -> bool:
     )
 
 
-def _any_apart(holders: Iterable[str], run: Run, places: Places) -> bool:
+def _any_apart(holders: Iterable[str], run: LedgerRun, places: Places) -> bool:
     known = [places[name] for name in sorted(holders) if name in places]
     return any(
         are_apart(one, other, run.layout.apart)

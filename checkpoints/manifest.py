@@ -48,13 +48,13 @@ class Sum:
 class _Items(ItemsView[str, Sum]):
     """Paths and sums in their order, without a search for each path."""
 
-    _mapping: Sums
+    _mapping: FileSums
 
     def __iter__(self) -> Iterator[tuple[str, Sum]]:
         return zip(self._mapping, self._mapping.sums(), strict=True)
 
 
-class Sums(Mapping[str, Sum]):
+class FileSums(Mapping[str, Sum]):
     """The sums of files by path, sorted. It takes the bytes of the paths and some 20 more a file.
 
     A dict of as many files takes some 250 bytes more for each, and a server holds many manifests.
@@ -113,7 +113,7 @@ class Manifest:
     rank: int
     ranks: int
     rule: str
-    files: Sums
+    files: FileSums
     """By path relative to the rank's folder."""
 
     @property
@@ -258,7 +258,7 @@ def _check(document: Any) -> Manifest:
         rank=_whole(document, "rank", MAX_RANKS),
         ranks=ranks,
         rule=_text(document, "rule"),
-        files=Sums(files),
+        files=FileSums(files),
     )
     if not manifest.rank < ranks:
         raise ValueError(f"rank {manifest.rank} is not one of {ranks}")

@@ -39,7 +39,7 @@ COMMITTED, ORBAX_STEP = "commit_success.txt", "_CHECKPOINT_METADATA"
 WEIGHTS, TRAINED = "latest.weights.h5", "training_metadata.json"
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry of a folder is, without following it."""
 
     FILE = "file"
@@ -51,18 +51,18 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
+class FolderEntry:
     """One entry below a rank's folder, as ``lstat`` tells it."""
 
     path: str
     """Relative to the rank's folder, with ``/``."""
-    kind: Kind = Kind.FILE
+    kind: EntryKind = EntryKind.FILE
     size: int = 0
     """Bytes."""
     modified_ns: int = 0
     """Compared between two files of one folder only; steps are never ordered by it."""
     head: bytes = b""
-    """Its content, when ``Rule.reads`` names it and it has at most ``MAX_HEAD`` bytes."""
+    """Its content, when ``CheckpointRule.reads`` names it and it has at most ``MAX_HEAD`` bytes."""
 
 
 class Wholeness(StrEnum):
@@ -77,7 +77,7 @@ class Wholeness(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class FoundStep:
     """One step in a rank's folder."""
 
     step: int
@@ -95,14 +95,14 @@ class Found:
 class Listed:
     """What a folder holds. ``steps`` has the newest first."""
 
-    steps: tuple[Found, ...] = ()
+    steps: tuple[FoundStep, ...] = ()
     ignored: tuple[str, ...] = ()
     """Some names that are no steps."""
     overfull: bool = False
     """There were more than ``MAX_ENTRIES`` entries."""
 
 
-class Writer(StrEnum):
+class WriterKind(StrEnum):
     """How a program writes."""
 
     RENAME = "rename"
@@ -113,71 +113,71 @@ class Writer(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Rule:
+class CheckpointRule:
     """What is whole. ``marker`` names the file of ``marker: FILE``."""
 
-    writer: Writer = Writer.RENAME
+    writer: WriterKind = WriterKind.RENAME
     marker: str = ""
 
     @property
     def reads(self) -> frozenset[str]:
         """Names of files whose content the rule needs."""
         return {
-            Writer.ORBAX: frozenset({ORBAX_STEP}),
-            Writer.KERAS: frozenset({TRAINED}),
+            WriterKind.ORBAX: frozenset({ORBAX_STEP}),
+            WriterKind.KERAS: frozenset({TRAINED}),
         }.get(self.writer, frozenset())
 
     @property
     def gathers(self) -> bool:
         """Whether a rank may read any rank's files when it loads (tensors kept once, resharded)."""
-        return self.writer is Writer.DCP
+        return self.writer is WriterKind.DCP
 
     @property
     def overwrites(self) -> bool:
         """Whether the program overwrites its files in place, so that only a copy is safe."""
-        return self.writer is Writer.KERAS
+        return self.writer is WriterKind.KERAS
 
     @property
     def naming(self) -> str:
         """What a step is called, for people whose program calls it otherwise."""
         return {
-            Writer.RENAME: "step-N or step-N.EXT",
-            Writer.KERAS: f"{WEIGHTS} with {TRAINED}",
+            WriterKind.RENAME: "step-N or step-N.EXT",
+            WriterKind.KERAS: f"{WEIGHTS} with {TRAINED}",
         }.get(self.writer, "a folder whose name ends in the step")
 
 
-def parse_rule(text: str) -> Rule:
+def parse_rule(text: str) -> CheckpointRule:
     """Read ``rename``, ``dcp``, ``orbax``, ``keras`` or ``marker: FILE``. Raises ValueError."""
     name, colon, marker = text.partition(":")
     name, marker = name.strip(), marker.strip()
-    if name == Writer.MARKER:
+    if name == WriterKind.MARKER:
         fault = path_fault(marker) or ("it is a path" if "/" in marker else "")
         if fault or len(marker) > 64:
             raise ValueError(
                 f"the marker {marker!r:.80} must be the name of a file: {fault or 'too long'}"
             )
-        return Rule(Writer.MARKER, marker)
+        return CheckpointRule(WriterKind.MARKER, marker)
     try:
-        writer = Writer(name)
+        writer = WriterKind(name)
     except ValueError:
         raise ValueError(
             f"{name!r:.80} is no rule; say rename, dcp, orbax, keras or marker: FILE"
         ) from None
     if colon:
         raise ValueError(f"the rule {name} takes no file; only marker: FILE does")
-    return Rule(writer)
+    return CheckpointRule(writer)
 
 
 @dataclass(slots=True)
 class _Pile:
     """Everything below one top name."""
 
-    kind: Kind | None = None
+    kind: EntryKind | None = None
     faults: list[str] = field(default_factory=list)
-    files: dict[str, Entry] = field(default_factory=dict)
+    files: dict[str, FolderEntry] = field(default_factory=dict)
 
 
-def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
+def look(rule: CheckpointRule, entries: Iterable[FolderEntry]) -> Listed:
     """Return the steps that a rank's folder holds, from a listing of everything below it.
 
     Never raises for any listing. Entries beyond ``MAX_ENTRIES`` are not consumed but for one;
@@ -187,7 +187,7 @@ def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
     taken = list(islice(entries, MAX_ENTRIES + 1))
     overfull = len(taken) > MAX_ENTRIES
     piles, ignored = _piles(taken[:MAX_ENTRIES])
-    if rule.writer is Writer.KERAS:
+    if rule.writer is WriterKind.KERAS:
         found = _keras(piles)
         ignored += [name for name in piles if not found or name not in {WEIGHTS, TRAINED}]
     else:
@@ -201,7 +201,7 @@ def look(rule: Rule, entries: Iterable[Entry]) -> Listed:
     found = _refuse_doubles(found)
     if overfull:
         why = f"the folder has more than {MAX_ENTRIES} entries"
-        found = [Found(f.step, Wholeness.REFUSED, f.name, why=why) for f in found]
+        found = [FoundStep(f.step, Wholeness.REFUSED, f.name, why=why) for f in found]
     found.sort(key=lambda f: (-f.step, f.name))
     return Listed(tuple(found[:MAX_FOUND]), tuple(sorted(ignored)[:MAX_IGNORED]), overfull)
 
@@ -214,7 +214,7 @@ def names_text(names: Iterable[str]) -> str:
     return ", ".join(shown) + (" and others" if len(some) > MAX_SHOWN else "")
 
 
-def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
+def _piles(entries: list[FolderEntry]) -> tuple[dict[str, _Pile], list[str]]:
     piles: dict[str, _Pile] = {}
     ignored: list[str] = []
     for entry in entries:
@@ -226,13 +226,13 @@ def _piles(entries: list[Entry]) -> tuple[dict[str, _Pile], list[str]]:
         fault = path_fault(entry.path) if entry.path != top else ""
         if fault:
             pile.faults.append(f"{entry.path[:64]!a}: {fault}")
-        elif entry.kind in {Kind.LINK, Kind.OTHER}:
+        elif entry.kind in {EntryKind.LINK, EntryKind.OTHER}:
             pile.faults.append(f"{entry.path[:64]} is neither a file nor a folder")
-        elif entry.kind is Kind.FOREIGN:
+        elif entry.kind is EntryKind.FOREIGN:
             pile.faults.append(f"{entry.path[:64]} belongs to another user")
         elif entry.path in pile.files or entry.size < 0:
             pile.faults.append(f"{entry.path[:64]} is listed twice or without a size")
-        elif entry.kind is Kind.FILE:
+        elif entry.kind is EntryKind.FILE:
             pile.files[entry.path] = entry
         if entry.path == top:
             pile.kind = entry.kind
@@ -252,9 +252,9 @@ _ORBAX = re.compile(
 )
 
 
-def _step_of(rule: Rule, name: str) -> tuple[int | None, bool]:
+def _step_of(rule: CheckpointRule, name: str) -> tuple[int | None, bool]:
     """Return the step that a name means, None without one, and whether it is unfinished."""
-    pattern = {Writer.RENAME: _RENAMED, Writer.ORBAX: _ORBAX}.get(rule.writer, _NUMBERED)
+    pattern = {WriterKind.RENAME: _RENAMED, WriterKind.ORBAX: _ORBAX}.get(rule.writer, _NUMBERED)
     match = pattern.fullmatch(name)
     if match is None or int(match["step"]) > MAX_STEP:
         return None, False
@@ -262,7 +262,7 @@ def _step_of(rule: Rule, name: str) -> tuple[int | None, bool]:
     return int(match["step"]), bool(groups.get("before") or groups["after"])
 
 
-def _judge(rule: Rule, step: int, temporary: bool, name: str, pile: _Pile) -> Found:
+def _judge(rule: CheckpointRule, step: int, temporary: bool, name: str, pile: _Pile) -> FoundStep:
     files = tuple(sorted(pile.files))
     size = sum(entry.size for entry in pile.files.values())
     state, why = Wholeness.WHOLE, ""
@@ -272,21 +272,21 @@ def _judge(rule: Rule, step: int, temporary: bool, name: str, pile: _Pile) -> Fo
         state, why = Wholeness.PARTIAL, "its name says that it is being written"
     elif size == 0:
         state, why = Wholeness.PARTIAL, "it is empty"
-    elif rule.writer is not Writer.RENAME:
-        if pile.kind is Kind.FILE:
+    elif rule.writer is not WriterKind.RENAME:
+        if pile.kind is EntryKind.FILE:
             state, why = Wholeness.PARTIAL, "it is a file; this rule needs a folder"
         else:
             state, why = _in_folder(rule, name, pile)
-    return Found(step, state, name, files, size, why)
+    return FoundStep(step, state, name, files, size, why)
 
 
-def _in_folder(rule: Rule, name: str, pile: _Pile) -> tuple[Wholeness, str]:
+def _in_folder(rule: CheckpointRule, name: str, pile: _Pile) -> tuple[Wholeness, str]:
     has = pile.files.__contains__
-    if rule.writer is Writer.MARKER:
+    if rule.writer is WriterKind.MARKER:
         if has(f"{name}/{rule.marker}"):
             return Wholeness.WHOLE, ""
         return Wholeness.PARTIAL, f"{rule.marker} is missing"
-    if rule.writer is Writer.ORBAX:
+    if rule.writer is WriterKind.ORBAX:
         if has(f"{name}/{COMMITTED}") or _commit_time(pile.files.get(f"{name}/{ORBAX_STEP}")):
             return Wholeness.WHOLE, ""
         return Wholeness.PARTIAL, f"neither {COMMITTED} nor a commit time is there"
@@ -304,13 +304,13 @@ def _dcp(name: str, pile: _Pile) -> tuple[Wholeness, str]:
     return Wholeness.PARTIAL, f"{METADATA} is missing"
 
 
-def _commit_time(entry: Entry | None) -> bool:
+def _commit_time(entry: FolderEntry | None) -> bool:
     document = _document(entry)
     time = document.get("commit_timestamp_nsecs")
     return isinstance(time, int) and not isinstance(time, bool) and time > 0
 
 
-def _document(entry: Entry | None) -> dict[str, object]:
+def _document(entry: FolderEntry | None) -> dict[str, object]:
     if entry is None or len(entry.head) > MAX_HEAD:
         return {}
     try:
@@ -320,7 +320,7 @@ def _document(entry: Entry | None) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _keras(piles: dict[str, _Pile]) -> list[Found]:
+def _keras(piles: dict[str, _Pile]) -> list[FoundStep]:
     weights, trained = (
         piles[name].files.get(name) if name in piles else None for name in (WEIGHTS, TRAINED)
     )
@@ -332,14 +332,14 @@ def _keras(piles: dict[str, _Pile]) -> list[Found]:
     step = epoch * BATCHES + batch
     faults = [fault for name in (WEIGHTS, TRAINED) if name in piles for fault in piles[name].faults]
     if faults:
-        return [Found(step, Wholeness.REFUSED, "", why=faults[0])]
+        return [FoundStep(step, Wholeness.REFUSED, "", why=faults[0])]
     if weights is None or weights.size == 0 or trained is None:
-        return [Found(step, Wholeness.PARTIAL, "", why=f"{WEIGHTS} is missing or empty")]
+        return [FoundStep(step, Wholeness.PARTIAL, "", why=f"{WEIGHTS} is missing or empty")]
     files, size = (WEIGHTS, TRAINED), weights.size + trained.size
     if weights.modified_ns > trained.modified_ns:
         why = f"{WEIGHTS} is newer than {TRAINED}: it is being overwritten"
-        return [Found(step, Wholeness.PARTIAL, "", files, size, why)]
-    return [Found(step, Wholeness.WHOLE, "", files, size)]
+        return [FoundStep(step, Wholeness.PARTIAL, "", files, size, why)]
+    return [FoundStep(step, Wholeness.WHOLE, "", files, size)]
 
 
 def _count(value: object, most: int) -> int | None:
@@ -348,19 +348,19 @@ def _count(value: object, most: int) -> int | None:
     return value
 
 
-def _refuse_doubles(found: list[Found]) -> list[Found]:
+def _refuse_doubles(found: list[FoundStep]) -> list[FoundStep]:
     """Refuse steps that two finished names claim; drop unfinished names beside a finished one."""
     finished: dict[int, int] = {}
     for one in found:
         if one.state is not Wholeness.PARTIAL:
             finished[one.step] = finished.get(one.step, 0) + 1
-    kept: list[Found] = []
+    kept: list[FoundStep] = []
     for one in found:
         claims = finished.get(one.step, 0)
         if one.state is Wholeness.PARTIAL and claims:
             continue
         if claims > 1:
             why = f"{claims} names claim step {one.step}"
-            one = Found(one.step, Wholeness.REFUSED, one.name, why=why)  # noqa: PLW2901
+            one = FoundStep(one.step, Wholeness.REFUSED, one.name, why=why)  # noqa: PLW2901
         kept.append(one)
     return kept

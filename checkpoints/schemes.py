@@ -10,24 +10,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 
-from checkpoints.values import Apart, Place, are_apart
+from checkpoints.values import Apart, Place, Scheme, are_apart
 
 BLOCK = 1 << 20
 MAX_MATCHED = 1024
 """Ranks for which partners are searched by augmenting paths when no rotation fits."""
-
-
-class Scheme(StrEnum):
-    """How a part is protected."""
-
-    SINGLE = "single"
-    PARTNER = "partner"
-    XOR = "xor"
 
 
 class NotApartError(ValueError):
@@ -232,7 +223,7 @@ def _matched(places: Sequence[Place], apart: Apart) -> tuple[int, ...]:
 # index (i - j - 1) mod N; so each chunk is in one parity, and never in its own member's.
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A part or parity that can be read at any place."""
 
     def seek(self, offset: int, /) -> int:
@@ -242,7 +233,7 @@ class Source(Protocol):
         """Return at most ``size`` bytes; none at the end."""
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """Where a rebuilt part or a parity goes."""
 
     def write(self, block: bytes, /) -> object:
@@ -254,7 +245,9 @@ def chunk_bytes(longest: int, members: int) -> int:
     return -(-longest // (members - 1))
 
 
-def parity(member: int, parts: Sequence[Source | None], lengths: Sequence[int], out: Sink) -> int:
+def parity(
+    member: int, parts: Sequence[ByteSource | None], lengths: Sequence[int], out: ByteSink
+) -> int:
     """Write the parity that ``member`` keeps; its own part is not read. Returns bytes.
 
     ``lengths`` are the bytes of every part, in the order of the set. Raises OSError when a part
@@ -271,10 +264,10 @@ def parity(member: int, parts: Sequence[Source | None], lengths: Sequence[int], 
 
 def rebuild(
     lost: int,
-    parts: Sequence[Source | None],
-    parities: Sequence[Source | None],
+    parts: Sequence[ByteSource | None],
+    parities: Sequence[ByteSource | None],
     lengths: Sequence[int],
-    out: Sink,
+    out: ByteSink,
 ) -> int:
     """Write the part that member ``lost`` had, from all others' parts and parities.
 
@@ -296,7 +289,7 @@ def rebuild(
     return lengths[lost]
 
 
-def xor_streams(sources: Sequence[Callable[[int], bytes]], length: int, out: Sink) -> int:
+def xor_streams(sources: Sequence[Callable[[int], bytes]], length: int, out: ByteSink) -> int:
     """Write the XOR of ``length`` bytes of each source; a source is asked for exact amounts.
 
     Holds two blocks in memory. It is also one hop of a ring: what came, and one's own.
@@ -312,7 +305,7 @@ def xor_streams(sources: Sequence[Callable[[int], bytes]], length: int, out: Sin
     return done
 
 
-def _given(source: Source | None) -> Source:
+def _given(source: ByteSource | None) -> ByteSource:
     if source is None:
         raise ValueError("a part or parity of another member is missing: only one may be")
     return source
@@ -321,7 +314,7 @@ def _given(source: Source | None) -> Source:
 class _Slice:
     """Exact reads from ``start`` on, with zeros behind the end of a part."""
 
-    def __init__(self, source: Source, length: int, start: int, member: int) -> None:
+    def __init__(self, source: ByteSource, length: int, start: int, member: int) -> None:
         self._source, self._left, self._member = source, max(0, length - start), member
         self._at = start
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,8 +17,8 @@ import structlog
 
 from base.addresses import join_address, split_address
 from container_mgr import users
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.docker.arguments import Host, Limits, cgroup_parent
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.docker.arguments import ContainerLimits, Host, cgroup_parent
 from container_mgr.docker.engine import DockerHost, EngineFacts, EngineFailure
 from container_mgr.fence import Fence
 from container_mgr.hardware import gpu_binding, sysfs
@@ -36,10 +36,11 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.recordings import asking, shown
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
+from container_mgr.scopes.groups import NODE, JobGroups
 from container_mgr.scopes.scopes import Scopes
-from container_mgr.scopes.slurm import NODE, SlurmGroups
-from container_mgr.transfers.mover import Mover
-from container_mgr.users import DEFAULT, Users
+from container_mgr.scopes.slurm import SlurmGroups
+from container_mgr.transfers.mover import PartMover
+from container_mgr.users import DEFAULT, RankUsers
 from container_mgr.values import Attach, LogLimits, ServedEndpoint
 from container_mgr.volumes import offers
 from container_mgr.volumes.offers import Offer
@@ -53,6 +54,11 @@ _MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
 _PRUNE_S = 600.0
+
+OBSERVED: Mapping[str, Callable[[Sequence[tuple[int, Path]], Collection[str]], JobGroups]] = {
+    "slurm": SlurmGroups
+}
+"""By kind of scheduler: where the cgroups of its jobs are."""
 
 _log = structlog.get_logger("container_mgr")
 
@@ -99,7 +105,7 @@ class AgentConfig:
     """Registries that images may come from, HOST[:PORT][/PATH] each; none when empty."""
     volumes: Sequence[Offer] = ()
     """Directories of this server that jobs may mount by name."""
-    users: Users = DEFAULT
+    users: RankUsers = DEFAULT
     """The users that ranks run as."""
     log_dir: Path | None = None
     """Where the output of removed containers is kept; see :attr:`logs_directory`."""
@@ -111,7 +117,7 @@ class AgentConfig:
     image_space_bytes: int | None = None
     """Most bytes of images that this agent pulled; None for no limit."""
     keep_images_s: float | None = None
-    """Longest time that a pulled image stays unused; None for ever."""
+    """Longest time that a pulled image stays unused; None without limit."""
     ask_profilers: bool = False
     """Ask the profilers of TensorFlow's workers in jobs with ``record: full``: it may kill them."""
     observe: str = ""
@@ -160,7 +166,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
         closing.callback(gpus.stop)
         gpus.start()
         fence = Fence(config.directory / "term")
-        with _told():
+        with _start_errors():
             facts = await engine.facts()
             inventory = _inventory(config, facts, gpus)
             volumes = _volumes(config, facts)
@@ -228,7 +234,7 @@ async def serve(config: AgentConfig, stop: asyncio.Event) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _start_errors() -> Iterator[None]:
     """Turn the failures of a start into AgentStartError."""
     try:
         yield
@@ -291,7 +297,7 @@ def _host(config: AgentConfig, facts: EngineFacts) -> Host:
         server=config.server,
         parent=cgroup_parent(config.cgroup, facts.cgroup_driver),
         entry=config.directory / "entry",
-        limits=Limits(_share(config, facts)),
+        limits=ContainerLimits(_share(config, facts)),
         block_device=sysfs.whole_disk(Path(facts.root)) if facts.root else "",
         dev=config.dev,
         remapped_users=facts.remapped_users,
@@ -311,14 +317,14 @@ def _volumes(config: AgentConfig, facts: EngineFacts) -> Volumes:
         raise AgentStartError(
             "unavailable",
             "docker",
-            f"the engine remaps users, but {facts.root} does not say to which",
+            f"the engine remaps users, but {facts.root} does not show to which",
             "offer no volumes, or run the engine with its usual directories",
         )
     return Volumes(_offers(config), remapped=facts.remapped_base)
 
 
-def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
-    return Checkpoints(
+def _checkpoints(config: AgentConfig, facts: EngineFacts) -> DiskHolder:
+    return DiskHolder(
         config.checkpoints_directory,
         endpoints={endpoint.name for endpoint in config.endpoints} or None,
         remapped=facts.remapped_base,
@@ -327,11 +333,11 @@ def _checkpoints(config: AgentConfig, facts: EngineFacts) -> Checkpoints:
 
 
 async def _mover(
-    config: AgentConfig, checkpoints: Checkpoints, volumes: Volumes, credentials: Credentials
-) -> Mover:
+    config: AgentConfig, checkpoints: DiskHolder, volumes: Volumes, credentials: Credentials
+) -> PartMover:
     host, port = split_address(config.transfer or config.listen)
     address = (host, port if config.transfer else 0)
-    mover = Mover(checkpoints, volumes, config.server, credentials, address=address)
+    mover = PartMover(checkpoints, volumes, config.server, credentials, address=address)
     try:
         await mover.start()
     except OSError as error:
@@ -356,7 +362,7 @@ def _scopes(config: AgentConfig) -> Scopes | None:
             "run the agent on the server itself, not in a container without its /sys/fs/cgroup",
         )
     places = [(version, path / config.observe_below) for version, path in hierarchies]
-    return Scopes(SlurmGroups(places, config.observe_nodes))
+    return Scopes(OBSERVED[config.observe](places, config.observe_nodes))
 
 
 def _offers(config: AgentConfig) -> Mapping[str, Offer]:
@@ -414,7 +420,7 @@ def check(config: AgentConfig) -> None:
         raise AgentStartError(
             "invalid",
             "--logs-per-rank",
-            "output must be kept for some time, and of one rank not more than of all",
+            "--keep-logs must be positive and --logs-per-rank must not exceed --logs-total",
             f"--keep-logs above 0, --logs-per-rank from {MIN_LOG_BYTES} to --logs-total",
         )
     if config.nic_netns is None and not config.endpoints:
@@ -431,24 +437,27 @@ def check(config: AgentConfig) -> None:
 
 
 def _check_observed(config: AgentConfig) -> None:
-    if config.observe not in ("", "slurm"):
+    known = "|".join(OBSERVED)
+    if config.observe and config.observe not in OBSERVED:
         raise AgentStartError(
-            "invalid", "--observe", f"{config.observe!r} is not a scheduler", "--observe slurm"
+            "invalid", "--observe", f"{config.observe!r} is not a scheduler", f"--observe {known}"
         )
     if config.observe_below.startswith("/") or ".." in config.observe_below.split("/"):
         raise AgentStartError(
             "invalid",
             "--observe-below",
-            f"{config.observe_below!r} is no path below the top of the cgroups",
-            "as in /proc/PID/cgroup of slurmd, without the first slash",
+            f"{config.observe_below!r} is not a path below the root of the cgroups",
+            "as in /proc/PID/cgroup of the scheduler's daemon, without the first slash",
         )
     invalid = next((n for n in config.observe_nodes if not NODE.fullmatch(n)), None)
     if invalid is not None or (config.observe_nodes and not config.observe):
         raise AgentStartError(
             "invalid",
             "--observe-nodes",
-            f"{invalid!r} is not the name of a node" if invalid is not None else "of no scheduler",
-            "NodeName of each node in slurm.conf: --observe slurm --observe-nodes n0,n1",
+            f"{invalid!r} is not the name of a node"
+            if invalid is not None
+            else "--observe-nodes needs --observe",
+            f"as the scheduler itself names its nodes: --observe {known} --observe-nodes n0,n1",
         )
 
 
@@ -486,11 +495,11 @@ def parse_volumes(texts: Sequence[str], file: Path | None) -> tuple[Offer, ...]:
         ) from error
 
 
-def parse_users(user: str, uids: str) -> Users:
+def parse_users(user: str, uids: str) -> RankUsers:
     """Read ``--user`` and ``--uids``. Raises AgentStartError."""
     try:
         low, high = users.parse_range(uids)
-        return Users(users.parse_user(user), low, high)
+        return RankUsers(users.parse_user(user), low, high)
     except ValueError as error:
         raise AgentStartError(
             "invalid", "--user, --uids", str(error), "e.g. --user 60600:60600 --uids 1000-60000"

@@ -15,7 +15,7 @@ _RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 
 
 @dataclass(slots=True, frozen=True)
-class User:
+class RankUser:
     """A numeric user and group, as the container sees them."""
 
     uid: int
@@ -43,16 +43,16 @@ class User:
 
 
 @dataclass(slots=True, frozen=True)
-class Users:
+class RankUsers:
     """The users that an agent runs ranks as: its default, and any from ``low`` to ``high``."""
 
-    default: User
+    default: RankUser
     low: int
     high: int
 
-    def choose(self, obj: str, uid: int | None, gid: int | None) -> User:
+    def choose(self, obj: str, uid: int | None, gid: int | None) -> RankUser:
         """Return a rank's user; None means the default. Raises AgentError(invalid, forbidden)."""
-        user = User(
+        user = RankUser(
             self.default.uid if uid is None else uid, self.default.gid if gid is None else gid
         )
         for what, number, usual in (
@@ -71,15 +71,15 @@ class Users:
         return user
 
 
-DEFAULT = Users(User(DEFAULT_ID, DEFAULT_ID), 1000, 60000)
+DEFAULT = RankUsers(RankUser(DEFAULT_ID, DEFAULT_ID), 1000, 60000)
 
 
-def parse_user(text: str) -> User:
+def parse_user(text: str) -> RankUser:
     """Read ``UID[:GID]``; without GID the group has the user's number. Raises ValueError."""
     match = _USER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not UID[:GID]")
-    user = User(int(match[1]), int(match[2] or match[1]))
+    user = RankUser(int(match[1]), int(match[2] or match[1]))
     if not (0 < user.uid <= MAX_ID and 0 < user.gid <= MAX_ID):
         raise ValueError(f"a uid or gid must be 1 to {MAX_ID}")
     return user

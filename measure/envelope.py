@@ -17,7 +17,7 @@ VERSION = 1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Tool:
+class ToolVersion:
     """The program that measured."""
 
     name: str
@@ -48,7 +48,7 @@ class Body:
     fits: Sequence[Row] = ()
     summary: Row = field(default_factory=dict)
     """The answer in a few figures."""
-    tool: Tool = Tool(name="lightloom")
+    tool: ToolVersion = ToolVersion(name="lightloom")
     invalid_because: Sequence[str] = ()
 
 

@@ -33,7 +33,7 @@ def size(text: str, *, base: int = 1024) -> int:
 
 
 @dataclass(slots=True, frozen=True)
-class Given:
+class RequestSettings:
     """The settings of one request, by name."""
 
     values: Mapping[str, Json]

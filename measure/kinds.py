@@ -28,7 +28,7 @@ class SettingsError(ValueError):
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
+class MeasuredEndpoint:
     """An endpoint that a measurement may use."""
 
     endpoint: str
@@ -41,7 +41,7 @@ class Place:
 class Fabric:
     """What is known of the site before anything is measured. Rates are bit/s of one direction."""
 
-    places: Sequence[Place]
+    places: Sequence[MeasuredEndpoint]
     access_bps: float | None = None
     inter_aggregator_bps: float | None = None
     links: Mapping[frozenset[str], int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Kind(Protocol):
         ...
 
     def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
-        """Say how far the measurement is, from the lines so far."""
+        """Return how far the measurement is, from the lines so far."""
         ...
 
     def body(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from measure.envelope import Json
-from measure.kinds import Fabric, Place, SettingsError
+from measure.kinds import Fabric, MeasuredEndpoint, SettingsError
 from scheduler import ring
 
 NAMED = ("present", "reordered", "local", "hybrid", "remote")
@@ -16,7 +16,7 @@ MOST_PLACEMENTS = 16
 
 
 @dataclass(slots=True, frozen=True)
-class Placement:
+class RankPlacement:
     """Endpoints in rank order, and the aggregator of each."""
 
     name: str
@@ -50,7 +50,7 @@ def read(given: Json, fabric: Fabric, default: Sequence[str]) -> list[Json]:
     return found
 
 
-def place(placement: Json, ranks: int, fabric: Fabric) -> Placement:
+def place(placement: Json, ranks: int, fabric: Fabric) -> RankPlacement:
     """Return where ``ranks`` ranks go. Raises SettingsError if ports do not suffice.
 
     ``present`` keeps homes and order, ``reordered`` the homes with the fewest crossings;
@@ -62,15 +62,15 @@ def place(placement: Json, ranks: int, fabric: Fabric) -> Placement:
         homes: dict[str, str] = dict(placement["homes"])
         _require_ports(homes, fabric)
         name = "homes=" + "+".join(f"{endpoint}:{home}" for endpoint, home in homes.items())
-        return Placement(name, tuple(homes), homes)
+        return RankPlacement(name, tuple(homes), homes)
     name = str(placement)
     if name in ("present", "reordered"):
         homes = {one.endpoint: one.home for one in fabric.places[:ranks]}
         order = tuple(homes) if name == "present" else ring.order(tuple(homes), homes)
-        return Placement(name, order, homes)
+        return RankPlacement(name, order, homes)
     homes = _arranged(_sizes(name, ranks, fabric), fabric.places)
     order = ring.order(tuple(homes), homes)
-    return Placement(name, _dealt(order, homes) if name == "remote" else order, homes)
+    return RankPlacement(name, _dealt(order, homes) if name == "remote" else order, homes)
 
 
 def _read(item: Json, known: Collection[str]) -> Json:
@@ -138,7 +138,7 @@ def _spread(ranks: int, ports: Mapping[str, int]) -> dict[str, int]:
     return dict(sizes)
 
 
-def _arranged(sizes: Mapping[str, int], places: Sequence[Place]) -> dict[str, str]:
+def _arranged(sizes: Mapping[str, int], places: Sequence[MeasuredEndpoint]) -> dict[str, str]:
     """Choose the endpoints: those that are there already stay, the rest moves."""
     left = dict(sizes)
     homes: dict[str, str] = {}

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from base.addresses import join_address, split_address
 from ocs_driver.errors import OcsError
-from ocs_driver.profile import Profile, load_profile
+from ocs_driver.profile import SwitchProfile, load_profile
 
 _OPTIONS = frozenset({"hostkey", "personality", "ports"})
 
@@ -57,10 +57,10 @@ class OcsAddress:
         user = unquote(parts.username or "")
         return cls(parts.scheme.lower(), parts.hostname, port, user, options)
 
-    def profile(self, default: Profile | None = None) -> Profile:
+    def profile(self, default: SwitchProfile | None = None) -> SwitchProfile:
         """Return the profile from the URL's personality file, else the default. Raises OcsError."""
         file = self.options.get("personality")
-        return load_profile(Path(file)) if file else default or Profile()
+        return load_profile(Path(file)) if file else default or SwitchProfile()
 
     def __str__(self) -> str:
         if self.port is not None:

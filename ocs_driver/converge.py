@@ -25,7 +25,7 @@ from ocs_driver.base import (
     Outcome,
     PairResult,
 )
-from ocs_driver.diff import LIGHT, Changes, diff
+from ocs_driver.diff import LIGHT, CircuitChanges, diff
 from ocs_driver.errors import (
     OcsBadReply,
     OcsConflict,
@@ -33,7 +33,7 @@ from ocs_driver.errors import (
     OcsTimeout,
     OcsUnreachable,
 )
-from ocs_driver.turns import Turns
+from ocs_driver.turns import CommandTurns
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ConvergingDriver(OcsDriver):
     def __init__(self, name: str, group: str) -> None:
         self.name = name
         self.group = group
-        self._turns = Turns(name)
+        self._turns = CommandTurns(name)
         self.revision = 0
         """Number of own changes of the map."""
 
@@ -169,7 +169,7 @@ class ConvergingDriver(OcsDriver):
                 "no_answer", self.name, "the circuits could not be read; nothing was changed"
             ) from None
 
-    async def _send(self, job: _Job, changes: Changes) -> bool:
+    async def _send(self, job: _Job, changes: CircuitChanges) -> bool:
         """Send the bulks; return False when the outcome is unknown and needs a new read."""
         if self._left(job) <= _RETRY_PAUSE_S:
             # Too late to send anything: the last map shows what is missing.
@@ -193,7 +193,7 @@ class ConvergingDriver(OcsDriver):
             return False
         return True
 
-    async def _send_bulks(self, job: _Job, changes: Changes) -> None:
+    async def _send_bulks(self, job: _Job, changes: CircuitChanges) -> None:
         if changes.deletes:
             errors = await self._delete_bulk(changes.deletes, self._share(job))
             for circuit, error in zip(changes.deletes, errors, strict=True):
@@ -213,7 +213,7 @@ class ConvergingDriver(OcsDriver):
     def _left(job: _Job) -> float:
         return job.until - asyncio.get_running_loop().time()
 
-    def _still_missing(self, job: _Job, now: CircuitMap) -> Changes:
+    def _still_missing(self, job: _Job, now: CircuitMap) -> CircuitChanges:
         """Return the changes to send after an unknown outcome, except refused ones."""
         delete = [r for r in job.delete if (Action.DELETE, r) not in job.refused]
         make = [r for r in job.make if (Action.MAKE, r) not in job.refused]
@@ -224,7 +224,7 @@ class ConvergingDriver(OcsDriver):
             for request in make:
                 if now.find(request) is None:
                     job.refused[Action.MAKE, request] = error
-            return Changes((), ())
+            return CircuitChanges((), ())
 
     async def _read_again(self, job: _Job) -> CircuitMap:
         """Read the map, with retries. Raises OcsTimeout at the deadline."""

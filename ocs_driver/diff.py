@@ -17,7 +17,7 @@ LIGHT = frozenset({CircuitState.TUNING, CircuitState.TUNED})
 
 
 @dataclass(slots=True, frozen=True)
-class Changes:
+class CircuitChanges:
     """The changes to send: ``deletes`` first, then ``makes``."""
 
     deletes: tuple[Circuit, ...]
@@ -34,7 +34,7 @@ def diff(
     *,
     mode: Mode,
     group: str,
-) -> Changes:
+) -> CircuitChanges:
     """Return the minimal changes that remove ``delete`` and produce ``make``.
 
     ``group`` marks own circuits. Raises OcsConflict when two requests need the same port,
@@ -66,7 +66,7 @@ def diff(
         if circuit not in doomed:
             _check_displacement(circuit, mode, group)
             doomed[circuit] = None
-    return Changes(tuple(doomed), tuple(makes))
+    return CircuitChanges(tuple(doomed), tuple(makes))
 
 
 def _in_the_way(circuits: Iterable[Circuit], makes: Sequence[CircuitRequest]) -> list[Circuit]:

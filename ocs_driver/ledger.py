@@ -47,7 +47,7 @@ def user_folder() -> Path:
     return base / "lightloom" / "ocs"
 
 
-class Ledger:
+class CircuitClaims:
     """The claims on one switch. All calls block on disk I/O: do not call them on the event loop.
 
     ``clock`` returns epoch seconds. The first use moves this switch's file from the folder

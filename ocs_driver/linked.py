@@ -7,10 +7,10 @@ from typing import ClassVar, Protocol
 from base.addresses import join_address
 from ocs_driver.address import OcsAddress
 from ocs_driver.matrix import MatrixDriver
-from ocs_driver.watch import Watch
+from ocs_driver.watch import SwitchWatch
 
 
-class Session(Protocol):
+class LinkedSession(Protocol):
     """The dialect-independent part of a session."""
 
     async def open(self) -> None:
@@ -26,7 +26,7 @@ class LinkedDriver(MatrixDriver):
     default_port: ClassVar[int]
     pushes: ClassVar[bool] = False
     """Whether the switch sends change notifications, so that polling is unnecessary."""
-    _session: Session
+    _session: LinkedSession
 
     def __init__(self, address: OcsAddress, group: str) -> None:
         self._port = address.port or self.default_port
@@ -37,7 +37,7 @@ class LinkedDriver(MatrixDriver):
             state_dir=address.state_dir,
             older_state_dir=address.older_state_dir,
         )
-        self._watch = None if self.pushes else Watch(self, self._feed)
+        self._watch = None if self.pushes else SwitchWatch(self, self._feed)
 
     async def connect(self) -> None:
         """Open the session. Raises OcsUnreachable or OcsLogin on failure."""

@@ -36,10 +36,10 @@ from ocs_driver.converge import ConvergingDriver
 from ocs_driver.diff import LIGHT
 from ocs_driver.errors import OcsDenied, OcsError, wrong_dialect
 from ocs_driver.events import EventFeed
-from ocs_driver.ledger import Ledger, default_folder
+from ocs_driver.ledger import CircuitClaims, default_folder
 from ocs_driver.pairs import WirePair, key, merge
 from ocs_driver.ports import MatrixPorts
-from ocs_driver.profile import Profile
+from ocs_driver.profile import SwitchProfile
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class MatrixDriver(ConvergingDriver):
         name: str,
         group: str,
         *,
-        profile: Profile,
+        profile: SwitchProfile,
         state_dir: Path | None = None,
         older_state_dir: Path | None = None,
     ) -> None:
@@ -324,12 +324,12 @@ class MatrixDriver(ConvergingDriver):
 
     # -- helpers -------------------------------------------------------------------------
 
-    async def _in_ledger(self, use: Callable[[Ledger], _T]) -> _T:
+    async def _in_ledger(self, use: Callable[[CircuitClaims], _T]) -> _T:
         """Use the ledger in a thread, so that a stalled disk does not block the event loop."""
         serial = (await self.identity()).serial
         # The file's name has an IPv6 address without brackets, as it always had.
         switch = f"{serial}@{self.name.replace('[', '').replace(']', '')}"
-        ledger = Ledger(self._state_dir, switch, self.group, older=self._older_state_dir)
+        ledger = CircuitClaims(self._state_dir, switch, self.group, older=self._older_state_dir)
         return await asyncio.get_running_loop().run_in_executor(_DISK, use, ledger)
 
     async def _inward(self) -> CircuitMap:

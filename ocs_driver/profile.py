@@ -11,7 +11,7 @@ from ocs_driver.errors import OcsError
 
 
 @dataclass(slots=True, frozen=True)
-class Profile:
+class SwitchProfile:
     """Behaviour and times in seconds; ``settle_s`` is the longest time from a make to light."""
 
     busy_port: BusyPort = BusyPort.UNKNOWN
@@ -20,13 +20,13 @@ class Profile:
     settle_s: float = 1.0
 
 
-def load_profile(path: Path) -> Profile:
+def load_profile(path: Path) -> SwitchProfile:
     """Read a personality file from ``lightloom ocs probe``. Raises OcsError when it is invalid."""
     try:
         data = json.loads(path.read_text("utf-8"))
         timing = data["timing"]
         busy = data.get("behaviour", {}).get("busy")
-        return Profile(
+        return SwitchProfile(
             BusyPort.UNKNOWN if busy is None else BusyPort(busy),
             float(timing["mirror_s"]),
             float(timing["bulk_s"]),

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from ocs_driver.errors import OcsUnreachable
 
 
-class Turns:
+class CommandTurns:
     """The right to send commands, on one event loop.
 
     ``name`` is the switch's, for messages. ``until`` is in the loop's time; None waits without

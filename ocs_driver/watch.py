@@ -22,7 +22,7 @@ _STEP_DB = 1.0
 """A change of power below this is noise."""
 
 
-class Watch:
+class SwitchWatch:
     """Polls every ``poll_s`` seconds while there are subscribers."""
 
     def __init__(

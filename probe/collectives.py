@@ -30,7 +30,7 @@ class UnsupportedError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class CollectivePoint:
     """One operation on one size. ``count`` is nccl-tests': of a rank's part if it splits."""
 
     operation: str
@@ -39,12 +39,12 @@ class Point:
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class CollectivesPlan:
     """What to time. All groups have the same number of points and take them side by side."""
 
     groups: Sequence[Sequence[int]]
     """Ranks of each group."""
-    points: Sequence[Sequence[Point]]
+    points: Sequence[Sequence[CollectivePoint]]
     """Points of each group."""
     iterations: int
     repetitions: int
@@ -73,7 +73,7 @@ class Backend(Protocol):
 
     note: str
 
-    def prepare(self, point: Point) -> Callable[[int], None]:
+    def prepare(self, point: CollectivePoint) -> Callable[[int], None]:
         """Return what starts the i-th operation of a point. Raises UnsupportedError."""
         ...
 
@@ -89,22 +89,22 @@ class Backend(Protocol):
         """Return the mean of a value over all ranks of all groups."""
         ...
 
-    def wrong(self, point: Point, seed: int) -> int:
+    def wrong(self, point: CollectivePoint, seed: int) -> int:
         """Run one operation on known values and return this rank's wrong elements."""
         ...
 
 
-def read_plan(text: str) -> Plan:
+def read_plan(text: str) -> CollectivesPlan:
     """Parse the plan in a command's argument; groups of one size share their points.
 
     Raises ValueError, KeyError or TypeError."""
     document: dict[str, Any] = json.loads(text)
     groups = [[int(rank) for rank in ranks] for ranks in document["groups"]]
-    return Plan(
+    return CollectivesPlan(
         groups=groups,
         points=[
             [
-                Point(str(operation), int(size), int(count))
+                CollectivePoint(str(operation), int(size), int(count))
                 for operation, size, count in document["points"][str(len(ranks))]
             ]
             for ranks in groups
@@ -118,7 +118,7 @@ def read_plan(text: str) -> Plan:
     )
 
 
-def time_all(backend: Backend, plan: Plan, rank: int) -> None:
+def time_all(backend: Backend, plan: CollectivesPlan, rank: int) -> None:
     """Time every point of this rank's group and print a line for each."""
     group = plan.group_of(rank)
     for number, point in enumerate(plan.points[group]):
@@ -142,7 +142,9 @@ def time_all(backend: Backend, plan: Plan, rank: int) -> None:
         )
 
 
-def _time(backend: Backend, plan: Plan, point: Point) -> tuple[int, list[float]]:
+def _time(
+    backend: Backend, plan: CollectivesPlan, point: CollectivePoint
+) -> tuple[int, list[float]]:
     """Return the operations of a repetition, and seconds of an operation in each repetition."""
     run = backend.prepare(point)
     once = backend.mean(_seconds(backend, run, 1))

@@ -13,18 +13,26 @@ from collections.abc import Callable
 from typing import Any
 
 from probe import common
-from probe.collectives import VALUES, Plan, Point, UnsupportedError, in_thread, read_plan, time_all
+from probe.collectives import (
+    VALUES,
+    CollectivePoint,
+    CollectivesPlan,
+    UnsupportedError,
+    in_thread,
+    read_plan,
+    time_all,
+)
 
 LEAVE_S = 1.0
 """Rank 0 serves the coordination of all ranks and leaves last."""
 
 
-class TensorFlow:
+class TensorFlowGroup:
     """A strategy over all ranks; it knows no groups."""
 
     name = "ring"
 
-    def __init__(self, tf: Any, plan: Plan, rank: int) -> None:
+    def __init__(self, tf: Any, plan: CollectivesPlan, rank: int) -> None:
         if len(plan.groups) != 1:
             raise ValueError("TensorFlow's strategy spans all ranks: it has no groups")
         self.note = ""
@@ -41,7 +49,7 @@ class TensorFlow:
         self._gather = tf.function(self._all_gather)
         self._last: Any = None
 
-    def prepare(self, point: Point) -> Callable[[int], None]:
+    def prepare(self, point: CollectivePoint) -> Callable[[int], None]:
         """Return what starts the i-th operation, at the i-th offset of the array."""
         length = point.count
         places = max(int(self._from.shape[0]) // length, 1)
@@ -72,7 +80,7 @@ class TensorFlow:
         total = self._sum(self._tf.constant([value], dtype=self._tf.float32))
         return float(total[0].numpy()) / self._size
 
-    def wrong(self, point: Point, seed: int) -> int:
+    def wrong(self, point: CollectivePoint, seed: int) -> int:
         """Count elements of this rank that differ from what the operation defines."""
         tf, length = self._tf, point.count
         found = self._operation(point)(self._values(self._rank, length, seed))
@@ -85,7 +93,7 @@ class TensorFlow:
         self.barrier()
         time.sleep(LEAVE_S if self._rank else 2 * LEAVE_S)
 
-    def _operation(self, point: Point) -> Any:
+    def _operation(self, point: CollectivePoint) -> Any:
         if point.operation == "all_reduce":
             return self._sum
         if point.operation == "all_gather":
@@ -128,7 +136,7 @@ def main() -> None:
     tf.get_logger().setLevel("ERROR")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    backend = TensorFlow(tf, plan, rank)
+    backend = TensorFlowGroup(tf, plan, rank)
     common.emit("start", framework="tensorflow", version=tf.__version__, backend=backend.name)
     time_all(backend, plan, rank)
     backend.leave()

@@ -13,16 +13,24 @@ from datetime import timedelta
 from typing import Any
 
 from probe import common
-from probe.collectives import VALUES, Plan, Point, UnsupportedError, in_thread, read_plan, time_all
+from probe.collectives import (
+    VALUES,
+    CollectivePoint,
+    CollectivesPlan,
+    UnsupportedError,
+    in_thread,
+    read_plan,
+    time_all,
+)
 
 _LACKING = ("not support", "no support", "not implemented", "not available")
 """What torch's errors say when a backend lacks an operation."""
 
 
-class Torch:
+class TorchGroup:
     """A process group, and arrays of the plan's largest size."""
 
-    def __init__(self, torch: Any, plan: Plan, rank: int) -> None:
+    def __init__(self, torch: Any, plan: CollectivesPlan, rank: int) -> None:
         self._torch, self._dist = torch, torch.distributed
         gpu = torch.cuda.is_available()
         self._gpu = gpu
@@ -45,7 +53,7 @@ class Torch:
         # Written once, so that all pages exist before anything is timed.
         self._from, self._to = (self._new(self._most).fill_(0) for _ in range(2))
 
-    def prepare(self, point: Point) -> Callable[[int], None]:
+    def prepare(self, point: CollectivePoint) -> Callable[[int], None]:
         """Return what starts the i-th operation, at the i-th offset of the array."""
         whole = point.size // 4
         places = max(self._most // whole, 1) if whole else 1
@@ -83,7 +91,7 @@ class Torch:
         self._dist.all_reduce(total)
         return float(total.item()) / int(self._dist.get_world_size())
 
-    def wrong(self, point: Point, seed: int) -> int:
+    def wrong(self, point: CollectivePoint, seed: int) -> int:
         """Count elements of this rank that differ from what the operation defines."""
         torch, at, ranks = self._torch, self._at, len(self._ranks)
         whole = point.size // 4
@@ -131,22 +139,22 @@ class Torch:
         self._dist.destroy_process_group()
         del last
 
-    def _starter(self, operation: str) -> Callable[[Any, Any, Point], None]:
+    def _starter(self, operation: str) -> Callable[[Any, Any, CollectivePoint], None]:
         """Return the operation on (input, output); it works in place where torch does."""
         dist, group, ranks = self._dist, self._group, len(self._ranks)
         root = self._ranks[0]
 
-        def all_gather(given: Any, found: Any, point: Point) -> None:
+        def all_gather(given: Any, found: Any, point: CollectivePoint) -> None:
             own = given[: point.count]
             if self._gpu:
                 dist.all_gather_into_tensor(found, own, group=group)
             else:
                 dist.all_gather(list(found.chunk(ranks)), own, group=group)
 
-        def reduce_scatter(given: Any, found: Any, point: Point) -> None:
+        def reduce_scatter(given: Any, found: Any, point: CollectivePoint) -> None:
             dist.reduce_scatter_tensor(found[: point.count], given, group=group)
 
-        def sendrecv(given: Any, found: Any, point: Point) -> None:
+        def sendrecv(given: Any, found: Any, point: CollectivePoint) -> None:
             after = self._ranks[(self._at + 1) % ranks]
             before = self._ranks[(self._at - 1) % ranks]
             both = [
@@ -156,7 +164,7 @@ class Torch:
             for work in dist.batch_isend_irecv(both):
                 work.wait()
 
-        known: dict[str, Callable[[Any, Any, Point], None]] = {
+        known: dict[str, Callable[[Any, Any, CollectivePoint], None]] = {
             "all_reduce": lambda given, found, point: dist.all_reduce(given, group=group),
             "all_gather": all_gather,
             "reduce_scatter": reduce_scatter,
@@ -192,7 +200,7 @@ def main() -> None:
 
     plan = read_plan(sys.argv[1])
     rank = common.identity().rank
-    backend = Torch(torch, plan, rank)
+    backend = TorchGroup(torch, plan, rank)
     common.emit("start", framework="torch", version=str(torch.__version__), backend=backend.name)
     time_all(backend, plan, rank)
     backend.leave()

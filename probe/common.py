@@ -178,7 +178,7 @@ class ToolResult:
         return f"{how}: {said[-1][:300]}" if said else how
 
 
-class Tool:
+class ToolProcess:
     """A running program in a process group of its own, whose output is bounded."""
 
     def __init__(
@@ -241,7 +241,7 @@ def run_tool(
 ) -> ToolResult:
     """Run a program to its end; never raises for what the program does."""
     try:
-        return Tool(argv, env=env).finish(timeout_s)
+        return ToolProcess(argv, env=env).finish(timeout_s)
     except OSError as error:
         return ToolResult(None, "", f"{argv[0]} does not start: {error.strerror}", 0.0)
 

@@ -1,9 +1,9 @@
 """Measures pairs of ranks with ucx_perftest: latency of messages, and bandwidth both ways.
 
-Usage: ``python3 -m probe.links PLAN``, PLAN being JSON: see ``Plan``. Every rank runs it; rank 0
-says who measures when. A pass measures every pair once; repetitions are passes, each in an order
-of its own, so that what disturbs the machine for seconds spoils one repetition of a few pairs
-and not all repetitions of one.
+Usage: ``python3 -m probe.links PLAN``; PLAN is JSON, see ``LinksPlan``. Every rank runs it; rank 0
+decides which pairs measure when. A pass measures every pair once; repetitions are passes, each in
+an order of its own, so that what disturbs the machine for seconds spoils one repetition of a few
+pairs and not all repetitions of one.
 
 ucx_perftest (openucx/ucx, src/tools/perf) serves one client and ends. Its latency is half of a
 round trip, its megabyte 2^20 bytes. A batch file on both sides runs many tests over one process.
@@ -51,7 +51,7 @@ _ROW = 9
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class LinksPlan:
     """What to measure; sizes in bytes."""
 
     rounds: Sequence[Sequence[Sequence[int]]]
@@ -87,7 +87,7 @@ class Ends:
         self._env = {"UCX_TLS": transport, "UCX_LOG_LEVEL": "error"}
         if Path(f"/sys/class/net/{common.NIC}").exists():
             self._env["UCX_NET_DEVICES"] = common.NIC
-        self._servers: dict[int, tuple[common.Tool, str]] = {}
+        self._servers: dict[int, tuple[common.ToolProcess, str]] = {}
         self._lock = threading.Lock()
 
     def handlers(self) -> dict[str, common.Handler]:
@@ -98,7 +98,9 @@ class Ends:
         """Start a server for one batch; return once it listens: a client tries once only."""
         port = int(given["port"])
         path = _written(str(given["batch"]))
-        tool = common.Tool(["ucx_perftest", "-p", str(port), "-b", path, "-f"], env=self._env)
+        tool = common.ToolProcess(
+            ["ucx_perftest", "-p", str(port), "-b", path, "-f"], env=self._env
+        )
         with self._lock:
             self._servers[port] = tool, path
         until = time.monotonic() + LISTEN_S
@@ -147,7 +149,7 @@ def _said(result: common.ToolResult) -> str:
 
 
 def listens(port: int, table: Path = Path("/proc/net/tcp")) -> bool:
-    """Say whether a process of this network namespace listens on a TCP port (proc(5))."""
+    """Return whether a process of this network namespace listens on a TCP port (proc(5))."""
     rows = (line.split() for line in table.read_text().splitlines()[1:])
     return any(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
@@ -205,7 +207,7 @@ def figures(lines: Sequence[str]) -> tuple[dict[int, list[float]], dict[int, lis
 class Measuring:
     """Rank 0's side: runs the plan and prints a line per direction and pass."""
 
-    def __init__(self, plan: Plan, ranks: common.Coordinator) -> None:
+    def __init__(self, plan: LinksPlan, ranks: common.Coordinator) -> None:
         self._plan = plan
         self._ranks = ranks
         self._ports = iter(_ports())
@@ -363,7 +365,7 @@ def _ports() -> Iterator[int]:
         yield from range(PORT, PORT + PORTS)
 
 
-def main(plan: Plan) -> None:
+def main(plan: LinksPlan) -> None:
     """Measure as rank 0, or serve it."""
     me = common.identity()
     ends = Ends(me, plan.transport)
@@ -377,9 +379,9 @@ def main(plan: Plan) -> None:
         measuring.run()
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str) -> LinksPlan:
     """Read a plan. Raises ValueError, TypeError."""
-    return Plan(**json.loads(text))
+    return LinksPlan(**json.loads(text))
 
 
 if __name__ == "__main__":

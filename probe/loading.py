@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 from probe import common
 from probe.volume import disk, scratch
-from probe.volume.loaders import LOADERS, Batch, Pipeline
-from probe.volume.samples import Reader, Samples, can_read_directly, spend
+from probe.volume.loaders import LOADERS, BatchTimes, Pipeline
+from probe.volume.samples import SampleReader, Samples, can_read_directly, spend
 
 Phase = Literal["loader", "model", "both", "deeper"]
 
@@ -40,7 +40,7 @@ MOST_STRETCH = 10.0
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class LoadingPlan:
     """What to measure. Times in seconds, sizes in bytes."""
 
     directory: Path
@@ -68,7 +68,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Counted:
+class PhaseCounts:
     """What one phase counted. Times in seconds, sums."""
 
     steps: int = 0
@@ -82,9 +82,9 @@ class Counted:
 class Bench:
     """The phases over one data set."""
 
-    def __init__(self, plan: Plan, samples: Samples, *, direct: bool) -> None:
+    def __init__(self, plan: LoadingPlan, samples: Samples, *, direct: bool) -> None:
         self._plan = plan
-        self._reader = Reader(samples, direct=direct, decode_s=plan.decode_s, busy=plan.busy)
+        self._reader = SampleReader(samples, direct=direct, decode_s=plan.decode_s, busy=plan.busy)
         self._samples = samples
 
     def measure(self, phase: Phase, block: int) -> float:
@@ -110,9 +110,9 @@ class Bench:
         )
         return samples / counted.seconds
 
-    def _model(self) -> Counted:
+    def _model(self) -> PhaseCounts:
         """Steps on a batch that is there already."""
-        counted = Counted()
+        counted = PhaseCounts()
         began = time.monotonic()
         while counted.steps < LEAST_STEPS or counted.seconds < self._plan.seconds:
             step = time.monotonic()
@@ -122,7 +122,7 @@ class Bench:
             counted.seconds = time.monotonic() - began
         return counted
 
-    def _loading(self, phase: Phase, block: int) -> Counted:
+    def _loading(self, phase: Phase, block: int) -> PhaseCounts:
         """The loader alone, or a training: wait for a batch, compute, again."""
         plan = self._plan
         ahead = plan.deeper if phase == "deeper" else plan.prefetch
@@ -136,11 +136,11 @@ class Bench:
         return ahead * (self._plan.workers if self._plan.loader == "torch" else 1) + 1
 
     def _steps(
-        self, phase: Phase, batches: Iterator[Batch], least: int, seconds: float = 0.0
-    ) -> Counted:
+        self, phase: Phase, batches: Iterator[BatchTimes], least: int, seconds: float = 0.0
+    ) -> PhaseCounts:
         """Take steps: at least so many, and for so long, but not without end."""
         most = MOST_STRETCH * self._plan.seconds
-        counted = Counted()
+        counted = PhaseCounts()
         began = time.monotonic()
         while counted.steps < least or counted.seconds < seconds:
             asked = time.monotonic()
@@ -159,7 +159,7 @@ class Bench:
         return counted
 
 
-def main(plan: Plan) -> None:
+def main(plan: LoadingPlan) -> None:
     """Make the data set, measure, remove it. Rank 0 starts each phase on all ranks at once."""
     under = disk.device(plan.directory)
     common.emit(
@@ -176,7 +176,7 @@ def main(plan: Plan) -> None:
         common.emit("refused", reason=refused.reason, hint=refused.hint)
 
 
-def _check(plan: Plan, under: disk.Device) -> None:
+def _check(plan: LoadingPlan, under: disk.DirectoryDevice) -> None:
     """Refuse (ScratchError) what would say nothing."""
     if under.refusal:
         raise scratch.ScratchError(under.refusal, "choose a volume on a disk or a file server")
@@ -188,7 +188,7 @@ def _check(plan: Plan, under: disk.Device) -> None:
         )
 
 
-def _bench(plan: Plan, folder: Path) -> Bench:
+def _bench(plan: LoadingPlan, folder: Path) -> Bench:
     """Make the data set. Raises ScratchError."""
     count = max(plan.data_bytes // plan.sample_bytes, plan.batch)
     samples = Samples(folder, count, plan.sample_bytes, plan.per_file)
@@ -204,7 +204,7 @@ def _bench(plan: Plan, folder: Path) -> Bench:
     return Bench(plan, samples, direct=direct)
 
 
-def _take_turns(plan: Plan, me: common.Rank, bench: Bench) -> None:
+def _take_turns(plan: LoadingPlan, me: common.Rank, bench: Bench) -> None:
     """Measure the phases in turns, as rank 0 says."""
 
     def measure(arguments: common.Fields) -> common.Fields:
@@ -235,10 +235,10 @@ def _take_turns(plan: Plan, me: common.Rank, bench: Bench) -> None:
                 turn("deeper", block)
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str) -> LoadingPlan:
     """Read a plan. Raises ValueError, TypeError."""
     fields: dict[str, Any] = json.loads(text)
-    return Plan(**{**fields, "directory": Path(fields["directory"])})
+    return LoadingPlan(**{**fields, "directory": Path(fields["directory"])})
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ _TRANSFER = {"gds": "0", "bounce": "2"}
 """Its ``-x``: 0 direct to the GPU, 2 through the processor's memory."""
 
 
-class RefusedError(Exception):
+class RefusedPlanError(Exception):
     """A measurement that would say nothing: why, and what to do."""
 
     def __init__(self, reason: str, hint: str) -> None:
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class StoragePlan:
     """What to measure. Times in seconds, sizes in bytes."""
 
     directory: Path
@@ -72,7 +72,7 @@ class Plan:
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class GridPoint:
     """One point of the grid."""
 
     path: str
@@ -81,7 +81,7 @@ class Point:
     io_bytes: int
 
 
-def main(plan: Plan) -> None:
+def main(plan: StoragePlan) -> None:
     """Measure all points."""
     try:
         under = disk.device(plan.directory)
@@ -92,10 +92,10 @@ def main(plan: Plan) -> None:
             direct_loop=under.direct_loop,
         )
         if under.refusal:
-            raise RefusedError(under.refusal, "choose a volume on a disk or a file server")
+            raise RefusedPlanError(under.refusal, "choose a volume on a disk or a file server")
         version = common.run_tool(["fio", "--version"], GRACE_S)
         if version.code != 0:
-            raise RefusedError(
+            raise RefusedPlanError(
                 f"fio: {version.problem}", "run it in the image ll-probe, or one with fio"
             )
         gds = _gds(plan)
@@ -107,24 +107,26 @@ def main(plan: Plan) -> None:
             if own.removed:
                 common.emit("removed", names=own.removed[:100])
             _measure(plan, _laid_out(own.path / "data", plan), version.stdout.strip(), gds)
-    except (RefusedError, scratch.ScratchError) as refused:
+    except (RefusedPlanError, scratch.ScratchError) as refused:
         common.emit("refused", reason=refused.reason, hint=refused.hint)
 
 
-def _existing(plan: Plan) -> Path:
-    """Return the volume's own file. Raises RefusedError."""
+def _existing(plan: StoragePlan) -> Path:
+    """Return the volume's own file. Raises RefusedPlanError."""
     path = plan.directory / plan.file
     if not _OUR_FILE.fullmatch(plan.file) or ".." in path.parts or not path.is_file():
-        raise RefusedError(f"{plan.file} is no file of the volume", "set `file` to a path in it")
+        raise RefusedPlanError(
+            f"{plan.file} is no file of the volume", "set `file` to a path in it"
+        )
     if path.stat().st_size < plan.bytes:
-        raise RefusedError(
+        raise RefusedPlanError(
             f"{plan.file} has {path.stat().st_size} bytes", f"set `size` below that of {plan.bytes}"
         )
     return path
 
 
-def _laid_out(path: Path, plan: Plan) -> Path:
-    """Write the file, random so that nothing stores it smaller. Raises RefusedError."""
+def _laid_out(path: Path, plan: StoragePlan) -> Path:
+    """Write the file, random so that nothing stores it smaller. Raises RefusedPlanError."""
     try:
         with path.open("wb", buffering=0) as file:
             left = plan.bytes
@@ -133,16 +135,16 @@ def _laid_out(path: Path, plan: Plan) -> Path:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
-        raise RefusedError(
+        raise RefusedPlanError(
             f"a file of {plan.bytes} bytes cannot be written: {error.strerror}",
             "free space on the volume, raise its quota, or set a smaller `size`",
         ) from None
     return path
 
 
-def _measure(plan: Plan, file: Path, version: str, gds: str) -> None:
+def _measure(plan: StoragePlan, file: Path, version: str, gds: str) -> None:
     points = [
-        Point(path, rw, workers, io_bytes)
+        GridPoint(path, rw, workers, io_bytes)
         for path in plan.paths
         for rw in plan.rw
         for workers in plan.workers
@@ -181,7 +183,7 @@ def _settle(file: Path) -> None:
 # --- fio ------------------------------------------------------------------------------------
 
 
-def fio_command(plan: Plan, point: Point, file: Path) -> list[str]:
+def fio_command(plan: StoragePlan, point: GridPoint, file: Path) -> list[str]:
     """Return fio's command: the ramp, then the repetitions, one after the other.
 
     Each worker is a thread with a region of its own in one file.
@@ -203,7 +205,7 @@ def fio_command(plan: Plan, point: Point, file: Path) -> list[str]:
     return argv
 
 
-def _fio(plan: Plan, point: Point, file: Path) -> dict[str, Any]:
+def _fio(plan: StoragePlan, point: GridPoint, file: Path) -> dict[str, Any]:
     before = disk.spent()
     seconds = plan.ramp_s + plan.repetitions * plan.runtime_s
     result = common.run_tool(fio_command(plan, point, file), seconds + GRACE_S)
@@ -253,7 +255,7 @@ def _job(job: Mapping[str, Any], direction: str) -> dict[str, Any]:
 # --- GPUDirect Storage: untried on hardware --------------------------------------------------
 
 
-def _gds(plan: Plan) -> str:
+def _gds(plan: StoragePlan) -> str:
     """Print what ``gdscheck`` says when GDS is asked for; return why gdsio cannot run."""
     if all(path == "posix" for path in plan.paths):
         return ""
@@ -265,7 +267,7 @@ def _gds(plan: Plan) -> str:
     return "" if result.code == 0 else f"gdscheck: {result.problem}"
 
 
-def _gdsio(plan: Plan, point: Point, file: Path) -> dict[str, Any]:
+def _gdsio(plan: StoragePlan, point: GridPoint, file: Path) -> dict[str, Any]:
     """Run gdsio on the point; the counters tell whether data went past the processor."""
     argv = [
         *("gdsio", "-f", str(file), "-d", "0", "-w", str(point.workers)),
@@ -295,10 +297,10 @@ def _counters() -> str | None:
     return None
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str) -> StoragePlan:
     """Read a plan. Raises ValueError, TypeError."""
     fields = json.loads(text)
-    return Plan(**{**fields, "directory": Path(fields["directory"])})
+    return StoragePlan(**{**fields, "directory": Path(fields["directory"])})
 
 
 if __name__ == "__main__":

@@ -14,15 +14,15 @@ _LIMIT_S = 60
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden")
 
 
-class BuildError(Exception):
+class RecorderBuildError(Exception):
     """There is no plug-in; the text says why."""
 
 
 def build(target: Path = LIBRARY) -> Path:
-    """Compile the plug-in to ``target``; needs libc only. Raises BuildError."""
+    """Compile the plug-in to ``target``; needs libc only. Raises RecorderBuildError."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise BuildError("no C compiler: install gcc and libc6-dev")
+        raise RecorderBuildError("no C compiler: install gcc and libc6-dev")
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     command = [compiler, *_FLAGS, "-pthread", "-o", str(part), *map(str, SOURCES.glob("*.c"))]
@@ -31,9 +31,9 @@ def build(target: Path = LIBRARY) -> Path:
             command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"the compiler did not end: {error}") from error
+        raise RecorderBuildError(f"the compiler did not end: {error}") from error
     if done.returncode:
-        raise BuildError(f"the compiler refuses the plug-in: {done.stderr[-500:]}")
+        raise RecorderBuildError(f"the compiler refuses the plug-in: {done.stderr[-500:]}")
     part.chmod(0o755)
     part.replace(target)
     return target
@@ -43,7 +43,7 @@ def main() -> int:
     """Build, and say where the plug-in is; without a compiler NCCL is not recorded."""
     try:
         sys.stderr.write(f"NCCL's recorder: {build()}\n")
-    except BuildError as error:
+    except RecorderBuildError as error:
         sys.stderr.write(f"NCCL will not be recorded: {error}\n")
     return 0
 

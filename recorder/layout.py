@@ -35,7 +35,7 @@ from recorder.python.lightloom_writer import (
     VERSION,
 )
 
-__all__ = ["BINS", "FILE_NAME", "SIZE", "Call", "Contents", "DamagedError", "Operation", "read"]
+__all__ = ["BINS", "FILE_NAME", "SIZE", "Call", "Contents", "DamagedError", "OperationSums", "read"]
 
 Source = Literal["nccl", "torch"]
 Timing = Literal["device", "host", "issue"]
@@ -59,7 +59,7 @@ class DamagedError(Exception):
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Operation:
+class OperationSums:
     """Sums over all calls of one operation, size, type and tag. Seconds and bytes.
 
     ``sum(histogram)`` calls were timed; if they are a sample (``exact`` is False) ``total_s`` is
@@ -111,7 +111,7 @@ class Contents:
     """On CLOCK_MONOTONIC."""
     started_at: float
     """Seconds since 1970."""
-    operations: tuple[Operation, ...]
+    operations: tuple[OperationSums, ...]
     calls: tuple[Call, ...]
     """The latest, in the order of their issue."""
     damaged_rows: int
@@ -146,7 +146,7 @@ def read(data: bytes, latest: int = LATEST_CALLS) -> Contents:
     ):
         raise DamagedError("the header has impossible values")
     name = cast("Source", SOURCES[source])
-    operations: list[Operation] = []
+    operations: list[OperationSums] = []
     positions: dict[int, int] = {}
     damaged = torn = 0
     for row in range(used):
@@ -175,7 +175,9 @@ def read(data: bytes, latest: int = LATEST_CALLS) -> Contents:
     )
 
 
-def _operation(values: tuple[int | float, ...], source: Source, whole: bool) -> Operation | None:
+def _operation(
+    values: tuple[int | float, ...], source: Source, whole: bool
+) -> OperationSums | None:
     """Return the operation of an unpacked row; None for one that cannot be true."""
     _, names, size, flags, calls, timed = (int(value) for value in values[:6])
     total, least, most = values[6:9]
@@ -204,7 +206,7 @@ def _operation(values: tuple[int | float, ...], source: Source, whole: bool) -> 
     ):
         return None
     sampled = flags == SAMPLED
-    return Operation(
+    return OperationSums(
         op=OPERATIONS[op],
         bytes=size,
         dtype=TYPES[dtype],

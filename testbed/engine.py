@@ -3,7 +3,7 @@
 The private engine keeps images in a data root that outlives the rack, so that the
 trainer image is built once. It has no bridge, no iptables rules and no forwarding, so the
 host's network does not change. All its other state is in the rack's run directory, by which
-:meth:`Engine.stop` finds its processes even after dockerd itself was killed: containerd and
+:meth:`DockerEngine.stop` finds its processes even after dockerd itself was killed: containerd and
 its shims have the run directory's path in their command lines, container processes have
 their container's id in ``/proc/PID/cgroup``.
 """
@@ -46,7 +46,7 @@ _PING_TIMEOUT_S = 10
 _log = structlog.get_logger("testbed.engine")
 
 
-class EngineError(Exception):
+class DockerEngineError(Exception):
     """No Docker Engine is usable; ``hint`` tells how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -69,7 +69,7 @@ def host_engine() -> EngineInfo | None:
     return None
 
 
-class Engine:
+class DockerEngine:
     """The rack's Docker Engine. Methods block; call them from a thread in async code."""
 
     def __init__(
@@ -107,7 +107,7 @@ class Engine:
     def start(self) -> EngineInfo:
         """Return an engine that responds; start the private one if necessary.
 
-        Idempotent. Raises EngineError when dockerd is missing or does not start.
+        Idempotent. Raises DockerEngineError when dockerd is missing or does not start.
         """
         if self._prefer_host and (host := host_engine()) is not None:
             return host
@@ -144,8 +144,8 @@ class Engine:
             _remove_containers(_url(self._socket))
         self._end_everything(containers)
 
-    def _not_up(self, reason: str) -> EngineError:
-        return EngineError(f"{reason}: {self._last_words()}", f"see {self.log_path}")
+    def _not_up(self, reason: str) -> DockerEngineError:
+        return DockerEngineError(f"{reason}: {self._last_words()}", f"see {self.log_path}")
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._dir.mkdir(parents=True, exist_ok=True)
@@ -179,7 +179,7 @@ class Engine:
                     start_new_session=True,
                 )
             except FileNotFoundError:
-                raise EngineError(
+                raise DockerEngineError(
                     "dockerd is not installed and no Docker Engine responds",
                     "install a Docker Engine (Debian: apt-get install docker.io)",
                 ) from None
@@ -240,9 +240,9 @@ class Engine:
                 Path(address.removeprefix("unix://")).unlink(missing_ok=True)
 
 
-def builder_engine() -> Engine:
+def builder_engine() -> DockerEngine:
     """Return the private engine as a builder of images uses it while no rack has it."""
-    return Engine(BUILD_DIR, prefer_host=False, cgroup="ll-images")
+    return DockerEngine(BUILD_DIR, prefer_host=False, cgroup="ll-images")
 
 
 def _url(socket: Path) -> str:

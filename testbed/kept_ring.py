@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 
 @dataclass(slots=True, frozen=True)
-class Ring:
+class RingSize:
     """A ring's size: ranks, steps and their length, bytes of a checkpoint and steps between two."""
 
     ranks: int = 4
@@ -81,7 +81,7 @@ class Said:
         steps = [int(e["step"]) + 1 for e in mine[begun:] if e["event"] == "step"]
         return max(steps, default=0)
 
-    def as_undisturbed(self, ring: Ring) -> bool:
+    def as_undisturbed(self, ring: RingSize) -> bool:
         """Whether every rank ended with the state of a run without any loss."""
         last = [self.ranks.get(rank, [{}])[-1].get("digest") for rank in range(ring.ranks)]
         return last == expected(ring.ranks, ring.steps)

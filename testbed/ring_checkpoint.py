@@ -141,7 +141,7 @@ def write(folder: Path, step: int, rank: int, state: bytes, size: int) -> dict[s
 
 
 def fault(why: str) -> NoReturn:
-    """Say what must never happen, and end."""
+    """Return what must never happen, and end."""
     tell("fault", why=why)
     os._exit(FAULT)
 

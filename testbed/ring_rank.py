@@ -57,7 +57,7 @@ def send(rank: int, addresses: list[str]) -> None:
 def receive(rank: int, addresses: list[str]) -> None:
     """Reply to the previous rank without end, and report its messages."""
     before = (rank - 1) % len(addresses)
-    seen = Seen(rank)
+    seen = ReceivedCounts(rank)
     with socket.create_server((addresses[rank], PORT)) as server:
         server.settimeout(COUNT_EVERY_S)
         while True:
@@ -75,7 +75,7 @@ def receive(rank: int, addresses: list[str]) -> None:
                     continue
 
 
-def serve(sock: socket.socket, before: int, seen: "Seen") -> None:
+def serve(sock: socket.socket, before: int, seen: "ReceivedCounts") -> None:
     """Reply on one connection until it ends."""
     fresh, data = True, b""
     while True:
@@ -110,7 +110,7 @@ def whole(sock: socket.socket, size: int) -> None:
         size -= len(piece)
 
 
-class Seen:
+class ReceivedCounts:
     """Counts of the received messages."""
 
     def __init__(self, rank: int) -> None:

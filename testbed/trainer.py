@@ -68,7 +68,7 @@ from typing import Any
 import numpy as np
 
 from measure.scaling.nets import Net, count, net
-from testbed.trainer_checkpoint import Checkpoints, Saved, from_environment, shared
+from testbed.trainer_checkpoint import Saved, TrainerCheckpoints, from_environment, shared
 from testbed.trainer_data import TRAIN_IMAGES, load_images, sample_rows
 from testbed.trainer_model import VGG16, initial_parameters, logits
 
@@ -89,7 +89,7 @@ class Options:
     learning_rate: float
     settle_s: float
     model: Net = VGG16
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    checkpoints: TrainerCheckpoints = field(default_factory=TrainerCheckpoints)
 
     @property
     def steps(self) -> int:
@@ -98,7 +98,7 @@ class Options:
 
 
 @dataclass(slots=True, frozen=True)
-class Ring:
+class RingMember:
     """This worker's place in the ring."""
 
     rank: int
@@ -106,7 +106,7 @@ class Ring:
 
 
 @dataclass(slots=True, frozen=True)
-class Step:
+class TrainedStep:
     """One trained step: seconds of its two parts, and the loss over the global batch."""
 
     local_s: float
@@ -114,10 +114,10 @@ class Step:
     loss: float
 
 
-def read_ring(tf_config: str | None) -> Ring:
+def read_ring(tf_config: str | None) -> RingMember:
     """Parse a TF_CONFIG value. Raises ValueError when it names no worker."""
     if not tf_config:
-        return Ring(0, 1)
+        return RingMember(0, 1)
     try:
         config = json.loads(tf_config)
         workers, task = config["cluster"]["worker"], config["task"]
@@ -126,7 +126,7 @@ def read_ring(tf_config: str | None) -> Ring:
         raise ValueError(f"TF_CONFIG lacks a part: {error}") from error
     if kind != "worker" or not 0 <= rank < len(workers):
         raise ValueError(f"TF_CONFIG names no worker of its cluster: {task}")
-    return Ring(rank, len(workers))
+    return RingMember(rank, len(workers))
 
 
 def emit(event: str, **fields: Any) -> None:
@@ -134,10 +134,10 @@ def emit(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, "t": round(time.time(), 6), **fields}), flush=True)
 
 
-class Trainer:
+class StepTrainer:
     """The compiled functions of a step, and the state they work on."""
 
-    def __init__(self, tf: Any, options: Options, ring: Ring) -> None:
+    def __init__(self, tf: Any, options: Options, ring: RingMember) -> None:
         self._tf = tf
         self._options = options
         self._ring = ring
@@ -208,7 +208,7 @@ class Trainer:
         """Wait until every rank has arrived."""
         self._reduce(self._tf.zeros(1)).numpy()
 
-    def step(self, step: int) -> Step:
+    def step(self, step: int) -> TrainedStep:
         """Train one step."""
         begin = time.perf_counter()
         message = self._gradient(*self._batch(step))
@@ -219,7 +219,7 @@ class Trainer:
         reduced = time.perf_counter()
         self._update(message)
         end = time.perf_counter()
-        return Step((computed - begin) + (end - reduced), reduced - computed, loss)
+        return TrainedStep((computed - begin) + (end - reduced), reduced - computed, loss)
 
     def state(self, done: int, loss: float) -> Saved:
         """Return the state after ``done`` steps."""
@@ -248,10 +248,10 @@ class Trainer:
         return float(np.mean(guess == labels))
 
 
-def train(options: Options, ring: Ring) -> None:
+def train(options: Options, ring: RingMember) -> None:
     """Run the complete job and print its lines."""
     tf = _import_tensorflow(ring)
-    trainer = Trainer(tf, options, ring)
+    trainer = StepTrainer(tf, options, ring)
     counts = count(options.model)
     emit(
         "start",
@@ -307,7 +307,9 @@ def train(options: Options, ring: Ring) -> None:
     _leave(tf, trainer, ring)
 
 
-def _restore(trainer: Trainer, checkpoints: Checkpoints, ring: Ring) -> tuple[int, float]:
+def _restore(
+    trainer: StepTrainer, checkpoints: TrainerCheckpoints, ring: RingMember
+) -> tuple[int, float]:
     """Return the first step of this run and the last loss before it."""
     begin = time.perf_counter()
     saved = checkpoints.restored(trainer.identity)
@@ -320,7 +322,7 @@ def _restore(trainer: Trainer, checkpoints: Checkpoints, ring: Ring) -> tuple[in
 
 
 def _checkpoint(
-    trainer: Trainer, checkpoints: Checkpoints, ring: Ring, done: int, loss: float
+    trainer: StepTrainer, checkpoints: TrainerCheckpoints, ring: RingMember, done: int, loss: float
 ) -> None:
     """Write a checkpoint; a failure is reported and does not end the training."""
     begin = time.perf_counter()
@@ -336,7 +338,7 @@ def _checkpoint(
     emit("checkpoint", rank=ring.rank, step=done, blocked_s=seconds, **failed)
 
 
-def _import_tensorflow(ring: Ring) -> Any:
+def _import_tensorflow(ring: RingMember) -> Any:
     """Import TensorFlow quietly, with its threads and its heartbeat timeout configured."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -352,7 +354,7 @@ def _import_tensorflow(ring: Ring) -> Any:
     return tf
 
 
-def _raise_heartbeat_timeout(ring: Ring) -> None:
+def _raise_heartbeat_timeout(ring: RingMember) -> None:
     """Configure the coordination service before the strategy does, with a longer timeout.
 
     The strategy does not change a service that is already configured
@@ -397,7 +399,7 @@ def _announce_ready(settle_s: float) -> None:
         time.sleep(settle_s)
 
 
-def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
+def _leave(tf: Any, trainer: StepTrainer, ring: RingMember) -> None:
     """Wait for the other ranks: rank 0 serves the coordination of all ranks and exits last.
 
     A rank passes the barrier when its last bytes are sent, not when they have arrived, so each
@@ -410,7 +412,7 @@ def _leave(tf: Any, trainer: Trainer, ring: Ring) -> None:
         time.sleep(LEAVE_S if ring.rank else 2 * LEAVE_S)
 
 
-def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
+def parse_arguments(argv: Sequence[str], ring: RingMember) -> Options:
     """Return the options; exits with status 2 when they are inconsistent."""
     parser = argparse.ArgumentParser(description="Train a small net over a TensorFlow ring.")
     parser.add_argument(
@@ -453,7 +455,7 @@ def parse_arguments(argv: Sequence[str], ring: Ring) -> Options:
     )
 
 
-def _checkpoints(given: argparse.Namespace, ring: Ring) -> Checkpoints:
+def _checkpoints(given: argparse.Namespace, ring: RingMember) -> TrainerCheckpoints:
     if given.checkpoint_shared is None:
         return from_environment(dict(os.environ), given.checkpoint_every)
     if not given.checkpoint_every or not 0 < given.checkpoint_rate < float("inf"):

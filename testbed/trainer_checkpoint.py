@@ -79,7 +79,7 @@ def decode(data: bytes, step: int, of: str) -> Saved:
 
 
 @dataclass(slots=True, frozen=True)
-class Folder:
+class CheckpointDirectory:
     """A directory of checkpoints that is as fast as its disk or memory."""
 
     path: Path
@@ -124,7 +124,7 @@ class Folder:
 
 
 @dataclass(slots=True, frozen=True)
-class Slow(Folder):
+class Slow(CheckpointDirectory):
     """A store with a limited rate, emulated by pauses between chunks."""
 
     bytes_per_s: float = 20e6
@@ -141,7 +141,7 @@ class Slow(Folder):
     def take(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """Yield everything that ``read`` returns no faster than the store."""
         begin, done = time.monotonic(), 0
-        for piece in Folder.take(self, read):
+        for piece in CheckpointDirectory.take(self, read):
             done += len(piece)
             self._wait(begin, done)
             yield piece
@@ -151,15 +151,15 @@ class Slow(Folder):
 
 
 @dataclass(slots=True, frozen=True)
-class Checkpoints:
+class TrainerCheckpoints:
     """Where and when this rank writes, and what it goes on from."""
 
-    folder: Folder | None = None
+    folder: CheckpointDirectory | None = None
     every: int = 0
     """Steps between two checkpoints; 0 for none."""
     alone: bool = False
     """Rank 0 writes for all ranks, which wait for it."""
-    restore_from: Folder | None = None
+    restore_from: CheckpointDirectory | None = None
     restore_step: int | None = None
 
     def due(self, done: int) -> bool:
@@ -173,7 +173,7 @@ class Checkpoints:
         return self.restore_from.read(self.restore_step, of)
 
 
-def from_environment(env: dict[str, str], every: int | None) -> Checkpoints:
+def from_environment(env: dict[str, str], every: int | None) -> TrainerCheckpoints:
     """Return what lightloom's variables say. ``every`` None reads LIGHTLOOM_CHECKPOINT_EVERY.
 
     Raises ValueError for a variable that is no number.
@@ -183,23 +183,25 @@ def from_environment(env: dict[str, str], every: int | None) -> Checkpoints:
         raise ValueError(f"checkpoints every {steps} steps")
     directory = env.get("LIGHTLOOM_CHECKPOINT_DIR")
     source, step = env.get("LIGHTLOOM_RESTORE_DIR"), env.get("LIGHTLOOM_RESTORE_STEP")
-    return Checkpoints(
-        folder=Folder(Path(directory)) if directory else None,
+    return TrainerCheckpoints(
+        folder=CheckpointDirectory(Path(directory)) if directory else None,
         every=steps,
-        restore_from=Folder(Path(source)) if source else None,
+        restore_from=CheckpointDirectory(Path(source)) if source else None,
         restore_step=int(step) if step else None,
     )
 
 
-def shared(store: Path, every: int, bytes_per_s: float, rank: int, ranks: int) -> Checkpoints:
+def shared(
+    store: Path, every: int, bytes_per_s: float, rank: int, ranks: int
+) -> TrainerCheckpoints:
     """Return the rival: rank 0 writes to a slow store, from which all ranks read at once.
 
     Raises OSError when the store cannot be listed.
     """
     store.mkdir(parents=True, exist_ok=True)
     newest = Slow(store).steps()[-1:]
-    return Checkpoints(
-        folder=Slow(store, bytes_per_s=bytes_per_s) if rank == 0 else Folder(store),
+    return TrainerCheckpoints(
+        folder=Slow(store, bytes_per_s=bytes_per_s) if rank == 0 else CheckpointDirectory(store),
         every=every,
         alone=True,
         restore_from=Slow(store, bytes_per_s=bytes_per_s / ranks) if newest else None,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from measure.scaling.nets import Block, Convolution, Net, Pool, shapes, vgg16
+from measure.scaling.nets import Convolution, MaxPool, Net, ResidualBlock, shapes, vgg16
 from testbed.trainer_data import Floats
 
 VGG16 = vgg16()
@@ -38,10 +38,10 @@ def logits(tf: Any, parameters: Any, images: Any, net: Net = VGG16) -> Any:
     for number, layer in enumerate(net.layers, start=1):
         if isinstance(layer, Convolution):
             x = tf.nn.relu(_convolution(tf, x, layers, layer.stride))
-        elif isinstance(layer, Block):
+        elif isinstance(layer, ResidualBlock):
             inner = tf.nn.relu(_convolution(tf, x, layers))
             x = tf.nn.relu(x + layer.scale * _convolution(tf, inner, layers))
-        elif isinstance(layer, Pool):
+        elif isinstance(layer, MaxPool):
             x = tf.nn.max_pool2d(x, layer.side, layer.side, "VALID")
         else:
             x = x if flat else tf.reshape(x, (-1, int(np.prod(x.shape[1:]))))

@@ -9,8 +9,8 @@ from typing import Protocol
 from agentlink.checkpoints import FetchProgress, Folder, GetPart, Holding, Keep, Verified
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
-from container_mgr.checkpoints.values import Part, Place
-from container_mgr.users import User
+from container_mgr.checkpoints.values import HeldPart, PartPlace
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 
@@ -33,8 +33,8 @@ class Receiving(Protocol):
         """A descriptor of the directory for its files; they are opened below it, never by path."""
         ...
 
-    def keep(self, part: Part | Manifest) -> None:
-        """Compare the files with the manifest, make them durable and tell of them.
+    def keep(self, part: HeldPart | Manifest) -> None:
+        """Compare the files with the manifest, make them durable and report them.
 
         Raises AgentError ``failed`` when they differ; then nothing is kept.
         """
@@ -49,11 +49,11 @@ class Holder(Protocol):
     """Holds parts on this server: folders, watch, inventory. ``Checkpoints`` implements it."""
 
     def news(self) -> AsyncIterator[News]:
-        """Tell everything that is held, then changes. A second caller ends the first one's."""
+        """Yield everything that is held, then changes. A second caller ends the first one's."""
         ...
 
     def folder(self, name: str) -> Folder | None:
-        """Return what is known of a job's folders; None for none here."""
+        """Return the description of a job's folders; None without any on this server."""
         ...
 
     async def make(self, folder: Folder) -> None:
@@ -61,30 +61,30 @@ class Holder(Protocol):
         ...
 
     async def expect(self, folder: str, endpoints: Collection[str]) -> None:
-        """Learn the endpoints of this server whose ranks will start from what is fetched now.
+        """Set the endpoints of this server whose ranks will start from what is fetched now.
 
         What came for one of them stays until all have loaded it. An earlier fetch of the job no
         longer counts.
         """
         ...
 
-    def find(self, place: Place) -> Part | None:
+    def find(self, place: PartPlace) -> HeldPart | None:
         """Return a whole part; None where it is not held."""
         ...
 
-    def owner(self, folder: str, endpoint: str) -> User:
+    def owner(self, folder: str, endpoint: str) -> RankUser:
         """Return the user that writes in a rank's folder, as it is outside the container; blocks.
 
-        Raises AgentError where there is none.
+        Raises AgentError when the engine's remapping is unknown.
         """
         ...
 
-    def receive(self, place: Place, size_bytes: int) -> Receiving:
+    def receive(self, place: PartPlace, size_bytes: int) -> Receiving:
         """Begin to receive a copy, parity or rebuilt part; blocks. AgentError ``failed``: full."""
         ...
 
     def came(self, folder: str, key: Key, get: GetPart) -> bool:
-        """Say whether an earlier fetch brought a part that a rank will start from; blocks.
+        """Return whether an earlier fetch brought a part that a rank will start from; blocks.
 
         It is compared. AgentError.
         """
@@ -94,16 +94,16 @@ class Holder(Protocol):
         """Begin to receive a part that a rank will start from; blocks. AgentError."""
         ...
 
-    def restore_from(self, part: Part, get: GetPart) -> None:
+    def restore_from(self, part: HeldPart, get: GetPart) -> None:
         """Show a part of this server to a rank that will start; blocks, and compares it first."""
         ...
 
-    def tell(self, holding: Holding) -> None:
-        """Tell of a holding that is not in a folder: a store's, or one that failed."""
+    def report(self, holding: Holding) -> None:
+        """Report a holding that is not in a folder: in a store, or one that failed."""
         ...
 
-    def damaged(self, place: Place, why: str) -> None:
-        """Take a part that was found damaged out of what is held, and tell of it."""
+    def damaged(self, place: PartPlace, why: str) -> None:
+        """Remove a part that was found damaged from what is held, and report it."""
         ...
 
     async def close_step(self, folder: str, key: Key) -> None:
@@ -153,5 +153,5 @@ class Transfers(Protocol):
         ...
 
     def ranks_changed(self, running: Callable[[], Collection[tuple[str, int, str, str]]]) -> None:
-        """Learn the ranks that run with checkpoints: folder, rank, endpoint, network namespace."""
+        """Note the ranks that run with checkpoints: folder, rank, endpoint, network namespace."""
         ...

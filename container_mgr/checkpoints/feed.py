@@ -1,4 +1,4 @@
-"""Tells what a server holds: all of it to a new reader, then changes, the last word of each."""
+"""Streams what a server holds: all of it to a new reader, then changes, the last state of each."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from container_mgr.checkpoints.contract import News
 BATCH = 256
 """Holdings of one message."""
 MAX_SAID = 1024
-"""Of one endpoint's folder, besides what it holds: the newest are kept."""
+"""Reports kept for one endpoint's folder besides what it holds: the newest."""
 _LASTING = frozenset({HoldingKind.OWN, HoldingKind.COPY, HoldingKind.PARITY})
 
 Slot = tuple[str, str, HoldingKind, int, Key]
 
 
 def slot_of(holding: Holding, of: HoldingKind | None = None) -> Slot:
-    """Return what a holding speaks of; ``of``: what kind of part is missing or refused."""
+    """Return what a holding is about; ``of``: what kind of part is missing or refused."""
     kind = of or holding.kind
     if kind in {HoldingKind.AWAITS, HoldingKind.REFUSED, HoldingKind.MISSING}:
         kind = HoldingKind.OWN
     return holding.folder, holding.endpoint, kind, holding.rank, holding.key
 
 
-class Feed:
-    """The last holding of each place. ``tell`` may be called in any thread."""
+class HoldingsFeed:
+    """The last holding of each place. ``report`` may be called in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,8 +37,8 @@ class Feed:
         self._reader: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._closed = False
 
-    def tell(self, holding: Holding, of: HoldingKind | None = None) -> None:
-        """Replace what was said of its place, and tell the reader."""
+    def report(self, holding: Holding, of: HoldingKind | None = None) -> None:
+        """Replace the last report of its place, and send it to the reader."""
         slot = slot_of(holding, of)
         with self._lock:
             said = self._state.setdefault(slot[:2], {})
@@ -49,19 +49,19 @@ class Feed:
             self._wake()
 
     def last(self, slot: Slot) -> Holding | None:
-        """Return what was last said of a place."""
+        """Return the last report of a place."""
         with self._lock:
             return self._state.get(slot[:2], {}).get(slot)
 
     def forget(self, folder: str) -> None:
-        """Drop all of a job."""
+        """Drop all reports of a job."""
         with self._lock:
             for place in [p for p in self._state if p[0] == folder]:
                 for slot in self._state.pop(place):
                     self._pending.pop(slot, None)
 
     async def news(self) -> AsyncIterator[News]:
-        """Tell all, then changes; a later call ends this one."""
+        """Yield everything, then changes; a later call ends this one."""
         woken = asyncio.Event()
         mine = asyncio.get_running_loop(), woken
         with self._lock:
@@ -77,7 +77,7 @@ class Feed:
             with self._lock:
                 if self._reader is not mine:
                     return
-                batch, taken = self._take()
+                batch, taken = self._next_batch()
             left -= taken
             if batch:
                 yield News(tuple(batch))
@@ -94,8 +94,8 @@ class Feed:
             self._wake()
             self._reader = None
 
-    def _take(self) -> tuple[list[Holding], int]:
-        """Return a batch, none when nothing waits, and how many places it empties."""
+    def _next_batch(self) -> tuple[list[Holding], int]:
+        """Return a batch, empty when nothing waits, and how many places it covers."""
         batch: list[Holding] = []
         taken = 0
         while self._pending and len(batch) < BATCH:
@@ -110,7 +110,7 @@ class Feed:
             if holding.kind is HoldingKind.MISSING or (
                 holding.kind is HoldingKind.IGNORED and not holding.why
             ):
-                del said[slot]  # it is told once
+                del said[slot]  # it is reported once
         return batch, taken
 
     def _trim(self, said: dict[Slot, Holding]) -> None:

@@ -24,19 +24,19 @@ from container_mgr.checkpoints import layout, parts, recovery, seed
 from container_mgr.checkpoints.arrivals import Arriving, fault
 from container_mgr.checkpoints.contract import News, Receiving
 from container_mgr.checkpoints.disk import space
-from container_mgr.checkpoints.disk.files import ChangedError, StoppedError
-from container_mgr.checkpoints.disk.removal import Removal
+from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError
+from container_mgr.checkpoints.disk.removal import FolderRemoval
 from container_mgr.checkpoints.disk.space import ServerSpace, Space
-from container_mgr.checkpoints.feed import Feed
-from container_mgr.checkpoints.parts import About, Found
+from container_mgr.checkpoints.feed import HoldingsFeed
+from container_mgr.checkpoints.folder_use import FolderUse
+from container_mgr.checkpoints.parts import About, StoredPart
+from container_mgr.checkpoints.rank_folder import RankFolder, Stored, mismatch
 from container_mgr.checkpoints.resuming import Resuming
-from container_mgr.checkpoints.shelf import Shelf, Stored, mismatch
-from container_mgr.checkpoints.tenants import Tenants
-from container_mgr.checkpoints.values import Part, Place
-from container_mgr.checkpoints.watching.live import Live, Run
-from container_mgr.checkpoints.watching.watch import AGAIN_S, Watch
-from container_mgr.checkpoints.workers import Use, Workers
-from container_mgr.users import User
+from container_mgr.checkpoints.values import HeldPart, PartPlace
+from container_mgr.checkpoints.watching.live import FolderRun, LiveFolder
+from container_mgr.checkpoints.watching.watch import AGAIN_S, FolderWatch
+from container_mgr.checkpoints.workers import CheckpointThreads, Use
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, Container
 from container_mgr.volumes import tree
 
@@ -58,7 +58,7 @@ class Begun:
     """What the folder adds to the container's limit of memory, which its files count against."""
 
 
-class Checkpoints:
+class DiskHolder:
     """Implements ``Holder``. The coroutines belong to one event loop."""
 
     def __init__(
@@ -66,15 +66,15 @@ class Checkpoints:
         root: Path,
         *,
         endpoints: Collection[str] | None = None,
-        remapped: User | None = None,
+        remapped: RankUser | None = None,
         remaps: bool = False,
         space: Space | None = None,
         clock: Callable[[], float] = clock.time,
     ) -> None:
         """``endpoints`` are those of this server, None for all.
 
-        ``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``. An
-        engine that ``remaps`` and does not say to whom runs no rank with checkpoints.
+        ``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``. If
+        the engine ``remaps`` to unknown users, ranks with checkpoints cannot start.
         """
         self._root = root.parent.resolve() / root.name
         self._endpoints = endpoints
@@ -82,20 +82,20 @@ class Checkpoints:
         self._remaps = remaps
         self._space = space or ServerSpace()
         self._clock = clock
-        self._feed = Feed()
+        self._feed = HoldingsFeed()
         self._lock = threading.Lock()
         """Guards what follows; never held during work on files."""
         self._folders: dict[str, Folder] = {}
-        self._shelves: dict[tuple[str, str], Shelf] = {}
-        self._lives: dict[tuple[str, str], Live] = {}
-        self._held: dict[Place, Part] = {}
-        self._resuming = Resuming(self._root, self._shelves_of)
-        self._tenants = Tenants()
+        self._rank_folders: dict[tuple[str, str], RankFolder] = {}
+        self._lives: dict[tuple[str, str], LiveFolder] = {}
+        self._held: dict[PartPlace, HeldPart] = {}
+        self._resuming = Resuming(self._root, self._rank_folders_of)
+        self._uses = FolderUse()
         self._making = threading.Lock()
         self._stopping = threading.Event()
-        self._removal = Removal(self._root, self._space, self._stopping.is_set)
-        self._workers = Workers(self._stopping)
-        self._watch: Watch | None = None
+        self._removal = FolderRemoval(self._root, self._space, self._stopping.is_set)
+        self._workers = CheckpointThreads(self._stopping)
+        self._watch: FolderWatch | None = None
 
     async def recover(self) -> None:
         """Rebuild everything from the folders. OSError when the root cannot be used."""
@@ -105,7 +105,7 @@ class Checkpoints:
         except AgentError as error:
             raise OSError(str(error)) from error
         if self._watch is None:
-            self._watch = Watch(self._workers.submitter(Use.READ))
+            self._watch = FolderWatch(self._workers.submitter(Use.READ))
 
     async def close(self) -> None:
         """End the threads; folders stay."""
@@ -130,7 +130,7 @@ class Checkpoints:
             yield
             return
         name = spec.key.container
-        self._tenants.come(name, spec.checkpoint.folder, spec.endpoint)
+        self._uses.claim(name, spec.checkpoint.folder, spec.endpoint)
         if spec.checkpoint.resumed is not None:
             self._resuming.comes(spec.checkpoint.folder, spec.endpoint)
         try:
@@ -139,7 +139,7 @@ class Checkpoints:
             self.ended(name)
             raise
 
-    async def begin(self, spec: RankSpec, user: User, *, remapped: bool = True) -> Begun | None:
+    async def begin(self, spec: RankSpec, user: RankUser, *, remapped: bool = True) -> Begun | None:
         """Empty and seed the folder of a rank that is to start; None without checkpoints.
 
         Raises AgentError; ``failed`` when the part to resume from is not here whole.
@@ -150,10 +150,10 @@ class Checkpoints:
         if remapped and self._remaps and base is None:
             raise AgentError(
                 "unavailable", spec.key.container,
-                "the engine remaps users, but its directory does not say to which",
+                "the engine remaps users, but its directory does not show to which",
                 "run the engine with its usual directories",
             )  # fmt: skip
-        outside = User(user.uid + base.uid, user.gid + base.gid) if base else user
+        outside = RankUser(user.uid + base.uid, user.gid + base.gid) if base else user
         use = Use.START if spec.checkpoint.resumed is None else Use.RESUME
         work = partial(self._begin, spec, outside)
         return await self._workers.run(use, work, spec.key.container)
@@ -163,7 +163,7 @@ class Checkpoints:
         if not container.folder:
             return
         place = (container.folder, container.endpoint)
-        self._tenants.stay(container.key.container, *place)
+        self._uses.record(container.key.container, *place)
         with self._lock:
             live = self._lives.get(place)
         if live is None or live.run.container != container.key.container:
@@ -172,8 +172,8 @@ class Checkpoints:
             self._workers.later(Use.REMOVE, partial(self._resuming.begun, live))
 
     def ended(self, name: str) -> None:
-        """Learn that a container is gone; what it wrote last is still held."""
-        place = self._tenants.leave(name)
+        """Note that a container is gone; what it wrote last is still held."""
+        place = self._uses.release(name)
         with self._lock:
             live = self._lives.get(place) if place else None
         if live is not None and live.run.container == name:
@@ -181,7 +181,7 @@ class Checkpoints:
 
     def excesses(self) -> Mapping[str, str]:
         """Return, once, the containers that must end for what they wrote, and why."""
-        return self._tenants.excesses()
+        return self._uses.excesses()
 
     # Holder.
 
@@ -203,66 +203,68 @@ class Checkpoints:
             Use.START, partial(self._resuming.expect, folder, endpoints), folder
         )
 
-    def find(self, place: Place) -> Part | None:
+    def find(self, place: PartPlace) -> HeldPart | None:
         """See ``Holder``."""
         return self._held.get(place)
 
-    def owner(self, folder: str, endpoint: str) -> User:
+    def owner(self, folder: str, endpoint: str) -> RankUser:
         """See ``Holder``."""
-        shelf = self._shelf(folder, endpoint)
+        rank_folder = self._rank_folder(folder, endpoint)
         try:
-            with shelf.opened(layout.LIVE) as at:
+            with rank_folder.opened(layout.LIVE) as at:
                 found = os.fstat(at)
         except OSError as error:
-            raise fault(shelf, error) from error
-        return User(found.st_uid, found.st_gid)
+            raise fault(rank_folder, error) from error
+        return RankUser(found.st_uid, found.st_gid)
 
-    def receive(self, place: Place, size_bytes: int) -> Receiving:
+    def receive(self, place: PartPlace, size_bytes: int) -> Receiving:
         """See ``Holder``."""
         parents = layout.parents(place)
-        shelf = self._shelf(place.folder, place.endpoint)
+        rank_folder = self._rank_folder(place.folder, place.endpoint)
 
-        def kept(found: Found) -> None:
-            self.held(shelf.part(place, found), found.about)
+        def kept(found: StoredPart) -> None:
+            self.held(rank_folder.part(place, found), found.about)
 
         try:
-            shelf.require(size_bytes, space.FOR_COPIES if place.kind is HoldingKind.COPY else "")
+            rank_folder.require(
+                size_bytes, space.FOR_COPIES if place.kind is HoldingKind.COPY else ""
+            )
             return Arriving(
-                shelf, parents, layout.named(place.key), About(seen_at=self._clock()),
+                rank_folder, parents, layout.named(place.key), About(seen_at=self._clock()),
                 why_not=partial(mismatch, place), kept=kept,
             )  # fmt: skip
         except OSError as error:
-            raise fault(shelf, error) from error
+            raise fault(rank_folder, error) from error
 
     def came(self, folder: str, key: Key, get: GetPart) -> bool:
         """See ``Holder``."""
-        shelf = self._shelf(folder, get.endpoint)
+        rank_folder = self._rank_folder(folder, get.endpoint)
         try:
-            return seed.came(shelf, key, get)
-        except (OSError, StoppedError) as error:
-            raise fault(shelf, error) from error
+            return seed.came(rank_folder, key, get)
+        except (OSError, AgentEndingError) as error:
+            raise fault(rank_folder, error) from error
 
     def receive_restore(self, folder: str, key: Key, get: GetPart) -> Receiving:
         """See ``Holder``."""
         return self._receive_restore(folder, key, get, linked=False)
 
     def _receive_restore(self, folder: str, key: Key, get: GetPart, *, linked: bool) -> Arriving:
-        shelf = self._shelf(folder, get.endpoint)
+        rank_folder = self._rank_folder(folder, get.endpoint)
         try:
-            shelf.require(get.bytes, space.FOR_ALL if get.part != get.rank else "")
+            rank_folder.require(get.bytes, space.FOR_ALL if get.part != get.rank else "")
             return Arriving(
-                shelf, (layout.STAGED, layout.named(key)), str(get.part),
+                rank_folder, (layout.STAGED, layout.named(key)), str(get.part),
                 About(rank=get.rank, seen_at=self._clock()),
                 why_not=partial(_not_asked, folder, key, get), kept=lambda found: None,
                 stamped=not linked,
             )  # fmt: skip
         except OSError as error:
-            raise fault(shelf, error) from error
+            raise fault(rank_folder, error) from error
 
-    def restore_from(self, part: Part, get: GetPart) -> None:
+    def restore_from(self, part: HeldPart, get: GetPart) -> None:
         """See ``Holder``."""
         place = part.place
-        source = self._shelf(place.folder, place.endpoint)
+        source = self._rank_folder(place.folder, place.endpoint)
         get = _free(get, source)
         # A mapping of the old run changes a linked file, and in memory none of its stamps.
         arriving = self._receive_restore(place.folder, place.key, get, linked=True)
@@ -271,7 +273,7 @@ class Checkpoints:
             with source.opened(*names) as at:
                 seed.bring(at, part.manifest, arriving.root, source)
             arriving.keep(part.manifest)
-        except (OSError, ChangedError, StoppedError) as error:
+        except (OSError, ChangedError, AgentEndingError) as error:
             raise fault(source, error) from error
         except AgentError:
             if damages := self._compare(source, part):
@@ -280,16 +282,16 @@ class Checkpoints:
         finally:
             arriving.give_up()
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         """See ``Holder``. What is in a store is known after a restart too."""
-        self._feed.tell(holding)
+        self._feed.report(holding)
         if holding.kind is HoldingKind.STORED:
             self._workers.later(Use.START, partial(self._note, holding))
 
-    def damaged(self, place: Place, why: str) -> None:
+    def damaged(self, place: PartPlace, why: str) -> None:
         """See ``Holder``."""
-        if (shelf := self._take_out(place, why)) is not None:
-            self._workers.later(Use.REMOVE, partial(self._remove, shelf, place))
+        if (rank_folder := self._withdraw(place, why)) is not None:
+            self._workers.later(Use.REMOVE, partial(self._remove, rank_folder, place))
 
     async def close_step(self, folder: str, key: Key) -> None:
         """See ``Holder``."""
@@ -319,18 +321,18 @@ class Checkpoints:
     async def forget(self, folder: str) -> bool:
         """See ``Holder``."""
         layout.check_folder(folder)
-        with self._tenants.removing(folder):
+        with self._uses.removing(folder):
             return await self._workers.run(Use.REMOVE, partial(self._forget, folder), folder)
 
-    # What ``Live`` needs; any thread.
+    # What ``LiveFolder`` needs; any thread.
 
-    def held(self, part: Part, about: About) -> None:
-        """Learn of a new part, and tell of it."""
+    def held(self, part: HeldPart, about: About) -> None:
+        """Add a new part, and report it."""
         place = part.place
         with self._lock:
             self._held[place] = part
             live = self._lives.get((place.folder, place.endpoint))
-        self._feed.tell(
+        self._feed.report(
             Holding(
                 folder=place.folder,
                 key=place.key,
@@ -348,10 +350,10 @@ class Checkpoints:
             self._resuming.loaded(live)
 
     def exceeded(self, container: str, why: str) -> None:
-        """Learn of a rank that must end."""
-        self._tenants.exceed(container, why)
+        """Note a rank that must end."""
+        self._uses.exceed(container, why)
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: PartPlace) -> bool:
         """Return whether a part is held."""
         return place in self._held
 
@@ -380,10 +382,10 @@ class Checkpoints:
         self._removal.dig()
 
     def _recover_folder(self, folder: Folder, endpoints: Sequence[str]) -> None:
-        found = [one for name in endpoints if (one := self._recover_shelf(folder, name))]
+        found = [one for name in endpoints if (one := self._recover_rank_folder(folder, name))]
         newest = max((live.run.epoch for live, _ in found), default=0)
         reading = {
-            live.shelf.endpoint: newest
+            live.rank_folder.endpoint: newest
             for live, restoring in found
             if restoring and live.run.epoch == newest
         }
@@ -393,11 +395,11 @@ class Checkpoints:
                 self._resuming.unload(live)
             self._workers.later(Use.READ, partial(self._last_scan, live))
 
-    def _recover_shelf(self, folder: Folder, endpoint: str) -> tuple[Live, bool] | None:
+    def _recover_rank_folder(self, folder: Folder, endpoint: str) -> tuple[LiveFolder, bool] | None:
         """Return the last run there, and whether its rank may still read what it resumed from."""
         try:
-            shelf = self._shelf(folder.name, endpoint)
-            found = recovery.read(shelf)
+            rank_folder = self._rank_folder(folder.name, endpoint)
+            found = recovery.read(rank_folder)
         except (OSError, AgentError) as error:
             _log.error("folder not read", folder=folder.name, at=endpoint, reason=str(error))
             return None
@@ -406,10 +408,10 @@ class Checkpoints:
         for part, about in found.parts:
             self.held(part, about)
         for holding in found.stored:
-            self._feed.tell(holding)
+            self._feed.report(holding)
         if found.run is None:
             return None
-        live = Live(shelf, found.run, self, clock=self._clock)
+        live = LiveFolder(rank_folder, found.run, self, clock=self._clock)
         mine = {key: stamp for key, stamp in found.stamps.items() if key.epoch == live.run.epoch}
         for key, stamp in mine.items():
             live.remember(key.step, stamp)
@@ -417,7 +419,7 @@ class Checkpoints:
             self._lives[folder.name, endpoint] = live
         return live, found.restoring and not mine
 
-    def _shelf(self, name: str, endpoint: str) -> Shelf:
+    def _rank_folder(self, name: str, endpoint: str) -> RankFolder:
         folder = self._folders.get(name)
         if folder is None:
             raise AgentError("not_found", name, "this server has no such folder")
@@ -426,19 +428,21 @@ class Checkpoints:
         ):
             raise AgentError("not_found", name, f"endpoint {endpoint[:80]!r} is not on this server")
         with self._lock:
-            shelf = self._shelves.get((name, endpoint))
-            if shelf is None:
-                shelf = Shelf(self._root, folder, endpoint, self._space, self._stopping.is_set)
-                self._shelves[name, endpoint] = shelf
+            rank_folder = self._rank_folders.get((name, endpoint))
+            if rank_folder is None:
+                rank_folder = RankFolder(
+                    self._root, folder, endpoint, self._space, self._stopping.is_set
+                )
+                self._rank_folders[name, endpoint] = rank_folder
         try:
-            shelf.prepare()
+            rank_folder.prepare()
         except OSError as error:
-            raise fault(shelf, error) from error
-        return shelf
+            raise fault(rank_folder, error) from error
+        return rank_folder
 
-    def _shelves_of(self, folder: str) -> list[Shelf]:
+    def _rank_folders_of(self, folder: str) -> list[RankFolder]:
         with self._lock:
-            return [s for (name, _), s in self._shelves.items() if name == folder]
+            return [s for (name, _), s in self._rank_folders.items() if name == folder]
 
     def _make(self, folder: Folder) -> None:
         layout.check_terms(folder)
@@ -456,7 +460,7 @@ class Checkpoints:
                 raise AgentError(
                     "failed", folder.name,
                     f"this server has {layout.MAX_FOLDERS} folders of checkpoints",
-                    "remove those of ended jobs",
+                    "remove folders of ended jobs",
                 )  # fmt: skip
             path = self._root / folder.name
             path.mkdir(mode=0o700, exist_ok=True)
@@ -465,35 +469,35 @@ class Checkpoints:
                 os.fsync(at)
             self._folders[folder.name] = folder
 
-    def _begin(self, spec: RankSpec, user: User) -> Begun:
+    def _begin(self, spec: RankSpec, user: RankUser) -> Begun:
         asked = spec.checkpoint
         if asked is None:
             raise AgentError("invalid", spec.key.container, "it has no checkpoints")
         parse_rule(asked.rule)
         self._require_disk(asked)
         self._make(Folder(asked.folder, asked.key, asked.where, asked.size_bytes))
-        shelf = self._shelf(asked.folder, spec.endpoint)
+        rank_folder = self._rank_folder(asked.folder, spec.endpoint)
         place = (asked.folder, spec.endpoint)
         with self._lock:
             before = self._lives.get(place)
-        siblings = [s for s in self._shelves_of(asked.folder) if s is not shelf]
+        siblings = [s for s in self._rank_folders_of(asked.folder) if s is not rank_folder]
         if before is not None:
             self._leave(before)
-        run = Run(spec.key.container, spec.key.rank, asked.ranks, spec.key.epoch, asked.rule)
+        run = FolderRun(spec.key.container, spec.key.rank, asked.ranks, spec.key.epoch, asked.rule)
         self._resuming.begins(*place, run.epoch, resumes=asked.resumed is not None)
-        begun = seed.begin(shelf, siblings, run, asked.resumed, user)
-        live = Live(shelf, begun, self, clock=self._clock)
+        begun = seed.begin(rank_folder, siblings, run, asked.resumed, user)
+        live = LiveFolder(rank_folder, begun, self, clock=self._clock)
         with self._lock:
             self._lives[place] = live
         self._resuming.begun(live)
         return Begun(
-            live=shelf.path.joinpath(*run.place),
-            restore=shelf.path / layout.RESTORE if asked.resumed is not None else None,
+            live=rank_folder.path.joinpath(*run.place),
+            restore=rank_folder.path / layout.RESTORE if asked.resumed is not None else None,
             step=asked.resumed.step if asked.resumed is not None else None,
             memory_bytes=asked.size_bytes if asked.where is Where.MEMORY else 0,
         )
 
-    def _leave(self, live: Live) -> None:
+    def _leave(self, live: LiveFolder) -> None:
         live.end()
         if self._watch is not None:
             self._watch.end(live)
@@ -511,27 +515,29 @@ class Checkpoints:
                 "ask for less in checkpoint.local.size of the job",
             )  # fmt: skip
 
-    def _finish(self, live: Live) -> None:
+    def _finish(self, live: LiveFolder) -> None:
         if self._watch is not None:
             self._watch.end(live)
         self._last_scan(live)
 
-    def _last_scan(self, live: Live) -> None:
+    def _last_scan(self, live: LiveFolder) -> None:
         """Hold what a program wrote right before its end."""
         try:
             while live.scan() and not self._stopping.is_set():
                 clock.sleep(AGAIN_S)
-        except StoppedError:
+        except AgentEndingError:
             return
         except OSError as error:
-            _log.warning("not scanned", folder=str(live.shelf.path), reason=str(error))
+            _log.warning("not scanned", folder=str(live.rank_folder.path), reason=str(error))
 
     def _close_step(self, folder: str, key: Key) -> None:
         with self._lock:
             lives = [live for (name, _), live in self._lives.items() if name == folder]
         for live in lives:
             if live.run.epoch == key.epoch and not live.close(key.step):
-                place = Place(folder, live.shelf.endpoint, HoldingKind.OWN, live.run.rank, key)
+                place = PartPlace(
+                    folder, live.rank_folder.endpoint, HoldingKind.OWN, live.run.rank, key
+                )
                 self._miss(place, "the step was gone before all ranks had written it")
 
     def _drop(self, folder: str, keys: Sequence[Key]) -> None:
@@ -543,59 +549,59 @@ class Checkpoints:
                 if live.run.epoch == key.epoch:
                     live.drop(key.step)
             for place in places:
-                if (shelf := self._take_out(place, "it was dropped")) is not None:
-                    self._remove(shelf, place)
-            for shelf in self._shelves_of(folder):
-                for holding in Stored(shelf).drop(key):
+                if (rank_folder := self._withdraw(place, "it was dropped")) is not None:
+                    self._remove(rank_folder, place)
+            for rank_folder in self._rank_folders_of(folder):
+                for holding in Stored(rank_folder).drop(key):
                     self._miss_stored(holding)
 
-    def _take_out(self, place: Place, why: str) -> Shelf | None:
-        """Tell that a part is held no more; return where it is to be removed."""
+    def _withdraw(self, place: PartPlace, why: str) -> RankFolder | None:
+        """Report that a part is no longer held; return the folder to remove it from."""
         with self._lock:
             there = self._held.pop(place, None) is not None
-            shelf = self._shelves.get((place.folder, place.endpoint))
+            rank_folder = self._rank_folders.get((place.folder, place.endpoint))
         if there:
             self._miss(place, why)
-        return shelf if there else None
+        return rank_folder if there else None
 
-    def _remove(self, shelf: Shelf, place: Place) -> None:
+    def _remove(self, rank_folder: RankFolder, place: PartPlace) -> None:
         try:
             # It may have come again meanwhile.
             if place not in self._held:
-                shelf.remove(layout.parents(place), layout.named(place.key))
+                rank_folder.remove(layout.parents(place), layout.named(place.key))
         except OSError as error:
             _log.warning("not removed", folder=place.folder, step=place.key, reason=str(error))
 
     def _note(self, holding: Holding) -> None:
         try:
-            Stored(self._shelf(holding.folder, holding.endpoint)).add(holding)
+            Stored(self._rank_folder(holding.folder, holding.endpoint)).add(holding)
         except (AgentError, OSError) as error:
             _log.warning("not noted", folder=holding.folder, reason=str(error))
 
-    def _miss(self, place: Place, why: str) -> None:
+    def _miss(self, place: PartPlace, why: str) -> None:
         holding = Holding(
             folder=place.folder, key=place.key, rank=place.rank, endpoint=place.endpoint,
             kind=HoldingKind.MISSING, why=why[:500], seen_at=self._clock(),
         )  # fmt: skip
-        self._feed.tell(holding, place.kind)
+        self._feed.report(holding, place.kind)
 
     def _miss_stored(self, holding: Holding) -> None:
-        place = Place(
+        place = PartPlace(
             holding.folder, holding.endpoint, HoldingKind.STORED, holding.rank, holding.key
         )
         self._miss(place, "it was dropped")
 
-    def _compare(self, shelf: Shelf, part: Part) -> tuple[str, ...]:
+    def _compare(self, rank_folder: RankFolder, part: HeldPart) -> tuple[str, ...]:
         place = part.place
         names = (*layout.parents(place), layout.named(place.key), parts.FILES)
         try:
-            with shelf.opened(*names) as at:
+            with rank_folder.opened(*names) as at:
                 return parts.damages(at, part.manifest, self._stopping.is_set)
         except OSError as error:
             return (f"it cannot be read: {error.strerror}",)
 
-    def _verify(self, place: Place, part: Part) -> Verified:
-        damages = self._compare(self._shelf(place.folder, place.endpoint), part)
+    def _verify(self, place: PartPlace, part: HeldPart) -> Verified:
+        damages = self._compare(self._rank_folder(place.folder, place.endpoint), part)
         if damages and self._held.get(place) is part:
             self.damaged(place, "; ".join(damages))
         return Verified(place.key, place.rank, place.endpoint, place.kind, damages)
@@ -605,28 +611,30 @@ class Checkpoints:
             known = self._folders.pop(folder, None)
         with self._lock:
             lives = [self._lives.pop(p) for p in list(self._lives) if p[0] == folder]
-            shelves = [self._shelves.pop(p) for p in list(self._shelves) if p[0] == folder]
+            rank_folders = [
+                self._rank_folders.pop(p) for p in list(self._rank_folders) if p[0] == folder
+            ]
             for place in [p for p in self._held if p.folder == folder]:
                 del self._held[place]
         for live in lives:
             self._leave(live)
         self._feed.forget(folder)
         self._resuming.forget(folder)
-        for shelf in shelves:
-            shelf.release()
+        for rank_folder in rank_folders:
+            rank_folder.release()
         buried = self._removal.bury(folder)
         self._removal.dig()
         return known is not None or buried
 
 
 def _not_asked(folder: str, key: Key, get: GetPart, manifest: Manifest) -> str:
-    place = Place(folder, get.endpoint, HoldingKind.COPY, get.part, key)
+    place = PartPlace(folder, get.endpoint, HoldingKind.COPY, get.part, key)
     why = mismatch(place, manifest)
     if not why and manifest.digest != get.digest:
         why = f"its digest is {manifest.digest}, not {get.digest}"
     return why
 
 
-def _free(get: GetPart, source: Shelf) -> GetPart:
+def _free(get: GetPart, source: RankFolder) -> GetPart:
     """Return what needs no more room where the part lies in the same folder: links are enough."""
     return replace(get, bytes=0) if source.endpoint == get.endpoint else get

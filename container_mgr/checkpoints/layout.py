@@ -17,7 +17,7 @@ from agentlink.checkpoints import Folder, HoldingKind
 from agentlink.values import Where
 from checkpoints.ledger import Key
 from checkpoints.values import MAX_STEP
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
 
 LIVE, RESTORE = "live", "restore"
@@ -83,7 +83,7 @@ def key_of(name: str) -> Key | None:
     return key if max(key) <= MAX_STEP else None
 
 
-def parents(place: Place) -> tuple[str, ...]:
+def parents(place: PartPlace) -> tuple[str, ...]:
     """Return the directories from an endpoint's folder down to the step's."""
     match place.kind:
         case HoldingKind.OWN:

@@ -22,7 +22,7 @@ from container_mgr.volumes import tree
 FILES, MANIFEST, ABOUT, MEMBERS = "files", "manifest.json", "part.json", "members"
 MAX_MEMBERS = 64
 MAX_DAMAGES = 16
-"""Damages of one part that are said."""
+"""Damages of one part that are reported."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,13 +34,13 @@ class About:
     written_s: float | None = None
     seen_at: float = 0.0
     rank: int = -1
-    """Of a staged part: the rank that starts from it."""
+    """The rank that starts from a staged part."""
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    """Of a staged part: its files when they were compared."""
+    """The files of a staged part when they were compared."""
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class StoredPart:
     """A part as it was read."""
 
     manifest: Manifest
@@ -49,7 +49,7 @@ class Found:
 
     @property
     def covers(self) -> tuple[Member, ...]:
-        """Of a parity: its set."""
+        """The set of a parity."""
         return tuple(Member(m.rank, m.digest, m.bytes) for m in self.members)
 
 
@@ -97,7 +97,7 @@ def _about(about: About) -> dict[str, Any]:
     }
 
 
-def read(at: int) -> Found:
+def read(at: int) -> StoredPart:
     """Read a part's open directory. Raises OSError, or ValueError for a damaged one.
 
     Lengths are compared, contents are not: see :func:`damages`.
@@ -119,7 +119,7 @@ def read(at: int) -> Found:
             members = [parse(_get(folder, f"{n}.json", MAX_BYTES)) for n in range(count)]
     except FileNotFoundError:
         pass
-    return Found(manifest, _read_about(at), tuple(members))
+    return StoredPart(manifest, _read_about(at), tuple(members))
 
 
 def _read_about(at: int) -> About:
@@ -153,7 +153,7 @@ def damages(
     """Read the files below an open directory; return how they differ from the manifest.
 
     Files that the manifest does not have, or with another length, are not read. Raises OSError,
-    StoppedError.
+    AgentEndingError.
     """
     present = files.listing(at).stamps
     sizes = {path: one.bytes for path, one in manifest.files.items() if path in present}

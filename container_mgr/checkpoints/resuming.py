@@ -1,8 +1,8 @@
-"""Says how long the parts that ranks resume from must stay, and keeps a record of who will come.
+"""Decides how long the parts that ranks resume from stay, and records which ranks will start.
 
-With a rule that gathers, ranks of one server resume from parts that came for one of them. So these
-stay until every rank that a fetch named has begun, and every rank that began has loaded: it has a
-step of its own. Until then a container may also be made again.
+With a rule that gathers, ranks of one server resume from parts that arrived for one of them. So
+these stay until every rank that a fetch named has begun, and every rank that began has loaded: it
+has a step of its own. Until then a container may also be made again.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ import structlog
 from checkpoints.rules import parse_rule
 from container_mgr import atomic_file
 from container_mgr.checkpoints import layout
-from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.watching.live import Live
+from container_mgr.checkpoints.rank_folder import RankFolder
+from container_mgr.checkpoints.watching.live import LiveFolder
 
 _log = structlog.get_logger("container_mgr.checkpoints.resuming")
 
 
 class Resuming:
-    """Of all jobs' folders below one root. Any thread; all but :meth:`comes` block."""
+    """The starts expected in all jobs' folders below one root.
 
-    def __init__(self, root: Path, shelves: Callable[[str], Sequence[Shelf]]) -> None:
-        """``shelves`` returns those of a job."""
+    Any thread; all methods but :meth:`comes` block.
+    """
+
+    def __init__(self, root: Path, rank_folders: Callable[[str], Sequence[RankFolder]]) -> None:
+        """``rank_folders`` returns a job's folders."""
         self._root = root
-        self._shelves = shelves
+        self._rank_folders = rank_folders
         self._lock = threading.Lock()
         """Guards what follows; never held during work on files."""
         self._expected: dict[str, set[str]] = {}
@@ -42,7 +45,7 @@ class Resuming:
         self._saving = threading.Lock()
 
     def expect(self, folder: str, endpoints: Collection[str]) -> None:
-        """Learn who will start from what is fetched now; an earlier fetch no longer counts.
+        """Set the ranks that will start from what is fetched now, in place of an earlier fetch's.
 
         Raises OSError.
         """
@@ -52,12 +55,12 @@ class Resuming:
             self._save(folder)
 
     def comes(self, folder: str, endpoint: str) -> None:
-        """Learn that a rank will begin that no fetch named: all it needs came for others."""
+        """Register a starting rank that no fetch named; its parts arrived for other ranks."""
         with self._lock:
             self._expected.setdefault(folder, set()).add(endpoint)
 
     def begins(self, folder: str, endpoint: str, epoch: int, *, resumes: bool) -> None:
-        """Learn that a rank's folders are being prepared; ranks of older runs read no more."""
+        """Note that a rank's folders are being prepared; ranks of older runs no longer read."""
         with self._freeing, self._lock:
             reading = {e: n for e, n in self._reading.get(folder, {}).items() if n >= epoch}
             reading.pop(endpoint, None)
@@ -67,9 +70,9 @@ class Resuming:
                 self._expected.pop(folder, None)
             self._reading[folder] = reading
 
-    def begun(self, live: Live) -> None:
-        """Learn that a rank is there, which may have been so when it was fetched for."""
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+    def begun(self, live: LiveFolder) -> None:
+        """Note that a rank runs; it may have run when parts were fetched for it."""
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         with self._lock:
             expected = self._expected.get(folder, set())
             if endpoint not in expected:
@@ -81,9 +84,9 @@ class Resuming:
         except OSError as error:
             _log.warning("not noted", folder=folder, reason=str(error))
 
-    def loaded(self, live: Live) -> None:
-        """Learn that a rank has a step of its own; free what it resumed from after the first."""
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+    def loaded(self, live: LiveFolder) -> None:
+        """Note that a rank has a step of its own; free what it resumed from after the first."""
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         with self._lock:
             reading = self._reading.get(folder, {})
             if reading.get(endpoint) != live.run.epoch:
@@ -91,30 +94,30 @@ class Resuming:
             del reading[endpoint]
         self.unload(live)
 
-    def unload(self, live: Live) -> None:
-        """Free what a rank resumed from, and of what was staged what nobody needs any more."""
+    def unload(self, live: LiveFolder) -> None:
+        """Free what a rank resumed from, and staged parts that no rank needs any more."""
         try:
-            live.shelf.clean(layout.RESTORE)
+            live.rank_folder.clean(layout.RESTORE)
             self._free(live)
         except OSError as error:
-            _log.warning("not removed", folder=live.shelf.folder.name, reason=str(error))
+            _log.warning("not removed", folder=live.rank_folder.folder.name, reason=str(error))
 
-    def _free(self, live: Live) -> None:
-        folder, endpoint = live.shelf.folder.name, live.shelf.endpoint
+    def _free(self, live: LiveFolder) -> None:
+        folder, endpoint = live.rank_folder.folder.name, live.rank_folder.endpoint
         gathers = parse_rule(live.run.rule).gathers
-        shelves = self._shelves(folder) if gathers else [live.shelf]
+        rank_folders = self._rank_folders(folder) if gathers else [live.rank_folder]
         with self._freeing:
             with self._lock:
                 waiting = self._expected.get(folder, set()) | self._reading.get(folder, {}).keys()
             if waiting if gathers else endpoint in waiting:
                 return
-            for shelf in shelves:
-                shelf.take_staged(None)
-        for shelf in shelves:
-            shelf.clean(layout.REMOVED)
+            for rank_folder in rank_folders:
+                rank_folder.discard_staged(None)
+        for rank_folder in rank_folders:
+            rank_folder.clean(layout.REMOVED)
 
     def recover(self, folder: str, reading: Mapping[str, int]) -> None:
-        """Know again after a restart who will come, and who of the newest run has not loaded."""
+        """Restore after a restart which ranks will start, and which have not loaded yet."""
         expected: set[str] = set()
         with suppress(OSError, ValueError, TypeError):
             content = (self._root / folder / layout.EXPECTED).read_text(encoding="utf-8")
@@ -124,7 +127,7 @@ class Resuming:
             self._reading[folder] = dict(reading)
 
     def forget(self, folder: str) -> None:
-        """Forget a job's folder."""
+        """Drop a job's folder."""
         with self._lock:
             self._expected.pop(folder, None)
             self._reading.pop(folder, None)

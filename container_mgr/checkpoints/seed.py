@@ -14,9 +14,9 @@ from checkpoints.rules import look, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files
 from container_mgr.checkpoints.disk.files import Stamp
-from container_mgr.checkpoints.shelf import Shelf, Staged
-from container_mgr.checkpoints.watching.live import Run
-from container_mgr.users import User
+from container_mgr.checkpoints.rank_folder import RankFolder, Staged
+from container_mgr.checkpoints.watching.live import FolderRun
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 
@@ -24,7 +24,7 @@ from container_mgr.values import AgentError
 class _Source:
     """A part on this server that a rank may start from."""
 
-    shelf: Shelf
+    rank_folder: RankFolder
     names: tuple[str, ...]
     """The directory of its files."""
     manifest: Manifest
@@ -35,8 +35,12 @@ class _Source:
 
 
 def begin(
-    shelf: Shelf, siblings: Sequence[Shelf], run: Run, resumed: Key | None, user: User
-) -> Run:
+    rank_folder: RankFolder,
+    siblings: Sequence[RankFolder],
+    run: FolderRun,
+    resumed: Key | None,
+    user: RankUser,
+) -> FolderRun:
     """Empty the live folder and seed it; return the run with the steps that it has from the start.
 
     ``siblings`` are this job's folders of the server's other endpoints. Raises OSError,
@@ -46,7 +50,9 @@ def begin(
     shown: list[_Source] = []
     own: _Source | None = None
     if resumed is not None:
-        found = list(_sources((shelf, *siblings) if rule.gathers else (shelf,), resumed))
+        found = list(
+            _sources((rank_folder, *siblings) if rule.gathers else (rank_folder,), resumed)
+        )
         if rule.gathers:
             own, shown = _all(found, run)
         else:
@@ -59,64 +65,64 @@ def begin(
                 f" and rank {run.rank} was to resume from it",
                 "fetch it again, or start from another step",
             )  # fmt: skip
-    shelf.unstage(resumed)
+    rank_folder.unstage(resumed)
     ids = (user.uid, user.gid)
-    shelf.renew(layout.LIVE, 0o700, ids)
-    with shelf.opened(layout.LIVE) as above:
+    rank_folder.renew(layout.LIVE, 0o700, ids)
+    with rank_folder.opened(layout.LIVE) as above:
         os.mkdir(layout.FILES, 0o700, dir_fd=above)
         os.chown(layout.FILES, *ids, dir_fd=above)
-    shelf.renew(layout.RESTORE, 0o755, (os.geteuid(), os.getegid()))
+    rank_folder.renew(layout.RESTORE, 0o755, (os.geteuid(), os.getegid()))
     for one in shown:
-        _show(shelf, one, ids)
+        _show(rank_folder, one, ids)
     if own is not None:
         paths = own.manifest.files
-        with shelf.opened(layout.RESTORE) as source, shelf.opened(*run.place) as target:
+        with rank_folder.opened(layout.RESTORE) as source, rank_folder.opened(*run.place) as target:
             if rule.overwrites:
                 sizes = {path: file.bytes for path, file in paths.items()}
-                files.copy(source, sizes, target, shelf.stopped, mode=0o644)
+                files.copy(source, sizes, target, rank_folder.stopped, mode=0o644)
             else:
                 files.link(source, paths, target)
-    with shelf.opened(*run.place) as live:
+    with rank_folder.opened(*run.place) as live:
         listed = files.listing(live, rule)
     known = {
         one.step: files.written(listed.stamps, one.files)
         for one in look(rule, listed.entries).steps
     }
     begun = replace(run, known=known)
-    shelf.write(layout.RUN, begun.dump())
+    rank_folder.write(layout.RUN, begun.dump())
     return begun
 
 
-def _sources(shelves: Sequence[Shelf], key: Key) -> Iterator[_Source]:
+def _sources(rank_folders: Sequence[RankFolder], key: Key) -> Iterator[_Source]:
     """Yield the parts of a step: what was fetched first, then what the ranks wrote here."""
     step = layout.named(key)
-    for shelf in shelves:
-        yield from (_fetched(shelf, one) for one in shelf.staged(key))
+    for rank_folder in rank_folders:
+        yield from (_fetched(rank_folder, one) for one in rank_folder.staged(key))
         try:
-            with shelf.opened(layout.HELD, step) as at:
+            with rank_folder.opened(layout.HELD, step) as at:
                 found = parts.read(at)
         except (OSError, ValueError):
             continue
         held = (layout.HELD, step, parts.FILES)
-        yield _Source(shelf, held, found.manifest, found.manifest.rank, {})
+        yield _Source(rank_folder, held, found.manifest, found.manifest.rank, {})
 
 
-def _fetched(shelf: Shelf, one: Staged) -> _Source:
+def _fetched(rank_folder: RankFolder, one: Staged) -> _Source:
     names = (layout.STAGED, layout.named(one.key), one.name, parts.FILES)
-    return _Source(shelf, names, one.manifest, one.rank, one.about.stamps)
+    return _Source(rank_folder, names, one.manifest, one.rank, one.about.stamps)
 
 
-def came(shelf: Shelf, key: Key, get: GetPart) -> bool:
-    """Say whether a part for a rank is there already, whole. Raises OSError."""
+def came(rank_folder: RankFolder, key: Key, get: GetPart) -> bool:
+    """Return whether a whole part for a rank exists already. Raises OSError."""
     wanted = (get.rank, get.part, get.digest)
     return any(
         (one.rank, one.manifest.rank, one.manifest.digest) == wanted
-        and is_whole(_fetched(shelf, one))
-        for one in shelf.staged(key)
+        and is_whole(_fetched(rank_folder, one))
+        for one in rank_folder.staged(key)
     )
 
 
-def _all(found: Sequence[_Source], run: Run) -> tuple[_Source | None, list[_Source]]:
+def _all(found: Sequence[_Source], run: FolderRun) -> tuple[_Source | None, list[_Source]]:
     """Return the rank's own part, if it has one, and all parts; none when one is lacking."""
     whole: dict[int, _Source] = {}
     for one in found:
@@ -131,22 +137,22 @@ def _all(found: Sequence[_Source], run: Run) -> tuple[_Source | None, list[_Sour
 def is_whole(one: _Source) -> bool:
     """Compare a part with its manifest, unless nothing has touched it since that was done."""
     try:
-        with one.shelf.opened(*one.names) as at:
+        with one.rank_folder.opened(*one.names) as at:
             stamps = files.listing(at).stamps
             if one.stamps and dict(stamps) == dict(one.stamps):
                 return True
-            return not parts.damages(at, one.manifest, one.shelf.stopped)
+            return not parts.damages(at, one.manifest, one.rank_folder.stopped)
     except OSError:
         return False
 
 
-def _show(shelf: Shelf, one: _Source, ids: tuple[int, int]) -> None:
-    with one.shelf.opened(*one.names) as source, shelf.opened(layout.RESTORE) as target:
-        bring(source, one.manifest, target, shelf)
+def _show(rank_folder: RankFolder, one: _Source, ids: tuple[int, int]) -> None:
+    with one.rank_folder.opened(*one.names) as source, rank_folder.opened(layout.RESTORE) as target:
+        bring(source, one.manifest, target, rank_folder)
         files.own(target, one.manifest.files, ids, 0o600)
 
 
-def bring(source: int, manifest: Manifest, target: int, shelf: Shelf) -> None:
+def bring(source: int, manifest: Manifest, target: int, rank_folder: RankFolder) -> None:
     """Link a part's files, or copy them where that cannot be. Raises OSError, ChangedError."""
     present = files.listing(target).stamps
     wanted = {path: one.bytes for path, one in manifest.files.items() if path not in present}
@@ -158,4 +164,4 @@ def bring(source: int, manifest: Manifest, target: int, shelf: Shelf) -> None:
             raise
         left = files.listing(target).stamps
         sizes = {path: size for path, size in wanted.items() if path not in left}
-        files.copy(source, sizes, target, shelf.stopped)
+        files.copy(source, sizes, target, rank_folder.stopped)

@@ -1,4 +1,4 @@
-"""Parts of checkpoints as they lie on this server; what is told of them is in agentlink."""
+"""Parts of checkpoints as they lie on this server; agentlink has what is reported of them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from checkpoints.manifest import Manifest
 
 
 @dataclass(slots=True, frozen=True)
-class Place:
+class PartPlace:
     """Where a part or parity lies on this server: in the folder of a rank's endpoint."""
 
     folder: str
     endpoint: str
     kind: HoldingKind
     rank: int
-    """Whose part; with a parity, who keeps it."""
+    """The rank whose part it is; for a parity, the rank that keeps it."""
     key: Key
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class HeldPart:
     """A whole part (or parity) on this server."""
 
-    place: Place
+    place: PartPlace
     root: Path
     """Directory with its files, never with links."""
     manifest: Manifest
-    """Of a parity: of the one file ``parity``."""
+    """For a parity: manifest of the one file ``parity``."""
     covers: tuple[Member, ...] = ()
-    """Of a parity: its set in the order of the ring."""
+    """For a parity: its set in the order of the ring."""
     manifests: tuple[Manifest, ...] = ()
-    """Of a parity: those of all members' parts, so that a lost one can be cut into its files."""
+    """For a parity: manifests of all members' parts, to cut a lost one into its files."""

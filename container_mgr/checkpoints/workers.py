@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
-from container_mgr.checkpoints.disk.files import ChangedError, StoppedError
+from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError
 from container_mgr.values import AgentError
 
 _T = TypeVar("_T")
@@ -36,11 +36,11 @@ class Use(StrEnum):
 _THREADS = {Use.START: 4, Use.RESUME: 8, Use.REMOVE: 4, Use.READ: 8}
 
 
-class Workers:
+class CheckpointThreads:
     """Belongs to the event loop that runs when :meth:`begin` is called."""
 
     def __init__(self, stopping: threading.Event) -> None:
-        """``stopping`` says that the agent ends: nothing new begins."""
+        """``stopping`` is set when the agent ends: nothing new begins."""
         self._stopping = stopping
         self._pools = {
             use: ThreadPoolExecutor(count, thread_name_prefix=f"checkpoints-{use}")
@@ -50,7 +50,7 @@ class Workers:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> None:
-        """Take over the running loop."""
+        """Use the running loop."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
@@ -82,13 +82,13 @@ class Workers:
         """Run work on files; every failure becomes an AgentError."""
         try:
             if self._stopping.is_set():
-                raise StoppedError
+                raise AgentEndingError
             return await self.submit(use, work)
         except OSError as error:
             raise AgentError("failed", obj, f"its files cannot be used: {error}") from error
         except (ValueError, ChangedError) as error:
             raise AgentError("failed", obj, str(error)) from error
-        except (StoppedError, RuntimeError) as error:
+        except (AgentEndingError, RuntimeError) as error:
             if not self._stopping.is_set():
                 raise
             raise AgentError("unavailable", obj, "the agent ends") from error

@@ -26,7 +26,7 @@ from container_mgr.recordings.shown import (
     profiler_port,
     refusal,
 )
-from container_mgr.users import DEFAULT, User, Users
+from container_mgr.users import DEFAULT, RankUser, RankUsers
 from container_mgr.values import AgentError, BoundVolume, LogLimits
 from container_mgr.volumes import rules
 
@@ -51,11 +51,11 @@ _IN_MEMORY = ("/tmp", "/var/tmp", "/run")  # noqa: S108 - of the container
 LOG_FILES = 4
 """The engine deletes the oldest of so many when it begins a new one."""
 _NOWHERE = "void"
-"""Tells nvidia-container-runtime to show no GPU, also when the image's environment asks for one."""
+"""Makes nvidia-container-runtime show no GPU, also when the image's environment requests one."""
 
 
 @dataclass(slots=True, frozen=True)
-class Limits:
+class ContainerLimits:
     """The limits of every container of this agent, unless its job asks for less."""
 
     memory_bytes: int
@@ -72,21 +72,21 @@ class Host:
     parent: str
     """The parent cgroup, as :func:`cgroup_parent` writes it."""
     entry: Path
-    limits: Limits
+    limits: ContainerLimits
     block_device: str = ""
-    """The disk of the engine's data, for I/O limits; empty when there is none."""
+    """The disk of the engine's data, for I/O limits; empty without one."""
     dev: Path = Path("/dev")
     """The directory of this server's device nodes."""
     remapped_users: bool = False
     """The engine runs containers in a user namespace (``userns-remap``)."""
-    users: Users = DEFAULT
+    users: RankUsers = DEFAULT
     logs: LogLimits = field(default_factory=LogLimits)
     packages: Packages = field(default_factory=Packages)
     """What ranks are shown of the agent's own packages."""
 
 
 @dataclass(slots=True, frozen=True)
-class Program:
+class ImageProgram:
     """An image's id and command. The id ensures that the inspected image is the one that runs."""
 
     image_id: str
@@ -105,10 +105,10 @@ def create_arguments(
     spec: RankSpec,
     *,
     host: Host,
-    program: Program,
+    program: ImageProgram,
     rank_dir: Path,
     term: int,
-    user: User,
+    user: RankUser,
     volumes: Sequence[BoundVolume] = (),
     checkpoint: Begun | None = None,
     gpu: GpuBinding | None = None,
@@ -227,8 +227,8 @@ def disk_limits(
 ) -> dict[str, int]:
     """Return the limit of each disk that a rank uses, in bytes per second.
 
-    The rank's own limit holds on the disk of the engine's data and on those of its volumes. Of
-    several limits of one disk the lowest holds.
+    The rank's own limit holds on the disk of the engine's data and on its volumes' disks. The
+    lowest of several limits of one disk holds.
     """
     limits: dict[str, int] = {}
     own = spec.limits.write_bps if writes else spec.limits.read_bps
@@ -273,7 +273,7 @@ def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
 
 
 def _image_volumes(
-    spec: RankSpec, program: Program, volumes: Sequence[BoundVolume], size: int
+    spec: RankSpec, program: ImageProgram, volumes: Sequence[BoundVolume], size: int
 ) -> Iterator[dict[str, Any]]:
     """Yield a mount of memory for each volume that the image declares.
 

@@ -25,7 +25,7 @@ _STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
 _MAX_REFUSAL_BYTES = 64 * 1024
 
 
-class RefusedError(Exception):
+class EngineRefusalError(Exception):
     """The engine answered with an error status; the message is the engine's."""
 
 
@@ -61,7 +61,7 @@ class Attached:
         return (self._stream, piece) if piece else None
 
     async def write(self, data: bytes) -> None:
-        """Send input; returns when the engine takes more."""
+        """Send input; returns when the engine accepts more."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -85,7 +85,7 @@ async def attach(url: str, version: str, ident: str, *, terminal: bool) -> Attac
     """Start the command ``ident``, which is created, and return its streams.
 
     ``url`` is the engine's as the SDK writes it: ``http+unix:///PATH`` or ``http://HOST:PORT``.
-    Raises OSError, and RefusedError with the engine's reason.
+    Raises OSError, and EngineRefusalError with the engine's reason.
     """
     reader, writer = await _connected(url)
     try:
@@ -139,7 +139,7 @@ async def _switched(
         elif isinstance(seen, h11.Data):
             refusal = (refusal + bytes(seen.data))[:_MAX_REFUSAL_BYTES]
         elif isinstance(seen, h11.EndOfMessage):
-            raise RefusedError(_reason(status, refusal))
+            raise EngineRefusalError(_reason(status, refusal))
         elif isinstance(seen, h11.ConnectionClosed):
             raise OSError("the engine closed the connection")
 

@@ -29,7 +29,7 @@ from container_mgr.docker import attached
 from container_mgr.docker.arguments import CPU_PERIOD_US, cpu_quota_us
 from container_mgr.docker.attached import Attached
 from container_mgr.docker.inspection import container_of, is_ours
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import Container
 
 _T = TypeVar("_T")
@@ -44,7 +44,7 @@ REGISTRY_DEADLINE_S = 15.0
 PULL_SILENCE_S = 120.0
 """A pull without progress for this long has lost its registry."""
 _DETACH_KEYS = "ctrl-@,ctrl-_,ctrl-@,ctrl-_"
-"""Without a choice the engine takes Ctrl-P from the input of every terminal."""
+"""By default the engine removes Ctrl-P from the input of every terminal."""
 
 
 class EngineFailure(Exception):  # noqa: N818  (the base of the errors below, never raised itself)
@@ -81,7 +81,7 @@ class EngineFacts:
     """The directory of its data."""
 
     @property
-    def remapped_base(self) -> User | None:
+    def remapped_base(self) -> RankUser | None:
         """What user and group 0 of containers are outside them; None without ``userns-remap``.
 
         An engine that remaps users keeps its data in a directory named after them.
@@ -89,7 +89,7 @@ class EngineFacts:
         match = re.fullmatch(r"([0-9]{1,10})\.([0-9]{1,10})", Path(self.root).name)
         if not self.remapped_users or match is None:
             return None
-        return User(int(match[1]), int(match[2]))
+        return RankUser(int(match[1]), int(match[2]))
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,12 +114,12 @@ class ExecState:
     running: bool
     exit_code: int | None = None
     pid: int = 0
-    """Of its first process; 0 before its start."""
+    """Process number of its first process; 0 before its start."""
 
 
 @dataclass(slots=True, frozen=True)
-class HeldImage:
-    """An image in the engine's list; ``names`` as those of :class:`Image`."""
+class ListedImage:
+    """An image in the engine's list; ``names`` as in :class:`Image`."""
 
     id: str
     names: tuple[str, ...]
@@ -128,7 +128,7 @@ class HeldImage:
 
 @dataclass(slots=True, frozen=True)
 class PullState:
-    """How far a pull is. The totals grow while the engine learns about more layers."""
+    """Progress of a pull. The totals grow while the engine finds more layers."""
 
     layers_done: int = 0
     layers: int = 0
@@ -197,7 +197,7 @@ class DockerHost:
             for step in api.pull(reference, stream=True, decode=True, auth_config=_auth(login)):
                 if "error" in step:  # the engine had already sent its status
                     raise _refused(str(step["error"]))
-                layers.take(step)
+                layers.apply(step)
                 report(layers.state())
 
         await self._call(call, deadline_s=PULL_DEADLINE_S, pool=self._pulls)
@@ -211,11 +211,11 @@ class DockerHost:
 
         return await self._call(call, deadline_s=REGISTRY_DEADLINE_S, pool=self._pulls)
 
-    async def images(self) -> list[HeldImage]:
+    async def images(self) -> list[ListedImage]:
         """Return the images that the engine has, sorted by their names."""
         rows = await self._call(lambda api: api.images())
         found = [
-            HeldImage(
+            ListedImage(
                 row["Id"],
                 (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ())),
                 int(row.get("Size", 0)),
@@ -346,7 +346,7 @@ class DockerHost:
             raise EngineTimeoutError(
                 f"no answer from the engine within {self._timeout_s:g} s"
             ) from None
-        except attached.RefusedError as error:
+        except attached.EngineRefusalError as error:
             raise EngineRefusedError(str(error)) from error
         except OSError as error:
             raise EngineUnavailableError(f"the engine cannot be reached: {error}") from error
@@ -430,8 +430,8 @@ class Layers:
         self._done: set[str] = set()
         self._bytes: dict[str, tuple[int, int]] = {}
 
-    def take(self, step: Mapping[str, Any]) -> None:
-        """Take one step; a step that is about no layer changes nothing."""
+    def apply(self, step: Mapping[str, Any]) -> None:
+        """Apply one report of the engine; one without a layer changes nothing."""
         layer, status = step.get("id"), str(step.get("status", ""))
         if not isinstance(layer, str) or status.startswith("Pulling from"):
             return

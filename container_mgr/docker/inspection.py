@@ -24,12 +24,12 @@ _NEVER = "0001-01-01"
 
 
 def is_ours(raw: Mapping[str, Any]) -> bool:
-    """Say whether a container has an agent's labels."""
+    """Return whether a container has an agent's labels."""
     return LABEL + "digest" in (raw["Config"].get("Labels") or {})
 
 
 def container_of(raw: Mapping[str, Any]) -> Container:
-    """Convert one inspection; the labels hold all that the agent must remember.
+    """Convert one inspection; the labels hold all that outlives the agent.
 
     Raises ValueError for a container that no agent made: an image can have our labels as well.
     """
@@ -85,7 +85,7 @@ def parse_time(text: str) -> float | None:
     """Convert Docker's RFC 3339 with nanoseconds to seconds since 1970; None for never."""
     if not text or text.startswith(_NEVER):
         return None
-    # datetime takes at most six decimals; Docker writes up to nine.
+    # datetime accepts at most six decimals; Docker writes up to nine.
     whole, dot, rest = text.partition(".")
     digits = len(rest) - len(rest.lstrip("0123456789"))
     zone = rest[digits:] if dot else ""

@@ -38,7 +38,7 @@ def choose(
 ) -> GpuBinding:
     """Return the binding of the GPU ``uuid`` on a server whose engine has ``cdi_devices``.
 
-    ``minor`` is the N of ``/dev/nvidiaN``, None when the driver does not say.
+    ``minor`` is the N of ``/dev/nvidiaN``, None when the driver does not report it.
     """
     if uuid in cdi_devices:
         request: dict[str, Any] = {"Driver": "cdi", "DeviceIDs": [f"{CDI_KIND}={uuid}"]}

@@ -64,7 +64,7 @@ class Slot:
 def unfit(
     slot: Slot, now: float, hang_s: float = HANG_S, others: Sequence[Slot] = ()
 ) -> Unfit | None:
-    """Say what is wrong with a GPU; None when nothing is. Pure.
+    """Return what is wrong with a GPU; None when nothing is. Pure.
 
     ``others`` are the server's other GPUs: when all of them hang as well, it is NVML.
     """
@@ -78,8 +78,8 @@ def unfit(
     if slot.lost:
         said = "" if slot.lost.lower() == "gpu is lost" else f": {slot.lost}"  # NVML's own words
         return Unfit(GpuFault.LOST, f"the GPU is lost{said}")
-    xid = slot.reading.xid
-    if xid is not None and xid in FATAL_XIDS:
+    xid = slot.reading.values.get("xid")
+    if isinstance(xid, int) and xid in FATAL_XIDS:
         return Unfit(GpuFault.XID, f"Xid {xid}: {FATAL_XIDS[xid]}")
     unread = Unfit(GpuFault.UNREAD, "the GPU has not been read yet")
     return None if slot.read_at is not None else unread
@@ -133,12 +133,12 @@ class Gpus:
         return now
 
     def is_read(self, uuid: str, since: float) -> bool:
-        """Say whether a reading that began after ``since`` is over, or none can be had."""
+        """Return whether a reading that began after ``since`` is over, or none can be had."""
         slot = self._slots.get(uuid)
         return slot is None or (slot.finished is not None and slot.finished >= since)
 
     def settled(self) -> bool:
-        """Say whether every GPU was read, is lost or hangs."""
+        """Return whether every GPU was read, is lost or hangs."""
         now = self._clock()
         return all(
             s.read_at is not None or s.lost or s.unknown or _hangs(s, now, self._hang_s)
@@ -152,7 +152,7 @@ class Gpus:
             clock.sleep(_POLL_S)
 
     def unfit(self, uuid: str) -> Unfit | None:
-        """Say what is wrong with a GPU; None when nothing is."""
+        """Return what is wrong with a GPU; None when nothing is."""
         slot = self._slots.get(uuid)
         if slot is None:
             return Unfit(GpuFault.UNREAD, "not watched")
@@ -160,7 +160,7 @@ class Gpus:
         return unfit(slot, self._clock(), self._hang_s, others)
 
     def why_unfit(self, uuid: str) -> str:
-        """Say what is wrong with a GPU, in words; empty when nothing is."""
+        """Return what is wrong with a GPU, in words; empty when nothing is."""
         found = self.unfit(uuid)
         return found.reason if found else ""
 

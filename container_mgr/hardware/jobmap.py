@@ -20,7 +20,7 @@ class JobMap:
         self._indices = indices
 
     def write(self, jobs: Mapping[str, str]) -> None:
-        """Make the directory say ``jobs``: GPU UUID -> job. Other files stay as they are."""
+        """Write ``jobs`` to the directory: GPU UUID -> job. Other files stay as they are."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for uuid, index in self._indices.items():
             path, job = self._directory / str(index), jobs.get(uuid)

@@ -51,7 +51,7 @@ class Nics:
     home: str | None
 
     def present(self, name: str) -> bool:
-        """Say whether the NIC is in the server's namespace, and so is free."""
+        """Return whether the NIC is in the server's namespace, and so is free."""
         with self._as_agent_error(name), entered(self._home_path()), IPRoute() as ip:
             return bool(ip.link_lookup(ifname=name))
 
@@ -90,7 +90,7 @@ class Nics:
     def announce(self, nic: NicSpec, namespace: str) -> None:
         """Announce the container's address (gratuitous ARP, RFC 5227 3).
 
-        Packet switches that learn addresses need it: after a move the NIC is on another port.
+        Packet switches that cache addresses need it: after a move the NIC is on another port.
         """
         mac, ip = bytes.fromhex(nic.mac.replace(":", "")), socket.inet_aton(nic.ip)
         ethernet = b"\xff" * 6 + mac + struct.pack("!H", _ETH_P_ARP)

@@ -58,7 +58,7 @@ def own_devices(run: Run = run_tool, sysfs: Path = hardware.SYSFS) -> list[str]:
 def wait_for_gid(device: str, ip: str, sysfs: Path, wait_s: float = _GID_WAIT_S) -> int | None:
     """Return the index of the RoCEv2 GID of ``ip``, which the kernel adds just after the address.
 
-    ``sysfs`` is the tree that the container sees. None when there is no GID after ``wait_s``.
+    ``sysfs`` is the tree that the container sees. None without a GID after ``wait_s``.
     """
     deadline = clock.monotonic() + wait_s
     while True:

@@ -112,7 +112,7 @@ def rdma_nodes(device: RdmaDevice) -> tuple[str, ...]:
 
 
 def exclusive_rdma(sysfs: Path = SYSFS) -> bool | None:
-    """Say whether each RDMA device belongs to one network namespace; None without RDMA."""
+    """Return whether each RDMA device belongs to one network namespace; None without RDMA."""
     shared = _text(sysfs / "module/ib_core/parameters/netns_mode")
     return None if not shared else shared.upper() in ("N", "0")
 

@@ -22,7 +22,7 @@ LOOK_EVERY_S = 60.0
 YOUNGEST_S = 3600.0
 """An image used within this time stays: a job may be about to start with it."""
 MAX_KEPT = 4096
-"""Images in the file. Beyond it the agent forgets those that it has not used for longest."""
+"""Images in the file. Beyond it the agent drops those that it has not used for longest."""
 
 _log = structlog.get_logger("container_mgr.images.kept")
 
@@ -104,7 +104,7 @@ class KeptImages:
             await self._write()
 
     def used(self, image_id: str) -> None:
-        """Note that a job is about to use an image; the next look writes it."""
+        """Note that a job is about to use an image; the next check writes it."""
         self._mark({image_id})
 
     def used_at(self, image_id: str) -> float | None:
@@ -113,12 +113,12 @@ class KeptImages:
         return max(times, default=None)
 
     async def run(self) -> None:
-        """Look every minute, until cancelled."""
+        """Check every minute, until cancelled."""
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Note what containers use, and remove what the policy says."""
         if not self._pulled:
             return
@@ -147,7 +147,7 @@ class KeptImages:
             found = await self._engine.image(name)
             if found is not None and found.id == image.id:
                 await self._engine.remove_image(name)
-        except EngineFailure as error:  # perhaps a new container uses it: the next look decides
+        except EngineFailure as error:  # perhaps a new container uses it: the next check decides
             _log.warning("image not removed", image=name, reason=str(error))
             return
         del self._pulled[name]

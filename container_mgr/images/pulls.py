@@ -19,7 +19,7 @@ _log = structlog.get_logger("container_mgr.images.pulls")
 
 
 @dataclass(slots=True)
-class Pull:
+class ImagePull:
     """A pull under way. ``task`` raises EngineFailure; ``state`` is how far it is."""
 
     task: asyncio.Task[None]
@@ -32,9 +32,9 @@ class Pulls:
     def __init__(self, engine: DockerHost, kept: KeptImages) -> None:
         self._engine = engine
         self._kept = kept
-        self._running: dict[tuple[str, RegistryLogin | None], Pull] = {}
+        self._running: dict[tuple[str, RegistryLogin | None], ImagePull] = {}
 
-    def join(self, reference: str, login: RegistryLogin | None) -> Pull:
+    def join(self, reference: str, login: RegistryLogin | None) -> ImagePull:
         """Begin to pull an image, or join the pull that runs. AgentError when too many run."""
         key = reference, login
         found = self._running.get(key)
@@ -44,7 +44,7 @@ class Pulls:
             raise AgentError(
                 "unavailable", reference, f"{MAX_PULLS} images are being pulled", "try again later"
             )
-        pull = Pull(asyncio.create_task(self._pull(reference, login)))
+        pull = ImagePull(asyncio.create_task(self._pull(reference, login)))
         self._running[key] = pull
         pull.task.add_done_callback(lambda task: self._over(key, task))
         return pull

@@ -18,7 +18,7 @@ FREEZER = "freezer"
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
+class CgroupUsage:
     """The CPU time used since the cgroup was made, and the memory in use now."""
 
     cpu_ns: int
@@ -33,7 +33,7 @@ class Gauge:
     cpu: Path
     memory: Path
 
-    def read(self) -> Reading:
+    def read(self) -> CgroupUsage:
         """Return the current figures. OSError when the cgroup is gone."""
         if self.version == 1:
             cpu_ns = int((self.cpu / "cpuacct.usage").read_text(encoding="ascii"))
@@ -43,7 +43,7 @@ class Gauge:
             cpu_ns = _field(self.cpu / "cpu.stat", "usage_usec") * 1000
             used = int((self.memory / "memory.current").read_text(encoding="ascii"))
             cache = _field(self.memory / "memory.stat", "inactive_file")
-        return Reading(cpu_ns, max(0, used - cache))
+        return CgroupUsage(cpu_ns, max(0, used - cache))
 
     def oom_kills(self) -> int:
         """Return how many of its processes the kernel killed for lack of memory. OSError."""
@@ -72,7 +72,7 @@ class Groups:
         self._mounts = list(_mounts(proc))
 
     def has(self, controller: str) -> bool:
-        """Say whether a hierarchy of this controller is mounted and holds the process."""
+        """Return whether a hierarchy of this controller is mounted and holds the process."""
         return controller in self._paths and any(name == controller for name, _ in self._mounts)
 
     def path(self, controller: str) -> str:
@@ -89,7 +89,7 @@ class Groups:
 
 
 def freezer_mount(proc: Path = Path("/proc")) -> Path:
-    """Return the mount of this machine's freezer. LookupError when there is no writable one."""
+    """Return the mount of this machine's freezer. LookupError without a writable one."""
     mounts = {name: (point, writable) for name, (point, _), writable in _all_mounts(proc)}
     # Engines use the freezer of v1 where it is mounted.
     found = mounts.get(FREEZER) or mounts.get(UNIFIED)
@@ -117,7 +117,7 @@ def freezer_hierarchies(proc: Path = Path("/proc")) -> list[tuple[int, Path]]:
 
 
 def below(parent: str, container_id: str, proc: Path = Path("/proc")) -> list[Path]:
-    """Return the cgroups of a container by its id, in the freezer's hierarchy and in that of v2.
+    """Return the cgroups of a container by its id, in the freezer's hierarchy and in v2's.
 
     ``parent`` is the path of the cgroup above it, or the name of a slice: ``a-b.slice`` is in
     ``a.slice`` (systemd.slice(5)). OSError.

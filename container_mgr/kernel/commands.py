@@ -22,7 +22,7 @@ from container_mgr.kernel.process import open_first
 from container_mgr.values import Container
 
 PREFIX = "ll-exec-"
-"""Of the names of commands' cgroups."""
+"""Prefix of the names of commands' cgroups."""
 _WAIT = (
     "kill -STOP $$;"
     ' command -v "$1" >/dev/null 2>&1 || { echo "$1: cannot be run: not found"; exit 126; };'
@@ -59,7 +59,7 @@ class CommandGroup:
             return False
         return True
 
-    def take(self, pid: int) -> None:
+    def add(self, pid: int) -> None:
         """Move a process into the cgroup; what it starts is there as well. OSError."""
         self._write("cgroup.procs", str(pid))
 
@@ -115,7 +115,7 @@ class CommandGroups:
         return CommandGroup(replace(above, group=group), self.proc)
 
     def begin(self, container: Container, token: str, pid: int) -> CommandGroup | None:
-        """Let a command begin, whose shell is ``pid``; None while the shell does not wait yet.
+        """Release the command whose shell is ``pid``; None while the shell does not wait yet.
 
         Raises ProcessLookupError when it has ended, OSError, LookupError.
         """
@@ -125,7 +125,7 @@ class CommandGroups:
                 return None
             group = self.make(container, token)
             try:
-                group.take(pid)
+                group.add(pid)
                 signal.pidfd_send_signal(pidfd, signal.SIGCONT)
             except OSError:
                 group.end(signal.SIGKILL)
@@ -154,6 +154,6 @@ class CommandGroups:
 
 
 def _is_stopped(pid: int, proc: Path) -> bool:
-    """Say whether a process is stopped by a signal (proc_pid_stat(5), state T)."""
+    """Return whether a process is stopped by a signal (proc_pid_stat(5), state T)."""
     state = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return state[:1] == [b"T"]

@@ -40,7 +40,7 @@ class Freezer:
     group: Path
 
     def request(self, *, frozen: bool) -> None:
-        """Ask the kernel to freeze or thaw; :meth:`state` tells when that is done. OSError."""
+        """Make the kernel freeze or thaw; :meth:`state` shows when that is done. OSError."""
         if self.version == 1:
             self._write("freezer.state", FreezerState.FROZEN if frozen else FreezerState.THAWED)
         else:
@@ -68,8 +68,8 @@ def find(container_id: str, pid: int, proc: Path = Path("/proc")) -> Freezer:
     """Return the freezer of a container, from its first process and its id.
 
     It is the cgroup on the process's path whose name contains the container's id, so a process
-    that got the same number later has none. OSError when the process is gone, LookupError when
-    there is no such cgroup or no mounted hierarchy has it.
+    that got the same number later has none. OSError when the process is gone, LookupError without
+    such a cgroup in a mounted hierarchy.
     """
     groups = Groups(pid, proc)
     version, controller = (1, FREEZER) if groups.has(FREEZER) else (2, UNIFIED)

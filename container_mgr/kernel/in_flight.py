@@ -29,8 +29,8 @@ _POLL_S = 0.001
 def settled(pid: int, proc: Path = Path("/proc")) -> bool | None:
     """Return whether all data sent from the network namespace of ``pid`` is acknowledged.
 
-    None when that is not known: UDP has no acknowledgements, the namespace is gone, or it has
-    more sockets than are looked at.
+    None when that is unknown: UDP has no acknowledgements, the namespace is gone, or it has
+    more sockets than are read.
     """
     net = proc / str(pid) / "net"
     try:
@@ -64,7 +64,7 @@ async def settle(pids: Iterable[int], limit_s: float, proc: Path = Path("/proc")
 
 
 def _table(path: Path) -> bool | None:
-    """Say whether all sockets of a table are settled; None when it is too long. OSError."""
+    """Return whether all sockets of a table are settled; None when it is too long. OSError."""
     with path.open(encoding="ascii") as lines:
         left = _MAX_TABLE - len(lines.readline())
         for line in lines:

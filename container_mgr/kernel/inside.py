@@ -17,7 +17,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def has(pid: int, directory: str, name: str, proc: Path = Path("/proc")) -> bool:
-    """Say whether this name exists, as a file of any kind; a link is not followed.
+    """Return whether this name exists, as a file of any kind; a link is not followed.
 
     ``directory`` is absolute in the container of process ``pid``.
     """

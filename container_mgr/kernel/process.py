@@ -17,7 +17,7 @@ def open_first(container: Container, proc: Path = Path("/proc")) -> int:
     """Return a pidfd of the container's first process. ProcessLookupError when it has ended.
 
     The name of the process's cgroup contains the container's id. Another process's does not; on
-    cgroup v1 that of an exiting process does not either. OSError when the kernel gives no pidfd.
+    cgroup v1 an exiting process's does not either. OSError when the kernel gives no pidfd.
     """
     if not container.id or container.pid <= 0:
         raise ProcessLookupError(f"{container.key.container} has no first process")
@@ -33,7 +33,7 @@ def open_first(container: Container, proc: Path = Path("/proc")) -> int:
 
 
 def is_ending(container: Container, proc: Path = Path("/proc")) -> bool:
-    """Say whether the container's first process has ended or is ending.
+    """Return whether the container's first process has ended or is ending.
 
     An exiting process loses its namespaces first. Its end becomes visible only when all other
     processes of the container are gone and all memory is freed, which can take long.

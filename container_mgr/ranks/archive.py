@@ -1,4 +1,4 @@
-"""Keeps the output of removed containers on disk: so long, so much a rank, so much in all.
+"""Keeps the output of removed containers on disk, up to limits of time, size per rank and total.
 
 A log is linked from the engine's directory where both are on one file system, which takes no time
 and no space; elsewhere its end is copied. When there is no more room, the oldest logs go of the job
@@ -27,7 +27,7 @@ from container_mgr.values import LogLimits
 MAX_KEPT = 10_000
 """Logs of removed containers, whatever their size."""
 _BLOCK_BYTES = 4096
-"""What the smallest file and the smallest directory take."""
+"""Disk space of the smallest file and of the smallest directory."""
 _COPY_BYTES = 2**20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PART = "."
@@ -37,14 +37,14 @@ _log = structlog.get_logger("container_mgr.ranks.archive")
 
 
 @dataclass(slots=True, frozen=True)
-class Kept:
+class KeptLog:
     """One kept log: its bytes on disk, and since when, in seconds since 1970."""
 
     size: int
     since: float
 
 
-def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]:
+def excess(kept: Mapping[str, KeptLog], limits: LogLimits, now: float) -> list[str]:
     """Return which logs to drop: those past their time, then others until the rest fits.
 
     ``kept`` is oldest first. Pure.
@@ -59,7 +59,7 @@ def excess(kept: Mapping[str, Kept], limits: LogLimits, now: float) -> list[str]
 class _Left:
     """Logs by project and job, oldest first. A project is what jobs' names have before a hyphen."""
 
-    def __init__(self, kept: Mapping[str, Kept]) -> None:
+    def __init__(self, kept: Mapping[str, KeptLog]) -> None:
         self.size = sum(one.size for one in kept.values())
         self.count = len(kept)
         self._sizes: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class _Left:
             self._logs[job].append((name, one.size))
 
     def drop(self) -> str:
-        """Take out the oldest log of who has most; return its name."""
+        """Drop the oldest log of the project and job with most; return its name."""
         project = max(self._sizes, key=self._sizes.__getitem__)
         job = max(self._jobs[project], key=self._jobs[project].__getitem__)
         name, size = self._logs[job].popleft()
@@ -99,7 +99,7 @@ class Archive:
         self._limits = limits
         self._clock = clock
         self._lock = threading.Lock()  # the ranks of a job end together, each in a thread
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptLog] = {}
         """By container, oldest first."""
 
     def load(self) -> None:
@@ -115,7 +115,7 @@ class Archive:
                     dated.append((path.stat().st_mtime, path.name, _size(path)))
         with self._lock:
             self._kept = {  # the clock may have been set back since
-                name: Kept(size, min(date, now)) for date, name, size in sorted(dated)
+                name: KeptLog(size, min(date, now)) for date, name, size in sorted(dated)
             }
         self.prune()
 
@@ -139,7 +139,7 @@ class Archive:
                     return
         with self._lock:
             self._kept.pop(name, None)
-            self._kept[name] = Kept(_size(target), since)
+            self._kept[name] = KeptLog(_size(target), since)
         self.prune()
 
     def prune(self) -> None:
@@ -190,7 +190,7 @@ class Archive:
         return since
 
     def _drop_oldest(self) -> bool:
-        """Drop a log, because the disk is full; False if there is none."""
+        """Drop a log, because the disk is full; return False without one."""
         with self._lock:
             if not self._kept:
                 return False
@@ -226,6 +226,6 @@ def _keep_end(source: Path, target: Path, limit: int) -> int:
 
 
 def _size(directory: Path) -> int:
-    """Return what a kept log takes on disk, at least."""
+    """Return the disk space that a kept log uses at least."""
     sizes = [path.stat().st_size for path in directory.iterdir()]
     return _BLOCK_BYTES + sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in sizes)

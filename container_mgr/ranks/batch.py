@@ -14,7 +14,7 @@ _Item = TypeVar("_Item")
 
 
 @dataclass(slots=True, frozen=True)
-class Outcome:
+class BatchOutcome:
     """The result of a batch: containers in their current state, and a fault for each failure."""
 
     containers: tuple[Container, ...]
@@ -27,7 +27,7 @@ async def batch(
     items: Sequence[_Item],
     name: Callable[[_Item], str],
     act: Callable[[_Item], Awaitable[Container]],
-) -> Outcome:
+) -> BatchOutcome:
     """Act on all items concurrently; a failure does not affect the others."""
     results = await asyncio.gather(*(act(item) for item in items), return_exceptions=True)
     containers, faults = [], []
@@ -42,7 +42,7 @@ async def batch(
             faults.append(AgentError("failed", name(item), str(result)))
         else:
             raise result
-    return Outcome(tuple(containers), tuple(faults))
+    return BatchOutcome(tuple(containers), tuple(faults))
 
 
 def fault_of(obj: str, error: EngineFailure) -> AgentError:

@@ -3,7 +3,7 @@
 A command lives no longer than its caller watches: when it ends, the caller leaves or a time-out
 passes, all processes of its cgroup get SIGHUP and, a second later, SIGKILL. Its place is free when
 the kernel has none of them any more, and after ``PLACE_S`` in any case: a freeze, or a process that
-waits in the kernel, can delay their end. Output that is not taken stays in the kernel's buffers,
+waits in the kernel, can delay their end. Output that is not read stays in the kernel's buffers,
 and the command waits.
 """
 
@@ -37,10 +37,10 @@ MAX_CELLS = 4096
 
 GRACE_S = 1.0
 PLACE_S = 120.0
-"""How long the end of a command may take its place."""
+"""How long an ending command may occupy its place."""
 _TICK_S = 0.5
 _END_S = 5.0
-"""How long the engine may take to know the exit code once the output has ended."""
+"""How long the engine may take to report the exit code once the output has ended."""
 _BEGIN_S = 10.0
 """How long a started command may take until it waits for its cgroup."""
 _RESIZE_S = 5.0
@@ -57,7 +57,7 @@ Input = Typed | WindowSize
 
 
 @dataclass(slots=True, frozen=True)
-class Start:
+class ExecCommand:
     """A command to run, and its limits in seconds.
 
     ``epoch`` is the run that it is meant for; None is the newest one.
@@ -82,8 +82,8 @@ class Ending:
 
 
 @dataclass(slots=True)
-class Clock:
-    """Says when a command has run for too long. Pure: times are arguments, in seconds.
+class ExecDeadline:
+    """Decides when a command has run for too long. Pure: times are arguments, in seconds.
 
     A frozen rank can neither read nor write, so the idle time stands still; the total goes on.
     """
@@ -91,12 +91,12 @@ class Clock:
     idle_s: float
     total_s: float
     began: float
-    heard: float
+    active: float
     """When there was input or output, moved on by the time of freezes."""
     seen: float
 
     @classmethod
-    def at(cls, start: Start, now: float) -> Clock:
+    def at(cls, start: ExecCommand, now: float) -> ExecDeadline:
         """Start with the limits of a command, as far as this agent allows them."""
         return cls(
             _limited(start.idle_s, MAX_IDLE_S), _limited(start.total_s, MAX_TOTAL_S), now, now, now
@@ -105,11 +105,11 @@ class Clock:
     def passed(self, now: float, *, frozen: bool) -> str:
         """Return which limit has passed at ``now``; empty when none has."""
         if frozen:
-            self.heard += now - self.seen
+            self.active += now - self.seen
         self.seen = now
         if now - self.began >= self.total_s:
             return f"it ran for {self.total_s:g} s, its time limit"
-        if now - self.heard >= self.idle_s:
+        if now - self.active >= self.idle_s:
             return f"it had no input and no output for {self.idle_s:g} s"
         return ""
 
@@ -118,7 +118,7 @@ class Clock:
 class _Command:
     """One command from its place to its end."""
 
-    start: Start
+    start: ExecCommand
     container: Container
     token: str
     """Names its cgroup."""
@@ -171,11 +171,11 @@ class Execs:
 
     async def run(
         self,
-        start: Start,
+        start: ExecCommand,
         given: AsyncIterator[Input],
         tell: Callable[[tuple[Stream, bytes]], Awaitable[None]],
     ) -> Ending:
-        """Run a command; ``tell`` gets its output, piece by piece.
+        """Run a command; ``tell`` receives its output, piece by piece.
 
         Cancel to end it. Raises AgentError when it cannot start or the engine is lost.
         """
@@ -199,7 +199,7 @@ class Execs:
         finally:
             self._begin_end(command)
 
-    async def _container(self, start: Start, name: str) -> Container:
+    async def _container(self, start: ExecCommand, name: str) -> Container:
         try:
             found = await self._observe(start.job)
         except EngineFailure as error:
@@ -245,13 +245,13 @@ class Execs:
         except BaseException:
             streams.close()
             raise
-        clock = Clock.at(start, self._clock())
+        clock = ExecDeadline.at(start, self._clock())
 
         async def show() -> None:
             while (piece := await streams.read()) is not None:
-                clock.heard = self._clock()
+                clock.active = self._clock()
                 await tell(piece)
-                clock.heard = self._clock()
+                clock.active = self._clock()
 
         async def watch() -> str:
             while True:
@@ -265,7 +265,7 @@ class Execs:
         shows, watches = loop.create_task(show()), loop.create_task(watch())
         feeds = loop.create_task(self._feed(command, streams, given, clock))
         try:
-            await shows  # also after a limit: what is written before the end is told before it
+            await shows  # also after a limit: output from before the end is sent before it
             if watches.done():
                 return Ending(None, watches.result())
             return Ending(await self._exit_code(command))
@@ -276,7 +276,7 @@ class Execs:
             await asyncio.gather(shows, watches, feeds, return_exceptions=True)
 
     async def _begin(self, command: _Command) -> None:
-        """Put a started command into its cgroup and let it go on. AgentError."""
+        """Put a started command into its cgroup and release it. AgentError."""
         name = _rank(command.start)
         end, pause_s = self._clock() + _BEGIN_S, _FIRST_PAUSE_S / 4
         while (state := await self._engine.exec_state(command.ident)) and state.exit_code is None:
@@ -290,7 +290,7 @@ class Execs:
                     if await asyncio.shield(command.begins) is not None:
                         return
                 except ProcessLookupError:
-                    pass  # the engine will say how it ended
+                    pass  # the engine reports how it ended
                 except (OSError, LookupError) as error:
                     raise AgentError(
                         "unavailable", name, f"no cgroup for the command: {error}",
@@ -306,9 +306,9 @@ class Execs:
         command: _Command,
         streams: Attached,
         given: AsyncIterator[Input],
-        clock: Clock,
+        clock: ExecDeadline,
     ) -> None:
-        """Pass on input until the command takes no more; a terminal's has no end."""
+        """Pass on input until the command reads no more; a terminal's input has no end."""
         start = command.start
         if start.window is not None:
             await self._resize(command.ident, start.window)
@@ -320,7 +320,7 @@ class Execs:
                     case Typed(data=None) if not start.terminal:
                         streams.close_input()
                     case Typed(data=bytes(data)):
-                        clock.heard = self._clock()
+                        clock.active = self._clock()
                         await streams.write(data)
 
     async def _resize(self, ident: str, window: WindowSize) -> None:
@@ -388,7 +388,7 @@ class Execs:
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     async def _is_over(self, command: _Command, waited_s: float) -> bool:
-        """End a command; say whether nothing of it is left, and nothing will begin.
+        """End a command; return whether nothing of it is left, and nothing will begin.
 
         An engine that was hung may start it late. It then waits for its cgroup and does nothing.
         """
@@ -418,23 +418,23 @@ class Execs:
             return False
 
 
-def check(start: Start) -> None:
+def check(start: ExecCommand) -> None:
     """Raise AgentError(invalid) for a command that cannot be run."""
     policy.check_job(start.job)
     obj = _rank(start)
     if not start.command:
-        raise AgentError("invalid", obj, "there is no command")
+        raise AgentError("invalid", obj, "the command is empty")
     policy.check_command(obj, start.command)
     if start.window is not None and not fits(start.window):
         raise AgentError("invalid", obj, f"a terminal has 1 to {MAX_CELLS} rows and columns")
 
 
-def _rank(start: Start) -> str:
+def _rank(start: ExecCommand) -> str:
     return f"rank {start.rank} of job {start.job}"
 
 
 def fits(window: WindowSize) -> bool:
-    """Say whether a terminal may have this size."""
+    """Return whether a terminal may have this size."""
     return 1 <= window.rows <= MAX_CELLS and 1 <= window.columns <= MAX_CELLS
 
 

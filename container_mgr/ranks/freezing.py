@@ -16,7 +16,7 @@ import structlog
 from container_mgr.docker.engine import DockerHost, EngineRefusedError, EngineTimeoutError
 from container_mgr.kernel import freezer, in_flight
 from container_mgr.kernel.freezer import Freezer, FreezerState
-from container_mgr.ranks.batch import Outcome, batch
+from container_mgr.ranks.batch import BatchOutcome, batch
 from container_mgr.ranks.living import LiveContainer
 from container_mgr.values import AgentError, Container
 
@@ -36,7 +36,7 @@ class Freezing:
         self._limit_s = limit_s
         self._proc = proc
 
-    async def freeze(self, ranks: Sequence[LiveContainer], settle_s: float = 0.0) -> Outcome:
+    async def freeze(self, ranks: Sequence[LiveContainer], settle_s: float = 0.0) -> BatchOutcome:
         """Freeze all; then wait, ``settle_s`` at most, until the data they sent is acknowledged.
 
         A rank that cannot be frozen within the limit keeps running and is a fault; the others
@@ -50,13 +50,13 @@ class Freezing:
         frozen = [
             with_kernel_state(rank.container, rank) for one, rank in mine.items() if one not in late
         ]
-        return Outcome(
+        return BatchOutcome(
             (*frozen, *slow.containers),
             (*faults, *slow.faults),
             settled=await self._settled(ranks, settle_s),
         )
 
-    async def thaw(self, ranks: Sequence[LiveContainer]) -> Outcome:
+    async def thaw(self, ranks: Sequence[LiveContainer]) -> BatchOutcome:
         """Thaw all, also those that another program froze."""
         mine: dict[Freezer, LiveContainer] = {}
         others = []
@@ -81,7 +81,7 @@ class Freezing:
         thawed = [
             with_kernel_state(rank.container, rank) for one, rank in mine.items() if one not in late
         ]
-        return Outcome((*thawed, *slow.containers), (*faults, *slow.faults))
+        return BatchOutcome((*thawed, *slow.containers), (*faults, *slow.faults))
 
     async def release(self, now: Container, rank: LiveContainer | None) -> None:
         """Thaw one container, which the engine has just reported as ``now``. AgentError.
@@ -92,7 +92,7 @@ class Freezing:
         if now.engine_paused:
             if one is not None and freezer.read_state(one) is FreezerState.THAWED:
                 # Thawed without the engine, which unpauses only frozen containers, and neither
-                # stops nor removes a container that it believes is paused.
+                # stops nor removes a container whose state is paused.
                 freezer.request(one, frozen=True)
                 await freezer.settle([one], frozen=True, limit_s=self._limit_s)
             await self._engine_call(self._engine.unpause, now, done=lambda c: not c.engine_paused)
@@ -152,7 +152,7 @@ class Freezing:
 
 
 def with_kernel_state(container: Container, rank: LiveContainer | None) -> Container:
-    """Return a container with the freezer's state: the engine does not know what is frozen."""
+    """Return a container with the freezer's state, as the engine has no record of freezes."""
     if rank is None or rank.freezer is None or not container.alive:
         return container
     state = freezer.read_state(rank.freezer)

@@ -1,7 +1,7 @@
-"""Finds containers that the engine believes to run and of which the kernel has nothing.
+"""Finds containers that the engine reports as running and of which the kernel has no process.
 
-An engine that misses an end says ``running`` for ever. The kernel is right: when the first process
-is gone and no process is in the container's cgroup, nothing of it can use the endpoint.
+An engine that misses an end reports ``running`` without end. The kernel is right: when the first
+process is gone and no process is in the container's cgroup, nothing of it can use the endpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from container_mgr.values import Container
 GRACE_S = 15.0
 """How long an engine may take to report an end."""
 EXIT_UNKNOWN = 255
-"""The exit code of a container whose end the engine missed; nobody else knows it."""
+"""Reported for a container whose end the engine missed; its exit code is lost."""
 REASON = (
     "its processes are gone, but the Docker Engine says that it runs, so its exit code is unknown;"
     " restart the engine"
@@ -38,7 +38,7 @@ class _Since:
 
 
 class Ghosts:
-    """Of one server."""
+    """The containers of one server whose processes are gone."""
 
     def __init__(self, parent: str, proc: Path = Path("/proc")) -> None:
         """``parent`` is the cgroup above the containers', as the engine is given it."""
@@ -70,7 +70,7 @@ class Ghosts:
         )
 
     def forget(self, ident: str) -> None:
-        """Forget a container that was removed."""
+        """Drop a container that was removed."""
         self._since.pop(ident, None)
 
     def _is_gone(self, container: Container) -> bool:
@@ -88,7 +88,7 @@ class Ghosts:
             os.close(pidfd)
 
     def _has_processes(self, ident: str) -> bool:
-        """Say whether a process is in the container's cgroup; one that cannot be read counts."""
+        """Return whether a process is in the container's cgroup; one that cannot be read counts."""
         try:
             groups = cgroup.below(self._parent, ident, self._proc)
         except OSError:

@@ -35,7 +35,7 @@ def check_pull(image: str, obj: str, registries: Collection[str]) -> None:
     """
     if re.fullmatch(r"(sha256:)?[0-9a-f]{64}", image):
         raise AgentError(
-            "invalid", obj, f"image {image} is named by its id, which no registry knows",
+            "invalid", obj, f"image {image} is named by its id, by which no registry can find it",
             "load it on the server, or name it NAME@sha256:…",
         )  # fmt: skip
     name = repository(image)
@@ -62,5 +62,5 @@ def repository(image: str) -> str:
 
 
 def is_registry(text: str) -> bool:
-    """Say whether this is a valid registry: HOST[:PORT][/PATH]."""
+    """Return whether this is a valid registry: HOST[:PORT][/PATH]."""
     return _REGISTRY.fullmatch(text) is not None

@@ -17,12 +17,12 @@ from typing import Protocol
 import structlog
 
 from agentlink.ranks import RankSpec
-from container_mgr.checkpoints.holder import Checkpoints
+from container_mgr.checkpoints.holder import DiskHolder
 from container_mgr.docker.arguments import (
     ACCOUNT_FILES,
     HOME,
     Host,
-    Program,
+    ImageProgram,
     create_arguments,
 )
 from container_mgr.docker.engine import (
@@ -35,14 +35,14 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nic import Nics
 from container_mgr.kernel.process import is_ending
 from container_mgr.ranks import policy, secrets
-from container_mgr.ranks.batch import Outcome, batch, fault_of
-from container_mgr.users import User
+from container_mgr.ranks.batch import BatchOutcome, batch, fault_of
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, Container, container_in
 from container_mgr.volumes.volumes import Volumes
 
 _log = structlog.get_logger("container_mgr.ranks.launch")
 
-Images = dict[str, "asyncio.Task[Program]"]
+Images = dict[str, "asyncio.Task[ImageProgram]"]
 
 
 class Locks(Protocol):
@@ -64,7 +64,7 @@ class Launcher:
         host: Host,
         volumes: Volumes,
         *,
-        checkpoints: Checkpoints,
+        checkpoints: DiskHolder,
         dirs: Path,
         locks: Locks,
         current: Callable[[Container], Container],
@@ -72,7 +72,7 @@ class Launcher:
         remove: Callable[[Container], Awaitable[None]],
         proc: Path = Path("/proc"),
     ) -> None:
-        """``current`` tells what the engine says of a container from what the kernel has.
+        """``current`` corrects the engine's report of a container by what the kernel has.
 
         ``attach`` gives a running container its NIC and watches it.
         """
@@ -91,12 +91,12 @@ class Launcher:
         self._beginning: dict[str, int] = {}
         """Memory of the ranks that are being started, by endpoint."""
 
-    async def start(self, specs: Sequence[RankSpec], term: int) -> Outcome:
+    async def start(self, specs: Sequence[RankSpec], term: int) -> BatchOutcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
         try:
             policy.distinct(specs)
         except AgentError as error:
-            return Outcome((), (error,))
+            return BatchOutcome((), (error,))
         async with AsyncExitStack() as locks:
             # Sorted, so that two batches cannot deadlock.
             for endpoint in sorted({spec.endpoint for spec in specs}):
@@ -105,7 +105,7 @@ class Launcher:
                 listed = await self._engine.list(self._host.server)
                 present = [self._current(one) for one in listed]
             except EngineFailure as error:
-                return Outcome((), tuple(fault_of(s.key.container, error) for s in specs))
+                return BatchOutcome((), tuple(fault_of(s.key.container, error) for s in specs))
             images: Images = {}
             found = {c.key.container: c for c in present}
             try:
@@ -240,7 +240,7 @@ class Launcher:
         checkpoint = await self._checkpoints.begin(spec, user, remapped=rdma is None)
         rank_dir = self._dirs / name
         await asyncio.to_thread(_make_directory, rank_dir, user)
-        await asyncio.to_thread(secrets.give, rank_dir, name, spec.secrets)
+        await asyncio.to_thread(secrets.write, rank_dir, name, spec.secrets)
         share = self._host.limits.memory_bytes
         beside = replace(self._host.limits, memory_bytes=policy.memory_beside(spec, share))
         container, host = create_arguments(
@@ -281,7 +281,7 @@ class Launcher:
         )
 
     async def _is_free(self, nic: str) -> bool:
-        """Say whether a NIC is free, after moving it back from an ended container if needed."""
+        """Return whether a NIC is free, after moving it back from an ended container if needed."""
         if await asyncio.to_thread(self._nics.present, nic):
             return True
         namespaces = await asyncio.to_thread(self._nics.namespaces)
@@ -295,7 +295,7 @@ class Launcher:
         _log.info("NIC of a dead container given back", namespace=namespace)
         return await asyncio.to_thread(self._nics.present, nic)
 
-    async def _program(self, reference: str) -> Program:
+    async def _program(self, reference: str) -> ImageProgram:
         image = await self._engine.image(reference)
         if image is None:
             raise AgentError(
@@ -304,7 +304,9 @@ class Launcher:
                 f"image {reference} is not on {self._host.server}",
                 "load it there, or submit with --pull missing",
             )
-        return Program(image.id, image.entrypoint, image.command, image.volumes, image.environment)
+        return ImageProgram(
+            image.id, image.entrypoint, image.command, image.volumes, image.environment
+        )
 
     async def _launch(self, container: Container) -> Container:
         name = container.key.container
@@ -321,7 +323,7 @@ class Launcher:
         return found
 
 
-def _make_directory(directory: Path, user: User) -> None:
+def _make_directory(directory: Path, user: RankUser) -> None:
     """Make a rank's directory with the files that are there from the start."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()

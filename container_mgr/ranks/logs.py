@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True, frozen=True)
-class Line:
+class OutputLine:
     """One line of a program's output. ``time`` is seconds since 1970."""
 
     time: float
@@ -56,7 +56,7 @@ class Line:
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
+class LineFilter:
     """Which lines a reader gets."""
 
     since: float | None = None
@@ -69,8 +69,8 @@ class Wanted:
         """True if no line is left out."""
         return self.since is None and not self.search
 
-    def takes(self, line: Line) -> bool:
-        """Say whether the reader gets this line."""
+    def matches(self, line: OutputLine) -> bool:
+        """Return whether the reader gets this line."""
         return (self.since is None or line.time >= self.since) and self.search in line.text
 
 
@@ -80,8 +80,8 @@ class Joiner:
 
     _parts: dict[str, tuple[float, str]] = field(default_factory=dict)
 
-    def feed(self, raw: bytes) -> Line | None:
-        """Take one record of the file; return a line once it is complete. Skips broken records."""
+    def feed(self, raw: bytes) -> OutputLine | None:
+        """Add one record of the file; return a line once it is complete. Skips broken records."""
         try:
             record = json.loads(raw)
             stream, text, time = record["stream"], record["log"], parse_time(record["time"])
@@ -95,17 +95,17 @@ class Joiner:
             return None
         return _line(time or 0.0, stream, text)
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[OutputLine]:
         """Return incomplete lines: a prompt, or the last output of a program that was killed."""
         left = [_line(time, stream, text) for stream, (time, text) in self._parts.items()]
         self._parts.clear()
         return left
 
 
-def _line(time: float, stream: str, text: str) -> Line:
+def _line(time: float, stream: str, text: str) -> OutputLine:
     # A message is UTF-8; JSON can contain surrogates, which are not.
     clean = text if text.isascii() else text.encode("utf-8", "replace").decode()
-    return Line(time, stream, clean.rstrip("\n"))
+    return OutputLine(time, stream, clean.rstrip("\n"))
 
 
 def files(log: Path) -> list[Path]:
@@ -116,7 +116,7 @@ def files(log: Path) -> list[Path]:
 
 
 def exists(log: Path) -> bool:
-    """Say whether the engine keeps this log; while it rotates, only older files are there."""
+    """Return whether the engine keeps this log; while it rotates, only older files are there."""
     return log.exists() or bool(files(log))
 
 
@@ -126,9 +126,9 @@ class LogReader:
     Methods block: call them in a thread, one at a time.
     """
 
-    def __init__(self, log: Path, wanted: Wanted = Wanted()) -> None:
+    def __init__(self, log: Path, matching: LineFilter = LineFilter()) -> None:
         self._log = log
-        self._wanted = wanted
+        self._filter = matching
         self._files, _ = _open_after(log, None)
         self._joiner = Joiner()
         self._skip = 0
@@ -164,33 +164,33 @@ class LogReader:
         self._skip = max(0, lines - tail)
 
     def count(self) -> tuple[int, bool]:
-        """Return how many of the next lines are wanted, and whether more can be read now."""
+        """Return how many of the next lines match, and whether more can be read now."""
         lines, more = self._read(count_only=True)
         return len(lines), more
 
     def rewind(self, skip: int) -> None:
-        """Go to the start, and leave out the first ``skip`` lines that are wanted."""
+        """Go to the start, and leave out the first ``skip`` lines that match."""
         for handle in self._files:
             handle.seek(0)
         self._at, self._skip, self._joiner = 0, skip, Joiner()
 
-    def batch(self) -> tuple[list[Line], bool]:
+    def batch(self) -> tuple[list[OutputLine], bool]:
         """Return the next lines, and whether more can be read now."""
         lines, more = self._read()
         dropped = min(self._skip, len(lines))
         self._skip -= dropped
         return lines[dropped:], more
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[OutputLine]:
         """Return the incomplete lines at the end."""
-        return [line for line in self._joiner.rest() if self._wanted.takes(line)][self._skip :]
+        return [line for line in self._joiner.rest() if self._filter.matches(line)][self._skip :]
 
     def rotated(self) -> bool:
         """Return whether the engine has rotated the newest file and created a new one."""
         return _is_rotated(self._files[-1] if self._files else None, self._log)
 
-    def renew(self) -> list[Line] | None:
-        """Continue with the files that came after; None when there are none.
+    def renew(self) -> list[OutputLine] | None:
+        """Continue with the files that came after; None without any.
 
         Returns a line that says so when some of them were removed before they were read.
         """
@@ -200,7 +200,7 @@ class LogReader:
             return None
         self.close()
         self._files, self._at = newer, 0
-        return [] if gapless else [Line(clock.time(), "stderr", LOST)]
+        return [] if gapless else [OutputLine(clock.time(), "stderr", LOST)]
 
     def _go_back(self, back: int) -> bool:
         """Go to the first record in the last ``back`` bytes; True at the start of the log."""
@@ -218,8 +218,8 @@ class LogReader:
             back -= size
         return True
 
-    def _read(self, *, count_only: bool = False) -> tuple[list[Line], bool]:
-        lines: list[Line] = []
+    def _read(self, *, count_only: bool = False) -> tuple[list[OutputLine], bool]:
+        lines: list[OutputLine] = []
         size = taken = 0
         while self._at < len(self._files):
             handle = self._files[self._at]
@@ -232,7 +232,7 @@ class LogReader:
                 return lines, False
             taken += len(raw)
             line = self._joiner.feed(raw)
-            if line is not None and self._wanted.takes(line):
+            if line is not None and self._filter.matches(line):
                 lines.append(line)
                 size += len(line.text) * (1 if line.text.isascii() else 4)
             full = len(lines) >= _BATCH_LINES or size >= _BATCH_BYTES
@@ -247,19 +247,19 @@ async def read(
     tail: int | None,
     follow: bool,
     alive: Callable[[], Awaitable[bool]],
-    wanted: Wanted = Wanted(),
+    matching: LineFilter = LineFilter(),
     clock: Callable[[], float] = clock.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[list[Line]]:
-    """Yield batches of wanted lines; with ``follow`` until ``alive`` is false and all is read.
+) -> AsyncIterator[list[OutputLine]]:
+    """Yield batches of matching lines; with ``follow`` until ``alive`` is false and all is read.
 
-    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` tells whether the log
-    may still grow: an engine writes for a while after a program's end. A batch can be empty: it
-    tells a caller with a time limit that the search goes on.
+    ``tail`` is the number of last lines, MAX_TAIL_LINES at most. ``alive`` returns whether the log
+    may still grow: an engine writes for a while after a program's end. An empty batch shows a
+    caller with a time limit that the search goes on.
     """
-    reader = await _in_thread(partial(LogReader, log, wanted))
+    reader = await _in_thread(partial(LogReader, log, matching))
     try:
-        if tail is not None and wanted.all:
+        if tail is not None and matching.all:
             await _in_thread(partial(reader.seek_tail, tail))
         elif tail is not None:
             found, more = 0, True
@@ -323,7 +323,7 @@ def _open_after(log: Path, inode: int | None) -> tuple[list[BinaryIO], bool]:
 
 
 def _is_rotated(handle: BinaryIO | None, path: Path) -> bool:
-    """Say whether the engine has rotated the open file and created the new one."""
+    """Return whether the engine has rotated the open file and created the new one."""
     try:
         inode = None if handle is None else os.fstat(handle.fileno()).st_ino
         return path.stat().st_ino != inode

@@ -69,7 +69,7 @@ def check(
 
     ``endpoints`` are those of this server; None serves every NIC in the server's own network
     namespace (an emulated server has nothing else in it). ``disk`` is the disk to which I/O
-    limits apply, empty when there is none. With ``digest_only`` an image must be named by its
+    limits apply, empty without one. With ``digest_only`` an image must be named by its
     digest, not by a tag, which may move.
     """
     obj = spec.key.container
@@ -148,7 +148,7 @@ def distinct(specs: Sequence[RankSpec]) -> None:
 
 
 def environment_allowed(name: str) -> bool:
-    """Say whether a job may set this variable.
+    """Return whether a job may set this variable.
 
     Not allowed are variables that control the dynamic loader or the interpreter (``LD_*``,
     ``PATH``, ``PYTHONPATH``) or that make a GPU runtime show more than one GPU (``NVIDIA_*``,
@@ -212,6 +212,8 @@ def _check_nic(obj: str, spec: RankSpec) -> None:
     _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP must be 0 to 63")
     usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
     _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
+    if spec.further_nics:
+        raise AgentError("invalid", obj, "this agent gives a rank one NIC", NEWER)
 
 
 def _check_devices(obj: str, spec: RankSpec) -> None:

@@ -15,7 +15,7 @@ from agentlink.values import DataKey
 from base.figures import figure
 from container_mgr.docker.engine import EngineFailure
 from container_mgr.values import AgentError, Container
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.volumes import Volumes, in_use, key_of
 
 ENFORCE_S = 10.0
@@ -40,9 +40,9 @@ class QuotaWatch:
         self._observe = observe
         self._end = end
         self._used: frozenset[DataKey] = frozenset()
-        """The data that containers used at the last look."""
+        """The data that containers used at the last check."""
         self._measuring: dict[DataKey, asyncio.Task[None]] = {}
-        """Measurements that go on after a look: data with many entries takes minutes."""
+        """Measurements that go on after a check: data with many entries takes minutes."""
 
     async def enforce_forever(self) -> None:
         """Measure and enforce, again and again; a failed round does not stop it."""
@@ -87,7 +87,7 @@ class QuotaWatch:
         """Measure all data, what was measured longest ago first."""
         await self._volumes.recover()
         used = in_use(await self._observe())
-        for key in self._volumes.known():
+        for key in self._volumes.owned():
             await self._measure(key, used=key in used)
 
     def _begin(self, key: DataKey, work: Coroutine[Any, Any, object]) -> None:
@@ -116,7 +116,7 @@ class QuotaWatch:
                 _log.warning("quota exceeded", container=container.key.container, reason=reason)
                 await self._end(container, reason)
 
-    async def _measure(self, key: DataKey, *, used: bool) -> Record | None:
+    async def _measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
         try:
             return await self._volumes.measure(key, used=used)
         except AgentError as error:
@@ -134,8 +134,8 @@ def _order(key: DataKey) -> tuple[str, str, str]:
     return key.volume, key.scope, key.owner
 
 
-def why_end(container: Container, key: DataKey, record: Record) -> str:
-    """Say why a container must end, given a measurement of ``key``; empty when it may go on.
+def why_end(container: Container, key: DataKey, record: DirectoryRecord) -> str:
+    """Return why a container must end, given a measurement of ``key``; empty when it may go on.
 
     A frozen container writes nothing; it is judged when it runs again.
     """

@@ -1,6 +1,6 @@
 """Runs ranks: one container each, with its NIC. The container's name is the idempotency key.
 
-The engine and the kernel hold all state; this module only remembers which containers are alive.
+The engine and the kernel hold all state; this module only caches which containers are alive.
 After a restart :meth:`Ranks.recover` rebuilds that from labels and NIC aliases.
 """
 
@@ -25,7 +25,7 @@ from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, NicReport
 from container_mgr import atomic_file
 from container_mgr.checkpoints.contract import Transfers
-from container_mgr.checkpoints.holder import Checkpoints
+from container_mgr.checkpoints.holder import DiskHolder
 from container_mgr.docker.arguments import Host
 from container_mgr.docker.engine import (
     DockerHost,
@@ -50,7 +50,7 @@ from container_mgr.kernel.commands import CommandGroups
 from container_mgr.kernel.process import open_first
 from container_mgr.ranks import ghosts, secrets
 from container_mgr.ranks.archive import Archive
-from container_mgr.ranks.batch import Outcome, batch, fault_of
+from container_mgr.ranks.batch import BatchOutcome, batch, fault_of
 from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.ghosts import Ghosts
@@ -83,7 +83,7 @@ class Ranks:
         host: Host,
         fence: Fence,
         volumes: Volumes,
-        checkpoints: Checkpoints,
+        checkpoints: DiskHolder,
         state_dir: Path,
         log_dir: Path | None = None,
         transfers: Transfers | None = None,
@@ -94,8 +94,8 @@ class Ranks:
         """:meth:`recover` writes ``host.entry``; ranks' directories are below ``state_dir``.
 
         ``log_dir`` keeps the output of removed ranks; ``logs`` below ``state_dir`` if absent.
-        ``transfers`` learn which ranks have checkpoints, and stop before a freeze. ``ask`` asks
-        the profilers of TensorFlow's workers; without it none is asked.
+        ``transfers`` get the ranks with checkpoints, and stop before a freeze. ``ask`` reads the
+        profilers of TensorFlow's workers; without it no profiler is read.
         """
         self._server = host.server
         self._engine = engine
@@ -169,7 +169,7 @@ class Ranks:
         return self._fence.term
 
     async def recover(self) -> None:
-        """Take over running ranks, remove what a crash left, and return NICs of ended ranks."""
+        """Adopt running ranks, remove what a crash left, and move NICs of ended ranks back."""
         # Other accounts of this server must not read or write here.
         for directory in (self._dirs.parent, self._dirs):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ class Ranks:
             if container.state == "created":  # an agent died between create and start
                 await self._remove(container)
             elif container.alive:
-                self._tell_of_limit(container)
+                self._log_limit(container)
                 try:
                     await self._attach_nic(container)
                 except AgentError as error:
@@ -193,7 +193,7 @@ class Ranks:
                 if self._transfers is not None and self._current(container).state == "paused":
                     await self._transfers.pause(container.key.job)
             else:
-                secrets.take_back(self._dir(container))
+                secrets.remove(self._dir(container))
                 if (reason := await asyncio.to_thread(self._read_end, container)) is not None:
                     self._ends[container.id] = reason
         await self._execs.recover(containers)
@@ -211,7 +211,7 @@ class Ranks:
             await asyncio.to_thread(shutil.rmtree, left, ignore_errors=True)
         _log.info("state rebuilt", containers=len(names), alive=len(wanted), term=self._fence.term)
 
-    def _tell_of_limit(self, container: Container) -> None:
+    def _log_limit(self, container: Container) -> None:
         """Log a rank that has more memory than one may have that starts now. It goes on."""
         most = self._inventory.facts.most_memory_bytes
         if container.memory_bytes > most:
@@ -227,7 +227,7 @@ class Ranks:
         await asyncio.gather(*self._background, return_exceptions=True)
         self._archiving.shutdown(wait=False)
 
-    async def start(self, specs: Sequence[RankSpec]) -> Outcome:
+    async def start(self, specs: Sequence[RankSpec]) -> BatchOutcome:
         """Start the ranks that do not run yet; each succeeds or fails by itself."""
         done = asyncio.get_running_loop().create_future()
         jobs = {spec.job for spec in specs}
@@ -243,7 +243,7 @@ class Ranks:
                     del self._starting[job]
         return replace(started, containers=tuple(self._current(c) for c in started.containers))
 
-    async def stop(self, job: str, grace_s: float, until: int | None = None) -> Outcome:
+    async def stop(self, job: str, grace_s: float, until: int | None = None) -> BatchOutcome:
         """Stop and remove the job's containers; report how they ended.
 
         With ``until`` only those of that epoch and earlier ones.
@@ -254,12 +254,12 @@ class Ranks:
         try:
             found = await self._engine.list(self._server, job)
         except EngineFailure as error:
-            return Outcome((), (fault_of(self._server, error),))
+            return BatchOutcome((), (fault_of(self._server, error),))
         meant = [c for c in found if until is None or c.key.epoch <= until]
         return await batch(meant, lambda c: c.key.container, lambda c: self._stop(c, grace_s))
 
     async def end(self, container: Container, reason: str) -> None:
-        """Stop a running container and say why in its reports, after a restart too.
+        """Stop a running container; its reports have the reason, after a restart too.
 
         One that is frozen stays as it is.
         """
@@ -280,7 +280,7 @@ class Ranks:
                 if live is not None:
                     live.ending = False
 
-    async def freeze(self, job: str, settle_s: float = 0.0) -> Outcome:
+    async def freeze(self, job: str, settle_s: float = 0.0) -> BatchOutcome:
         """Freeze the job's containers; see :meth:`Freezing.freeze`."""
         self._recordings.disturb(job)
         async with self._job_lock(job):
@@ -288,7 +288,7 @@ class Ranks:
                 await self._transfers.pause(job)
             return await self._freezing.freeze(self._of(job), settle_s)
 
-    async def thaw(self, job: str) -> Outcome:
+    async def thaw(self, job: str) -> BatchOutcome:
         """Thaw the job's containers, also those that another program froze."""
         self._recordings.disturb(job)
         async with self._job_lock(job):
@@ -306,7 +306,7 @@ class Ranks:
         """Measure the running containers since the last call, and act on their state.
 
         A container that became ready gets its CPU share. One whose light returned announces its
-        address. Secrets that a container has read are taken back. One whose checkpoints fill the
+        address. Secrets that a container has read are removed. One whose checkpoints fill the
         disk is ended.
         """
         for live in self._living:
@@ -320,7 +320,7 @@ class Ranks:
                 self._run_in_background(self._apply_share(live, share))
             given = self._dir(live.container)
             if secrets.are_in(given) and self._has_status_file(live, TAKEN_FILE):
-                secrets.take_back(given)
+                secrets.remove(given)
             if live.light_came_back(self._proc):
                 self._run_in_background(self._announce(live.container))
         for name, why in self._checkpoints.excesses().items():
@@ -339,11 +339,11 @@ class Ranks:
         return await self._volumes.facts(await self.observe())
 
     async def remove_data(self, key: DataKey) -> bool:
-        """Remove an owner's data; say whether there was any. Raises AgentError."""
+        """Remove an owner's data; return whether it existed. Raises AgentError."""
         return await self._volumes.remove(key, self.observe)
 
     async def is_written(self, container: Container) -> bool:
-        """Say whether the container's log may still grow.
+        """Return whether the container's log may still grow.
 
         The engine copies output with a delay, even after the program has ended, and reports the
         end only after that. An engine that does not answer copies nothing.
@@ -362,9 +362,9 @@ class Ranks:
         return self._reports.get(container.key.container)
 
     def reason_for(self, container: Container) -> str:
-        """Say why a container is in its state or what is wrong with it; empty when nothing is.
+        """Return why a container is in its state or what is wrong with it; empty when nothing is.
 
-        A container whose GPU is lost still runs, but its job must know.
+        A container whose GPU is lost still runs, but its job needs the reason.
         """
         if container.alive:
             unfit = self._unfit_gpu(container)
@@ -410,7 +410,7 @@ class Ranks:
         self._recordings.begin(container)
         self._checkpoints.watch(container)
         self._living.add(container)
-        self._tell_of_ranks()
+        self._report_ranks()
 
     def _bind(self, container: Container) -> NicReport:
         # Another process with its number can be in any namespace, even in the machine's own.
@@ -433,8 +433,8 @@ class Ranks:
     async def _announce(self, container: Container) -> None:
         await asyncio.to_thread(self._nics.announce, container.nic, container.key.namespace)
 
-    def _tell_of_ranks(self) -> None:
-        """Tell those who follow which ranks run."""
+    def _report_ranks(self) -> None:
+        """Report to checkpoint transfers which ranks run."""
         if self._transfers is not None:
             self._transfers.ranks_changed(self._with_checkpoints)
         try:
@@ -515,7 +515,7 @@ class Ranks:
         self._reports.pop(container.key.container, None)
         self._oom.discard(container.id)
         self._ends.pop(container.id, None)
-        self._tell_of_ranks()
+        self._report_ranks()
         await asyncio.to_thread(self._nics.release, container.key.namespace)
         await asyncio.to_thread(shutil.rmtree, self._dir(container), ignore_errors=True)
 
@@ -531,9 +531,9 @@ class Ranks:
         async with self._locks[container.endpoint]:
             if name in self._living:
                 return  # removed and started again meanwhile: the new rank has the NIC
-            secrets.take_back(self._dir(container))
+            secrets.remove(self._dir(container))
             await asyncio.to_thread(self._nics.release, container.key.namespace)
-        self._tell_of_ranks()
+        self._report_ranks()
         _log.info("rank ended, NIC given back", container=name)
 
     async def _apply_share(self, live: LiveContainer, share: float) -> None:
@@ -567,7 +567,7 @@ class Ranks:
         return live is not None and self._current(live.container).state == "paused"
 
     def _has_status_file(self, live: LiveContainer, name: str) -> bool:
-        """Say whether a rank has created this status file; only the rank can."""
+        """Return whether a rank has created this status file; only the rank can."""
         return inside.has(live.container.pid, READY_DIR, name, self._proc)
 
     def _read_end(self, container: Container) -> str | None:
@@ -592,7 +592,7 @@ class Ranks:
 
 
 def nic_assignments(report: NicReport) -> str:
-    """Return, as shell assignments, what a program can know only once it has its NIC."""
+    """Return, as shell assignments, what is fixed only once the program has its NIC."""
     known: dict[str, int | str] = {"LIGHTLOOM_MTU": report.mtu}
     if report.rdma_device:
         known["NCCL_IB_HCA"] = f"={report.rdma_device}"  # without "=" NCCL matches prefixes

@@ -22,7 +22,7 @@ def assignments(secrets: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in secrets.items())
 
 
-def give(directory: Path, container: str, secrets: Mapping[str, str]) -> None:
+def write(directory: Path, container: str, secrets: Mapping[str, str]) -> None:
     """Write a rank's secrets into its directory; no file without secrets. AgentError."""
     if not secrets:
         return
@@ -42,6 +42,6 @@ def are_in(directory: Path) -> bool:
     return (directory / SECRETS_FILE).exists()
 
 
-def take_back(directory: Path) -> None:
+def remove(directory: Path) -> None:
     """Remove a rank's secrets from its directory; nothing happens without any. OSError."""
     (directory / SECRETS_FILE).unlink(missing_ok=True)

@@ -10,26 +10,26 @@ from contextlib import suppress
 from typing import Any, Literal, cast
 
 from container_mgr.recordings.profiler import LATE_S
-from container_mgr.recordings.xspace import LONGEST_NS, MOST_CALLS, Profile
+from container_mgr.recordings.xspace import LONGEST_NS, MOST_CALLS, WindowProfile
 
 Failure = Literal["busy", "none", "closed", "silent", "invalid"]
 
 MOST_PRINTED = 512 * 1024
 _START_S = 10.0
-"""Time for the process to start, on a busy machine, beyond what it may take to ask."""
+"""Time for the process to start, on a busy machine, beyond the limit of the request."""
 _FAILURES = ("busy", "none", "closed", "silent", "invalid")
 _OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "alltoall", "broadcast")
 
 
 class AskError(Exception):
-    """There is no profile."""
+    """The profiler gave no profile."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
         self.failure = failure
 
 
-async def ask(pidfd: int, address: str, seconds: float) -> Profile:
+async def ask(pidfd: int, address: str, seconds: float) -> WindowProfile:
     """Return the next ``seconds`` of the worker at ``address``, in the network behind ``pidfd``.
 
     Takes up to 20 s longer. Raises AskError. OSError where no process can be started.
@@ -69,7 +69,7 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
     return printed
 
 
-def profile_of(printed: bytes) -> Profile:
+def profile_of(printed: bytes) -> WindowProfile:
     """Return the profile that a process printed. Raises AskError."""
     try:
         found = json.loads(printed)
@@ -92,8 +92,8 @@ def profile_of(printed: bytes) -> Profile:
         or not found["exposed"] <= found["comm"]
     ):
         raise AskError("invalid")
-    fields = {name: found[name] for name in Profile.__slots__ if name != "calls"}
-    return Profile(calls=tuple((op, begin, end) for op, begin, end in calls), **fields)
+    fields = {name: found[name] for name in WindowProfile.__slots__ if name != "calls"}
+    return WindowProfile(calls=tuple((op, begin, end) for op, begin, end in calls), **fields)
 
 
 def _is_call(call: Any) -> bool:

@@ -43,7 +43,7 @@ class Bursts:
     period_s: float | None = None
     burst_s: float | None = None
     sent_bytes: float | None = None
-    """Of one burst."""
+    """The ticks of one burst."""
     spread: float | None = None
     """Half the 95 % interval of the median period, relative."""
 

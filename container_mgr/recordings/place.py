@@ -34,7 +34,7 @@ class RecordFile:
     problem: str = ""
 
 
-class Place:
+class RecordingFolder:
     """The directory and the first process of one rank. Not for several threads at once."""
 
     def __init__(self, pidfd: int, directory: int) -> None:
@@ -42,7 +42,7 @@ class Place:
         self._directory = directory
 
     @classmethod
-    def open(cls, container: Container, proc: Path = Path("/proc")) -> Place:
+    def open(cls, container: Container, proc: Path = Path("/proc")) -> RecordingFolder:
         """Open it in a running container. OSError when it has ended or has no such directory."""
         pidfd = open_first(container, proc)
         try:
@@ -74,7 +74,7 @@ class Place:
         os.close(os.open(name, flags, 0o444, dir_fd=self._directory))
 
     def marked(self, name: str) -> bool:
-        """Say whether this name exists; a rank can leave it as well."""
+        """Return whether this name exists; a rank can leave it as well."""
         try:
             os.stat(name, dir_fd=self._directory, follow_symlinks=False)
         except OSError:
@@ -82,7 +82,7 @@ class Place:
         return True
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         os.close(self._pidfd)
         os.close(self._directory)
 

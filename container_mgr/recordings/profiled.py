@@ -1,7 +1,7 @@
-"""What windows of TensorFlow's profiler say of one rank, and when it is asked again. Pure.
+"""What windows of TensorFlow's profiler show of one rank, and when the next one is due. Pure.
 
-Calls, times and steps are those of the windows, which cover a small share of the time, and exact in
-them. TensorFlow does not tell sizes: bytes are 0.
+Calls, times and steps are counted in the windows, which cover a small share of the time, and exact
+in them. TensorFlow does not report sizes: bytes are 0.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from agentlink.values import ProfilerWindow
 from container_mgr.recordings.asking import Failure
-from container_mgr.recordings.recording import MOST_CALLS, Read, State
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.recording import MOST_CALLS, RecordingState, State
+from container_mgr.recordings.xspace import WindowProfile
 from measure.comms.recorded import INPUT_WAIT, STEP
 from measure.comms.steps import steps_of
 from recorder import layout
@@ -48,13 +48,13 @@ class Profiled:
     since_s: float
     """When watching began, on the monotonic clock."""
     length_s: float = 0.0
-    """Of all windows together."""
-    operations: tuple[layout.Operation, ...] = ()
+    """Sums over all windows."""
+    operations: tuple[layout.OperationSums, ...] = ()
     calls: tuple[layout.Call, ...] = ()
-    """Of the latest window; by position in ``operations``."""
+    """In the latest window; by position in ``operations``."""
     latest: ProfilerWindow | None = None
     failure: Failure | None = None
-    """Of the last time, where it failed."""
+    """Of the last request, if it failed."""
     failures: int = 0
     """In a row."""
     pause: int = 0
@@ -66,7 +66,7 @@ class Profiled:
     starting: bool = False
     """It was not asked when its turn came: it had made no steps yet."""
     step_s: float | None = None
-    """Of the latest window; None where it saw no steps."""
+    """Of the latest window; None if it saw no steps."""
     most_s: float = LONGEST_WINDOW_S
     """The longest window that is asked for: less where longer ones failed."""
 
@@ -76,7 +76,7 @@ class Profiled:
 
 
 def asked_now(known: Profiled) -> tuple[bool, Profiled]:
-    """Say whether a rank is asked in this turn, and what is known then."""
+    """Return whether a rank is asked in this turn, and what is known then."""
     if known.never:
         return False, known
     if known.pause > 0:
@@ -85,7 +85,7 @@ def asked_now(known: Profiled) -> tuple[bool, Profiled]:
 
 
 def window_s(known: Profiled, period_s: float | None) -> float:
-    """Return how long the next window is; ``period_s`` is that of the bursts on the wire."""
+    """Return the length of the next window; ``period_s`` is the period of bursts on the wire."""
     wanted = _STEPS * (known.step_s or period_s or 0.0)
     if known.step_s is None and known.calls and known.latest is not None:
         wanted = max(wanted, 2 * known.latest.length_s)
@@ -119,7 +119,7 @@ def refused(known: Profiled) -> Profiled:
 
 
 def added(
-    known: Profiled, profile: Profile, *, name: str, now: float, now_s: float, on_gpu: bool
+    known: Profiled, profile: WindowProfile, *, name: str, now: float, now_s: float, on_gpu: bool
 ) -> Profiled:
     """Return what is known after a window of the rank called ``name``.
 
@@ -160,7 +160,7 @@ def added(
     return _with_steps(found, profile)
 
 
-def _with_steps(known: Profiled, profile: Profile) -> Profiled:
+def _with_steps(known: Profiled, profile: WindowProfile) -> Profiled:
     """Count the steps of the latest window, and in them the waits for the input."""
     steps = steps_of(_Steps(known.operations, known.calls), 2)
     known = replace(known, step_s=None if steps is None else steps.step_s)
@@ -177,19 +177,19 @@ def _with_steps(known: Profiled, profile: Profile) -> Profiled:
 
 @dataclass(slots=True, frozen=True)
 class _Steps:
-    """A recording as :func:`steps_of` wants it."""
+    """A recording as :func:`steps_of` accepts it."""
 
-    operations: tuple[layout.Operation, ...]
+    operations: tuple[layout.OperationSums, ...]
     calls: tuple[layout.Call, ...]
     rank: int = 0
     wire: None = None
     profiler: None = None
 
 
-def _count(rows: dict[str, layout.Operation], op: str, seconds: float) -> None:
+def _count(rows: dict[str, layout.OperationSums], op: str, seconds: float) -> None:
     row = rows.get(op)
     if row is None:
-        row = layout.Operation(
+        row = layout.OperationSums(
             op=op,
             bytes=0,
             dtype="",
@@ -215,13 +215,13 @@ def _count(rows: dict[str, layout.Operation], op: str, seconds: float) -> None:
     )
 
 
-def shown(read: Read, known: Profiled | None) -> Read:
-    """Return what recorders' files say together with what windows say."""
+def shown(read: RecordingState, known: Profiled | None) -> RecordingState:
+    """Return the figures of recorders' files together with the windows'."""
     silent = known is None or (known.latest is None and known.failure is None)
     if known is None or (silent and not known.starting):
         return read
     if read.operations:
-        return read  # PyTorch's or NCCL's recorder knows more
+        return read  # PyTorch's or NCCL's recorder reports more
     texts = [_TEXTS[known.failure]] if known.failure is not None else []
     if known.starting:
         texts = [_STARTING]

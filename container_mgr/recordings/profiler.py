@@ -9,7 +9,7 @@ fields of :class:`~container_mgr.recordings.xspace.Profile`, or ``{"failure": â€
 * ``none``: what listens there has no profiler;
 * ``closed``: nothing listens there, or it ended meanwhile;
 * ``silent``: it did not answer in time;
-* ``invalid``: what answered is no profile, or too long.
+* ``invalid``: the answer is not a profile, or too long.
 """
 
 from __future__ import annotations

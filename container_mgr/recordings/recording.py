@@ -20,24 +20,24 @@ MOST_CALLS = 512
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Read:
+class RecordingState:
     """What the recorders of one rank have written so far."""
 
     state: State
     reason: str = ""
     time: float = 0.0
     """Seconds since 1970."""
-    operations: tuple[layout.Operation, ...] = ()
+    operations: tuple[layout.OperationSums, ...] = ()
     calls: tuple[layout.Call, ...] = ()
     damaged_rows: int = 0
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Recording:
+class RankRecording:
     """What is known of one rank's communication."""
 
     key: RankKey
-    read: Read
+    read: RecordingState
     wire: Bursts | None = None
     wire_time: float = 0.0
     profiler: ProfilerWindow | None = None
@@ -49,10 +49,10 @@ class Recording:
 
 def read_of(
     files: Sequence[RecordFile], now: float, *, refused: str = "", lacking: str = NOTHING
-) -> Read:
-    """Return what the files of one rank say.
+) -> RecordingState:
+    """Return what the files of one rank hold.
 
-    ``refused`` says why the rank cannot be recorded, ``lacking`` why else there may be no file.
+    ``refused`` is why the rank cannot be recorded, ``lacking`` why else a file may be missing.
     """
     problems, whole = [], []
     for file in files:
@@ -64,13 +64,13 @@ def read_of(
             problems.append(f"{file.name}: {error}")
     if not whole:
         if problems:
-            return Read(state="damaged", reason="; ".join(problems), time=now)
+            return RecordingState(state="damaged", reason="; ".join(problems), time=now)
         if refused:
-            return Read(state="refused", reason=refused, time=now)
-        return Read(state="absent", reason=lacking, time=now)
+            return RecordingState(state="refused", reason=refused, time=now)
+        return RecordingState(state="absent", reason=lacking, time=now)
     rows, calls = _merged(whole)
     damaged = sum(one.damaged_rows for one in whole)
-    return Read(
+    return RecordingState(
         state="damaged" if damaged or problems else "recording",
         reason="; ".join(problems) or (f"{damaged} rows cannot be true" if damaged else refused),
         time=now,
@@ -82,9 +82,9 @@ def read_of(
 
 def _merged(
     contents: Sequence[layout.Contents],
-) -> tuple[list[layout.Operation], list[layout.Call]]:
+) -> tuple[list[layout.OperationSums], list[layout.Call]]:
     """Return the rows of all processes of a rank as one, and their latest calls by time."""
-    rows: list[layout.Operation] = []
+    rows: list[layout.OperationSums] = []
     places: dict[tuple[object, ...], int] = {}
     calls: list[layout.Call] = []
     for one in contents:
@@ -108,7 +108,7 @@ def _merged(
     return rows, calls[-MOST_CALLS:]
 
 
-def _sum(a: layout.Operation, b: layout.Operation) -> layout.Operation:
+def _sum(a: layout.OperationSums, b: layout.OperationSums) -> layout.OperationSums:
     timed = [row for row in (a, b) if sum(row.histogram)]
     return replace(
         a,

@@ -1,9 +1,9 @@
-"""Keeps what is known of the communication of this server's ranks, also of ranks that have ended.
+"""Keeps the recorded communication of this server's ranks, also of ranks that have ended.
 
 Recorders' files are read every ten seconds, and once more at a rank's end: the last steps count.
-NICs are watched for some seconds in every thirty. Both happen in threads of their own. Where the
-site wants it, the profiler of a TensorFlow worker is asked for two to ten seconds in every sixty,
-by a process of its own.
+NICs are watched for some seconds in every thirty. Both happen in threads of their own. With
+``ask``, a process of its own reads the profiler of a TensorFlow worker for two to ten seconds in
+every sixty.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from base.addresses import join_address
 from container_mgr.recordings import bursts, profiled
 from container_mgr.recordings.asking import AskError
 from container_mgr.recordings.bursts import Bursts
-from container_mgr.recordings.place import Place
+from container_mgr.recordings.place import RecordingFolder
 from container_mgr.recordings.profiled import EVERY_S as ASK_EVERY_S
 from container_mgr.recordings.profiled import Profiled
-from container_mgr.recordings.recording import Read, Recording, read_of
+from container_mgr.recordings.recording import RankRecording, RecordingState, read_of
 from container_mgr.recordings.shown import NOTHING
-from container_mgr.recordings.wire import EVERY_S, WINDOW_S, Looker
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.wire import EVERY_S, WINDOW_S, NicSampler
+from container_mgr.recordings.xspace import WindowProfile
 from container_mgr.values import Container
 
 READ_EVERY_S = 10.0
@@ -39,7 +39,7 @@ KEPT_S = 900.0
 """A controller that was away for less gets the last figures of ranks that ended meanwhile."""
 MOST_ENDED = 512
 MOST_ENDED_ROWS = 6_000
-"""Of all ended ranks: up to 4 KiB each. Beyond it the oldest of the job that has most goes."""
+"""Rows of all ended ranks: up to 4 KiB each. Beyond it the oldest of the job with most goes."""
 LONGEST_WINDOW_S = 25.0
 """For jobs with long steps. The number of ticks stays the same."""
 MOST_ASKED = 16
@@ -55,7 +55,7 @@ _GROWN = 1.25
 _PERIODS = 12
 """A window shall see so many steps: the step model uses facts of ten or more."""
 
-Ask = Callable[[int, str, float], Awaitable[Profile]]
+Ask = Callable[[int, str, float], Awaitable[WindowProfile]]
 """As :func:`asking.ask`."""
 
 _log = structlog.get_logger("container_mgr.recordings")
@@ -66,8 +66,8 @@ class _Watched:
     """One rank. ``place`` None: its directory could not be opened, or its last read is done."""
 
     container: Container
-    place: Place | None
-    last: Read
+    place: RecordingFolder | None
+    last: RecordingState
     printed: tuple[tuple[str, str, int], ...] | None = None
     """What tells the files that were read last from others."""
     ended_at: float | None = None
@@ -76,7 +76,7 @@ class _Watched:
     wire_time: float = 0.0
     window_s: float = WINDOW_S
     profiled: Profiled | None = None
-    """None where there is no TensorFlow, or its profiler is not to be asked."""
+    """None without TensorFlow, or if its profiler is not to be read."""
     closing: asyncio.Future[None] | None = field(default=None, repr=False)
 
 
@@ -88,30 +88,30 @@ class Recordings:
         *,
         lacking: str = NOTHING,
         paused: Callable[[str], bool] = lambda name: False,
-        looker: Looker | None = None,
+        sampler: NicSampler | None = None,
         ask: Ask | None = None,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = clock.time,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
-        """``lacking`` says why a rank may have no file; ``paused``, whether one is frozen.
+        """``lacking`` is why a rank may have no file; ``paused`` returns whether one is frozen.
 
-        Without ``ask`` no profiler is asked.
+        Without ``ask`` no profiler is read.
         """
         self._lacking = lacking
         self._paused = paused
         self._proc = proc
-        self._looker = looker or Looker(proc)
+        self._sampler = sampler or NicSampler(proc)
         self._ask = ask
         self._clock = clock
         self._monotonic = monotonic
         self._watched: dict[str, _Watched] = {}
         self._turn: deque[str] = deque()
-        """Names in the order in which NICs are looked at."""
+        """Names in the order in which NICs are watched."""
         self._disturbed: Counter[str] = Counter()
         """How often each job was frozen or thawed."""
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="recordings")
-        self._looking = ThreadPoolExecutor(1, thread_name_prefix="wire")
+        self._sampling = ThreadPoolExecutor(1, thread_name_prefix="wire")
         self._stopping = False
 
     def begin(self, container: Container) -> None:
@@ -121,10 +121,10 @@ class Recordings:
             return
         place, why = None, "its files have not been read yet"
         try:
-            place = Place.open(container, self._proc)
+            place = RecordingFolder.open(container, self._proc)
         except OSError as error:
             why = f"its directory for recordings cannot be opened: {error.strerror or error}"
-        self._watched[name] = _Watched(container, place, Read(state="absent", reason=why))
+        self._watched[name] = _Watched(container, place, RecordingState(state="absent", reason=why))
         if place is None:
             self._watched[name].ended_at = self._monotonic()
         elif container.profiler_port and self._ask is not None:
@@ -134,18 +134,18 @@ class Recordings:
         self._turn.append(name)
 
     def end(self, name: str) -> None:
-        """Read a rank's files for the last time; what they say stays for some time."""
+        """Read a rank's files for the last time; their figures stay for some time."""
         watched = self._watched.get(name)
         if watched is None or watched.place is None or watched.closing is not None:
             return
         watched.closing = asyncio.ensure_future(self._finish(watched, watched.place))
 
     def disturb(self, job: str) -> None:
-        """Take note that a job is being frozen or thawed: its traffic says nothing now."""
+        """Note that a job is being frozen or thawed: its traffic does not count now."""
         if any(w.container.key.job == job for w in self._watched.values()):
             self._disturbed[job] += 1
 
-    def of(self, job: str = "") -> list[Recording]:
+    def of(self, job: str = "") -> list[RankRecording]:
         """Return what is known of a job's ranks, or of all."""
         return [self._of(w) for w in self._watched.values() if job in ("", w.container.key.job)]
 
@@ -165,7 +165,7 @@ class Recordings:
             except Exception:
                 _log.exception("recordings not read")
 
-    async def look(self) -> float:
+    async def watch_nics(self) -> float:
         """Watch the NICs of some ranks for one window; all get their turn.
 
         Returns the seconds to wait before the next one: a window that held too few steps is
@@ -179,7 +179,7 @@ class Recordings:
         pids = [w.container.pid for w in chosen]
         loop = asyncio.get_running_loop()
         seen = await loop.run_in_executor(
-            self._looking, self._looker.look, pids, window_s, lambda: self._stopping
+            self._sampling, self._sampler.sample, pids, window_s, lambda: self._stopping
         )
         grown = False
         for watched, ticks in zip(chosen, seen, strict=True):
@@ -192,17 +192,17 @@ class Recordings:
             watched.wire, watched.wire_time = found, self._clock()
             watched.window_s = next_window(found)
             grown = grown or watched.window_s > _GROWN * window_s
-        few = len(chosen) * EVERY_S <= self._looker.most * (SOON_S + window_s)
+        few = len(chosen) * EVERY_S <= self._sampler.most * (SOON_S + window_s)
         return SOON_S if grown and few else _PAUSE_S
 
     async def run_looks(self) -> None:
-        """Look until cancelled."""
+        """Watch NICs until cancelled."""
         pause_s = _PAUSE_S
         while True:
             await asyncio.sleep(pause_s)
             pause_s = _PAUSE_S
             try:
-                pause_s = await self.look()
+                pause_s = await self.watch_nics()
             except Exception:
                 _log.exception("wire not watched")
 
@@ -239,7 +239,7 @@ class Recordings:
         self._stopping = True
         last = [w.closing for w in self._watched.values() if w.closing is not None]
         await asyncio.gather(*last, return_exceptions=True)
-        for pool in (self._reading, self._looking):
+        for pool in (self._reading, self._sampling):
             await asyncio.to_thread(pool.shutdown)
         for watched in self._watched.values():
             if watched.place is not None:
@@ -250,7 +250,7 @@ class Recordings:
         """Return whose turn it is."""
         chosen: list[_Watched] = []
         for _ in range(len(self._turn)):
-            if len(chosen) >= self._looker.most:
+            if len(chosen) >= self._sampler.most:
                 break
             name = self._turn.popleft()
             watched = self._watched.get(name)
@@ -261,10 +261,10 @@ class Recordings:
                 chosen.append(watched)
         return chosen
 
-    def _of(self, watched: _Watched) -> Recording:
+    def _of(self, watched: _Watched) -> RankRecording:
         known = watched.profiled
         until_s = self._monotonic() if watched.ended_at is None else watched.ended_at
-        return Recording(
+        return RankRecording(
             key=watched.container.key,
             read=profiled.shown(watched.last, known),
             wire=watched.wire,
@@ -283,7 +283,7 @@ class Recordings:
         )
 
     async def _ask_one(self, watched: _Watched, known: Profiled) -> None:
-        """Ask one worker; what a freeze touched says nothing."""
+        """Read the profiler of one worker; a window that a freeze touched does not count."""
         container, place = watched.container, watched.place
         if place is None or self._ask is None:
             return
@@ -321,7 +321,7 @@ class Recordings:
             with suppress(OSError):  # the rank has filled its directory: it is asked once more
                 watched.place.mark(MARK)
 
-    async def _read(self, watched: _Watched, place: Place) -> None:
+    async def _read(self, watched: _Watched, place: RecordingFolder) -> None:
         loop = asyncio.get_running_loop()
         try:
             read, printed = await loop.run_in_executor(
@@ -337,8 +337,8 @@ class Recordings:
         watched.last, watched.printed = read, printed
 
     def _read_now(
-        self, watched: _Watched, place: Place
-    ) -> tuple[Read, tuple[tuple[str, str, int], ...]]:
+        self, watched: _Watched, place: RecordingFolder
+    ) -> tuple[RecordingState, tuple[tuple[str, str, int], ...]]:
         files = place.files()
         printed = tuple((f.name, f.problem, zlib.crc32(f.data)) for f in files)
         last = watched.last
@@ -349,7 +349,7 @@ class Recordings:
         refused = watched.container.refused
         return read_of(files, self._clock(), refused=refused, lacking=self._lacking), printed
 
-    async def _finish(self, watched: _Watched, place: Place) -> None:
+    async def _finish(self, watched: _Watched, place: RecordingFolder) -> None:
         try:
             await self._read(watched, place)
         finally:
@@ -357,7 +357,7 @@ class Recordings:
             place.close()
 
     def _prune(self) -> None:
-        """Forget ended ranks: those past their time, then the oldest of the job with most rows."""
+        """Drop ended ranks: those past their time, then the oldest of the job with most rows."""
         now = self._monotonic()
         ended = sorted(
             ((w.ended_at, name) for name, w in self._watched.items() if w.ended_at is not None),

@@ -43,7 +43,7 @@ class Packages:
 
     @property
     def lacking(self) -> str:
-        """Say what this server cannot record; empty when there is nothing."""
+        """Return what this server cannot record; empty if it can record all."""
         if self.recorder is None:
             return "its server has no recorder that ranks can read"
         if not self.plugin:

@@ -1,7 +1,7 @@
-"""Looks at the counters of ranks' NICs for some seconds, often enough to see their bursts.
+"""Samples the counters of ranks' NICs for some seconds, often enough to see their bursts.
 
-A look costs a file of procfs per rank and tick. The number of ranks in a window follows from what
-the last window took, so that all windows together stay below one percent of a core.
+A sample costs a file of procfs per rank and tick. The number of ranks in a window follows from the
+cost of the last window, so that all windows together stay below one percent of a core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from container_mgr.values import NIC_IN_CONTAINER
 
 WINDOW_S = 5.0
 TICKS = 375
-"""Of a window of any length; 75 a second in the shortest."""
+"""Ticks of a window of any length; 75 a second in the shortest."""
 EVERY_S = 30.0
 CORE_SHARE = 0.01
 FIRST_RANKS = 8
@@ -38,8 +38,8 @@ def sent_bytes(pid: int, proc: Path = Path("/proc")) -> int:
 
 
 @dataclass(slots=True)
-class Looker:
-    """Takes the ticks of a window. Call :meth:`look` in a thread; it lasts as long as a window."""
+class NicSampler:
+    """Reads the ticks of a window. Run :meth:`sample` in a thread: it lasts a whole window."""
 
     proc: Path = Path("/proc")
     monotonic: Callable[[], float] = clock.monotonic
@@ -48,13 +48,13 @@ class Looker:
     most: int = field(default=FIRST_RANKS, init=False)
     """Ranks that the next window may watch."""
 
-    def look(
+    def sample(
         self,
         pids: Sequence[int],
         window_s: float = WINDOW_S,
         stop: Callable[[], bool] = lambda: False,
     ) -> list[list[Tick]]:
-        """Return the ticks of each process, in order; those of one that ended are empty."""
+        """Return the ticks of each process, in order; empty for one that has ended."""
         seen: list[list[Tick]] = [[] for _ in pids]
         gone: set[int] = set()
         began, used = self.monotonic(), self.busy()

@@ -1,11 +1,11 @@
-"""Reduces what TensorFlow's profiler answers to spans of collectives. Pure; runs in a child.
+"""Reduces the answer of TensorFlow's profiler to spans of collectives. Pure; runs in a child.
 
 The worker is a job's program: its answer may be any bytes. Numbers are read as they are and checked
 against the window; numbers of planes, lines and events are bounded.
 
-Of TensorFlow 2.21 (host level 2) events called ``NODE:OPERATION`` count: those of collectives,
-which last as long as the operation itself (base_collective_executor.cc), those of waiting for the
-input, and those of other kernels, which are computation.
+In TensorFlow 2.21 (host level 2) events called ``NODE:OPERATION`` count: collectives, which last
+as long as the operation itself (base_collective_executor.cc), waits for the input, and other
+kernels, which are computation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_EVENTS = 500_000
 MOST_CALLS = 2048
 """Collectives of one window; the latest count."""
 LONGEST_NS = 60 * 10**9
-"""Of a window."""
+"""Events of a window."""
 
 _OPERATIONS = {
     b"CollectiveReduce": "all_reduce",
@@ -52,7 +52,7 @@ _CALLERS = frozenset(
     b" StatelessIf Case StatelessCase PyFunc EagerPyFunc Barrier"
     b" _Recv _HostRecv _Send _HostSend".split()
 )
-"""Operations that contain or await others: the time inside of them is no computation."""
+"""Operations that contain or await others: the time inside of them is not computation."""
 _KERNEL = re.compile(rb"(?:EagerLocalExecute: |[^:]{1,500}:)(_?[A-Z]\w{0,99})")
 
 Span = tuple[int, int]
@@ -64,8 +64,8 @@ class InvalidError(Exception):
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Profile:
-    """What one window says. Nanoseconds; spans are since the begin of the window."""
+class WindowProfile:
+    """The spans of one window in nanoseconds, since the begin of the window."""
 
     began_at: int
     """Since 1970, by the worker's clock."""
@@ -81,7 +81,7 @@ class Profile:
     """Number of waits for the input, and their time."""
 
 
-def read(data: bytes) -> Profile:
+def read(data: bytes) -> WindowProfile:
     """Return the profile of a serialised ``ProfileResponse``. Raises InvalidError only.
 
     Memory is bounded by the caller's limits: protobuf takes up to 30 times the size of ``data``.
@@ -89,7 +89,7 @@ def read(data: bytes) -> Profile:
     try:
         space = pb.ProfileResponse.FromString(data).xspace
     except DecodeError as error:
-        raise InvalidError("the answer is no message of the profiler") from error
+        raise InvalidError("the answer is not a message of the profiler") from error
     planes = space.planes[:MOST_PLANES]
     began_at, length = _window(planes)
     calls: list[tuple[str, int, int]] = []
@@ -120,7 +120,7 @@ def read(data: bytes) -> Profile:
     calls = sorted(calls, key=lambda call: call[1:])[-MOST_CALLS:]
     comm = union((begin, end) for _, begin, end in calls)
     waited = union(waits)
-    return Profile(
+    return WindowProfile(
         began_at=began_at,
         length=length,
         calls=tuple(calls),
@@ -144,11 +144,11 @@ def _window(planes: Sequence[pb.XPlane]) -> Span:
         begin, end = found.get(b"profile_start_time", 0), found.get(b"profile_stop_time", 0)
         if begin > 0 and 0 < end - begin <= LONGEST_NS:
             return begin, end - begin
-    raise InvalidError("the answer does not say when the profile began and ended")
+    raise InvalidError("the answer lacks the begin and end of the profile")
 
 
 def _offset(timestamp_ns: int, began_at: int) -> int:
-    """Return a line's begin since that of the window: newer versions write it so."""
+    """Return a line's begin, relative to the window's: newer versions write it so."""
     return timestamp_ns - began_at if timestamp_ns >= began_at else timestamp_ns
 
 

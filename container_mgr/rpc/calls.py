@@ -23,7 +23,7 @@ CODES = {
 _T = TypeVar("_T")
 
 
-class Changes:
+class RunningChanges:
     """The changes that run. One completes even when its caller disconnects."""
 
     def __init__(self) -> None:

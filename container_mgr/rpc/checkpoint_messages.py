@@ -201,7 +201,7 @@ def verified_batches(verified: Sequence[Verified]) -> Iterator[pb.VerifyBatch]:
 
 
 def _damages(damages: Sequence[str]) -> Iterable[str]:
-    """Return the first damages; the last one says how many there are besides."""
+    """Return the first damages; the last one counts the others."""
     shown = [_clean(text, MAX_DAMAGE) for text in damages[:MAX_DAMAGES]]
     if len(damages) > MAX_DAMAGES:
         shown[-1] = f"and {len(damages) - MAX_DAMAGES + 1} more"

@@ -16,7 +16,7 @@ from base import clock
 from container_mgr.checkpoints.contract import Holder, Transfers
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.rpc import checkpoint_messages as messages
-from container_mgr.rpc.calls import Changes, refuse
+from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
 from container_mgr.values import AgentError
 from protos import agent_pb2 as pb
@@ -45,7 +45,7 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
     ) -> None:
         """Without ``checkpoints`` and ``transfers`` each call is UNIMPLEMENTED."""
         self._inventory = inventory
-        self._changes = Changes()
+        self._changes = RunningChanges()
         self._holder = checkpoints
         self._transfers = transfers
         self._verifications = 0
@@ -53,7 +53,7 @@ class CheckpointCalls(agent_pb2_grpc.AgentServicer):
     async def Holdings(  # noqa: N802
         self, request: pb.HoldingsRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[pb.HoldingsBatch]:
-        """Stream what this server holds: the first message tells of the server itself."""
+        """Stream what this server holds: the first message describes the server itself."""
         holder, transfers = await self._halves(context)
         yield pb.HoldingsBatch(transfer_port=transfers.port, boot_id=_boot_id())
         async for news in holder.news():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from agentlink import readings
 from agentlink.bounds import require
 from agentlink.codec import read, write
 from agentlink.ranks import GPU, RankSpec
@@ -11,15 +12,16 @@ from agentlink.values import DataKey, Device, NicReport, Record, RegistryLogin, 
 from container_mgr.docker.attached import Stream
 from container_mgr.ranks.execs import Input
 from container_mgr.ranks.living import Sample
-from container_mgr.ranks.logs import Line
-from container_mgr.recordings.recording import Recording
+from container_mgr.ranks.logs import OutputLine
+from container_mgr.recordings.recording import RankRecording
 from container_mgr.values import AgentError, Container, Health, refusing
 from container_mgr.volumes.volumes import VolumeFacts
 from protos import agent_pb2 as pb
+from readings.reading import Object, Values
 from recorder import layout
 
 MOST_RECORDED_BYTES = 3 * 2**20
-"""Of one reply; gRPC refuses messages above 4 MiB."""
+"""Bytes of one reply; gRPC refuses messages above 4 MiB."""
 _REASON_BYTES = 64
 _FIELD_BYTES = 8
 """The tag and the length of a row."""
@@ -106,8 +108,8 @@ def fault_message(error: AgentError) -> pb.Fault:
     return pb.Fault(code=error.code, object=error.obj, message=error.message, hint=error.hint)
 
 
-def telemetry_of(time: float, samples: Sequence[Sample]) -> pb.TelemetryBatch:
-    """Convert one second of all ranks with a GPU or a stand-in."""
+def telemetry_of(time: float, samples: Sequence[Sample], server: Values) -> pb.TelemetryBatch:
+    """Convert one second of all ranks with a GPU or a stand-in, and of the server."""
     return pb.TelemetryBatch(
         time=time,
         samples=[
@@ -115,17 +117,18 @@ def telemetry_of(time: float, samples: Sequence[Sample]) -> pb.TelemetryBatch:
                 job=s.container.key.job,
                 rank=s.container.key.rank,
                 endpoint=s.container.endpoint,
-                utilisation=s.utilisation,
-                memory_bytes=s.memory_bytes,
-                source="emulated" if s.gpu is None else "nvml",
-                gpu=None if s.gpu is None else write(pb.Gpu, s.gpu),
+                source="nvml" if s.real else "emulated",
+                gpu=pb.Gpu(**readings.fields(pb.Gpu, s.values)) if s.real else None,
+                readings=readings.write(s.values, Object.RANK, Object.GPU),
+                **readings.fields(pb.Sample, s.values),
             )
             for s in samples
         ],
+        readings=readings.write(server, Object.SERVER),
     )
 
 
-def logs_of(lines: Sequence[Line]) -> pb.LogBatch:
+def logs_of(lines: Sequence[OutputLine]) -> pb.LogBatch:
     """Convert a batch of lines."""
     return pb.LogBatch(
         lines=[pb.LogLine(time=li.time, stream=li.stream, text=li.text) for li in lines]
@@ -149,8 +152,10 @@ def output_message(stream: Stream, data: bytes) -> pb.ExecOutput:
     return pb.ExecOutput(stdout=data) if stream == "stdout" else pb.ExecOutput(stderr=data)
 
 
-def recordings_of(found: Sequence[Recording], most_bytes: int | None = None) -> pb.RecordingsReply:
-    """Convert what is known of ranks' communication, at most ``most_bytes``. Takes a while.
+def recordings_of(
+    found: Sequence[RankRecording], most_bytes: int | None = None
+) -> pb.RecordingsReply:
+    """Convert recordings of ranks' communication to at most ``most_bytes``. Takes a while.
 
     What has no room is cut: jobs have equal shares, and so have the ranks of a job. What one leaves
     is shared by the others. Ranks that have ended get what the others leave, at least a quarter.
@@ -163,7 +168,7 @@ def recordings_of(found: Sequence[Recording], most_bytes: int | None = None) -> 
     return pb.RecordingsReply(recordings=shown)
 
 
-def _sized(found: Sequence[Recording]) -> dict[str, list[tuple[pb.Recording, int]]]:
+def _sized(found: Sequence[RankRecording]) -> dict[str, list[tuple[pb.Recording, int]]]:
     """Return the messages of each job, with their sizes."""
     by_job: dict[str, list[tuple[pb.Recording, int]]] = {}
     for recording in found:
@@ -211,7 +216,7 @@ def _cut(whole: pb.Recording, room: int) -> pb.Recording:
     return cut
 
 
-def _recording_message(recording: Recording) -> pb.Recording:
+def _recording_message(recording: RankRecording) -> pb.Recording:
     found, wire, profiler = recording.read, recording.wire, recording.profiler
     return pb.Recording(
         job=recording.key.job,
@@ -229,7 +234,7 @@ def _recording_message(recording: Recording) -> pb.Recording:
     )
 
 
-def _operation_message(operation: layout.Operation) -> pb.RecordedOperation:
+def _operation_message(operation: layout.OperationSums) -> pb.RecordedOperation:
     histogram = list(operation.histogram)
     while histogram and not histogram[-1]:
         histogram.pop()

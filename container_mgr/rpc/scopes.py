@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import grpc
 import structlog
 
-from container_mgr.rpc.calls import Changes, refuse
+from base.engines import NUMBERS
+from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
 from container_mgr.scopes.scopes import Done, Scopes, ScopeState
 from container_mgr.values import AgentError
@@ -32,7 +33,7 @@ _log = structlog.get_logger("container_mgr.rpc.scopes")
 class ScopeCalls(agent_pb2_grpc.AgentServicer):
     """Answers the controller's calls about scopes."""
 
-    def __init__(self, scopes: Scopes | None, changes: Changes) -> None:
+    def __init__(self, scopes: Scopes | None, changes: RunningChanges) -> None:
         """Without ``scopes``, those of a server whose operator has not allowed it."""
         self._scopes = scopes
         self._scope_changes = changes
@@ -73,7 +74,7 @@ class ScopeCalls(agent_pb2_grpc.AgentServicer):
                     "forbidden",
                     f"scope/{scope[:80]}",
                     "the agent leaves processes of other schedulers alone",
-                    "start it with --observe slurm",
+                    f"start it with --observe {'|'.join(NUMBERS)}",
                 )
             done = await self._scope_changes.kept(work(self._scopes))
             _log.info(verb, scope=scope, cgroups=done.cgroups, settled=done.settled)

@@ -26,8 +26,8 @@ from container_mgr.hardware.inventory import Inventory
 from container_mgr.images.kept import KeptImages
 from container_mgr.images.pulls import Pulls
 from container_mgr.ranks import images, logs, policy
-from container_mgr.ranks.batch import Outcome
-from container_mgr.ranks.execs import Start
+from container_mgr.ranks.batch import BatchOutcome
+from container_mgr.ranks.execs import ExecCommand
 from container_mgr.ranks.ranks import Ranks
 from container_mgr.rpc import messages
 from container_mgr.rpc.calls import CODES, hinted, refuse
@@ -52,7 +52,7 @@ MAX_LISTENERS = 16
 _QUEUE_BATCHES = 4
 _FIRST_INPUT_S = 10.0
 _OF_THE_REQUEST = frozenset({"invalid", "not_found", "conflict"})
-"""Codes of a refused request; the others would say something about the agent itself."""
+"""Codes of a refused request; the others would describe the agent itself."""
 
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     """Answers the controller. A change completes even when its caller disconnects.
 
     Without ``checkpoints`` and ``transfers`` the agent keeps no checkpoints, without ``scopes`` it
-    touches no process of another scheduler, and says so.
+    touches no process of another scheduler, and reports so.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class AgentService(CheckpointCalls, ScopeCalls):
         while True:
             started = clock.monotonic()
             try:
-                self._send(messages.telemetry_of(clock.time(), self._ranks.sample()))
+                samples, server = self._ranks.sample(), self._inventory.server()
+                self._send(messages.telemetry_of(clock.time(), samples, server))
             except Exception:
                 # A failed second must not stop the loop, which also applies CPU shares.
                 _log.exception("not measured")
@@ -130,7 +131,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
     async def ImageStatus(  # noqa: N802
         self, request: pb.ImageRequest, context: grpc.aio.ServicerContext
     ) -> pb.ImageReply:
-        """Say whether the engine has an image, and what its registry has under the name."""
+        """Return whether the engine has an image, and what its registry has under the name."""
         reply = await self._image(request, context)
         if request.resolve:
             if reply.refusal:
@@ -221,7 +222,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         late = isinstance(error, EngineTimeoutError)
         await context.abort(
             grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.NOT_FOUND,
-            f"image {name} cannot be fetched; the log of the server's agent says why",
+            f"image {name} cannot be fetched; the reason is in the log of the server's agent",
         )
 
     async def _allowed(self, context: grpc.aio.ServicerContext, check: Callable[[], None]) -> None:
@@ -269,12 +270,12 @@ class AgentService(CheckpointCalls, ScopeCalls):
     async def Observe(  # noqa: N802
         self, request: pb.ObserveRequest, context: grpc.aio.ServicerContext
     ) -> pb.RanksReply:
-        """Report all ranks, or those of one job."""
+        """Report all ranks, or one job's."""
         containers = await self._or_abort(context, self._ranks.observe(request.job or None))
         await self._inventory.look_after(
             {c.endpoint: c.id for c in containers if c.state == "exited"}
         )
-        reply = self._reply(Outcome(tuple(containers)))
+        reply = self._reply(BatchOutcome(tuple(containers)))
         health = self._inventory.health(self._ranks.carriers())
         reply.health.extend(map(messages.health_message, health))
         return reply
@@ -330,9 +331,9 @@ class AgentService(CheckpointCalls, ScopeCalls):
 
         tail = request.tail if request.HasField("tail") else None
         since = request.since if request.HasField("since") else None
-        wanted = logs.Wanted(since, request.search)
+        matching = logs.LineFilter(since, request.search)
         async for lines in logs.read(
-            path, tail=tail, follow=request.follow, alive=alive, wanted=wanted
+            path, tail=tail, follow=request.follow, alive=alive, matching=matching
         ):
             yield messages.logs_of(lines)
 
@@ -415,7 +416,7 @@ class AgentService(CheckpointCalls, ScopeCalls):
         async def tell(piece: tuple[Stream, bytes]) -> None:
             await context.write(messages.output_message(*piece))
 
-        start = read(Start, first.start)
+        start = read(ExecCommand, first.start)
         _log.info("command begins", job=start.job, rank=start.rank)
         try:
             ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
@@ -424,13 +425,13 @@ class AgentService(CheckpointCalls, ScopeCalls):
             return
         await context.write(pb.ExecOutput(end=write(pb.ExecEnd, ending)))
 
-    async def _outcome(self, work: Callable[[], Awaitable[Outcome]]) -> pb.RanksReply:
+    async def _outcome(self, work: Callable[[], Awaitable[BatchOutcome]]) -> pb.RanksReply:
         outcome = await self._changes.kept(work())
         for fault in outcome.faults:
             _log.warning("fault", code=fault.code, object=fault.obj, reason=fault.message)
         return self._reply(outcome)
 
-    def _reply(self, outcome: Outcome) -> pb.RanksReply:
+    def _reply(self, outcome: BatchOutcome) -> pb.RanksReply:
         ranks = self._ranks
         return pb.RanksReply(
             ranks=[

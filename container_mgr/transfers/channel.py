@@ -1,6 +1,6 @@
 """A connection with time-outs for everything, whose sending can be stopped by its gate.
 
-The socket never blocks. Time is that of the gate, which does not pass while a job is frozen.
+The socket never blocks. Time is the gate's, which does not pass while a job is frozen.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from container_mgr.transfers.gate import Gate, reset
+from container_mgr.transfers.gate import SendGate, reset
 
 IDLE_S = 30.0
-"""A peer that neither sends nor takes a byte for so long is given up."""
+"""The connection of a peer that neither sends nor reads a byte for so long is closed."""
 CONNECT_S = 5.0
 _STEP_MS = 500
-"""How often a waiting thread looks at the clock of its gate, in milliseconds."""
+"""How often a waiting thread reads the clock of its gate, in milliseconds."""
 _SLICE = 256 << 10
 """The most bytes of one write, while the gate cannot close."""
 
@@ -28,12 +28,12 @@ _SLICE = 256 << 10
 class Channel:
     """One connection. Belongs to one thread, but for :meth:`abort`."""
 
-    def __init__(self, one: socket.socket, gate: Gate) -> None:
+    def __init__(self, one: socket.socket, gate: SendGate) -> None:
         self._socket = one
         self._gate = gate
         self._aborted = False
         one.setblocking(False)
-        with suppress(OSError):  # a test's pair of sockets is no TCP
+        with suppress(OSError):  # a test's pair of sockets is not TCP
             # A small request behind another would wait for an acknowledgement.
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         gate.add(one)
@@ -62,13 +62,13 @@ class Channel:
             reset(self._socket)  # an end in good order waits for an acknowledgement
             return
         try:
-            # SSLSocket's own method would take its state from under the other thread.
+            # SSLSocket's own method would drop the state that the other thread uses.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except (OSError, ValueError):
             return
 
     def secure(self, context: ssl.SSLContext, name: str | None, deadline: float) -> None:
-        """Speak TLS from now on: as a client that wants a server of this ``name``, or as a server.
+        """Speak TLS from now on: as a client of a server with this ``name``, or as a server.
 
         Raises OSError, of which SSLError is one.
         """

@@ -25,10 +25,10 @@ from checkpoints import schemes
 from checkpoints.ledger import Key, Member
 from checkpoints.manifest import Manifest
 from container_mgr.checkpoints.contract import Holder, Receiving
-from container_mgr.checkpoints.values import Place
-from container_mgr.transfers import givers, parts, pulling, stores, threads
-from container_mgr.transfers.givers import Giver, Local, Reach, check_manifest
-from container_mgr.transfers.parts import DamagedError, Files
+from container_mgr.checkpoints.values import PartPlace
+from container_mgr.transfers import part_sources, parts, pulling, stores, threads
+from container_mgr.transfers.part_sources import Local, PartSource, PeerRoutes, check_manifest
+from container_mgr.transfers.parts import DamagedPartError, Files
 from container_mgr.transfers.pulling import EndedError, PullError, Stop
 from container_mgr.values import AgentError
 
@@ -64,7 +64,7 @@ class _Run:
 class Fetching:
     """All fetches of an agent. Belongs to the event loop."""
 
-    def __init__(self, holder: Holder, reach: Callable[[Folder], Reach], store: Store) -> None:
+    def __init__(self, holder: Holder, reach: Callable[[Folder], PeerRoutes], store: Store) -> None:
         """``reach`` dials over the management network; ``store`` finds a store's directory."""
         self._holder = holder
         self._reach = reach
@@ -135,7 +135,7 @@ class Fetching:
                 faults = [("", "another fetch took its place")]
             except AgentError as error:
                 faults = [("", error.message)]
-            except (DamagedError, OSError, ValueError) as error:
+            except (DamagedPartError, OSError, ValueError) as error:
                 faults = [("", str(error))]
             else:
                 return
@@ -155,14 +155,14 @@ class _Getting:
     """Gets one part. In a thread of its own."""
 
     holder: Holder
-    reach: Reach
+    reach: PeerRoutes
     key: Key
     one: GetPart
     run: _Run
     store: Path
 
     def get(self) -> None:
-        """GetPart it. PullError, _BlamedError, EndedError, DamagedError, AgentError, OSError."""
+        """Fetch it. PullError, _BlamedError, EndedError, DamagedPartError, AgentError, OSError."""
         self.run.stop.check()
         if self.holder.came(self.reach.folder, self.key, self.one):
             self.run.add(self.one.bytes)
@@ -182,7 +182,7 @@ class _Getting:
 
     def _local(self, endpoint: str) -> None:
         get, held = self.one, self.reach.held
-        place = Place(self.reach.folder, endpoint, HoldingKind.OWN, get.part, self.key)
+        place = PartPlace(self.reach.folder, endpoint, HoldingKind.OWN, get.part, self.key)
         part = held.any_of(place, HoldingKind.OWN, HoldingKind.COPY)
         if part is None or part.manifest.digest != get.digest:
             has = "does not hold" if part is None else "holds other bytes for"
@@ -202,14 +202,14 @@ class _Getting:
         self.run.add(get.bytes)
 
     def _from(self, source: Source) -> None:
-        giver = self.reach.giver(self.key, source, self.run.stop, on_bytes=self.run.add)
+        part_source = self.reach.open(self.key, source, self.run.stop, on_bytes=self.run.add)
         try:
-            found = giver.head().manifest
+            found = part_source.head().manifest
             check_manifest(found, self.key, source)
-            self._wanted(found, source.endpoint)
-            self._receive(found, lambda to: givers.copy(giver, to.root, self.run.stop))
+            self._check_found(found, source.endpoint)
+            self._receive(found, lambda to: part_sources.copy(part_source, to.root, self.run.stop))
         finally:
-            giver.close()
+            part_source.close()
 
     def _stored(self) -> None:
         get = self.one
@@ -220,7 +220,9 @@ class _Getting:
             return arriving[0].root
 
         try:
-            wanted = stores.Wanted(self.store, self.reach.folder, self.key, get.part, get.digest)
+            wanted = stores.StoredPartRef(
+                self.store, self.reach.folder, self.key, get.part, get.digest
+            )
             found = stores.read(wanted, receive, self.run.stop, self.run.add)
             arriving[0].keep(found)
         finally:
@@ -228,7 +230,7 @@ class _Getting:
                 one.give_up()
 
     def _rebuilt(self, how: GetRebuilt) -> None:
-        opened: list[Giver] = []
+        opened: list[PartSource] = []
         try:
             members = self._members(how, opened)
             lost = next(i for i, one in enumerate(how.covers) if one.rank == self.one.part)
@@ -245,7 +247,7 @@ class _Getting:
                 finally:
                     files.close()
                 if damages:
-                    self._blame(opened, parts.told(damages))
+                    self._blame(opened, parts.summary(damages))
 
             self._receive(found, rebuild)
         finally:
@@ -253,21 +255,23 @@ class _Getting:
                 one.close()
 
     def _members(
-        self, how: GetRebuilt, opened: list[Giver]
-    ) -> list[tuple[Giver | None, Giver | None]]:
+        self, how: GetRebuilt, opened: list[PartSource]
+    ) -> list[tuple[PartSource | None, PartSource | None]]:
         """Return part and parity of each member, in the ring's order; none of the lost one."""
         ranks = [one.rank for one in how.covers]
         if len(set(ranks)) != len(ranks) or len(ranks) < 2 or self.one.part not in ranks:
-            raise ValueError("the set is none, or does not have the lost rank")
+            raise ValueError(
+                "invalid parity set: it has duplicates, less than two ranks, or lacks the lost rank"
+            )
         sources = {one.rank: one for one in how.parts}
         keepers = {one.rank: one for one in how.parities}
-        found: list[tuple[Giver | None, Giver | None]] = []
+        found: list[tuple[PartSource | None, PartSource | None]] = []
         for member in how.covers:
             if member.rank == self.one.part:
                 found.append((None, None))
                 continue
             if member.rank not in sources or member.rank not in keepers:
-                raise ValueError(f"who has the part or parity of rank {member.rank} is not said")
+                raise ValueError(f"no source is given for the part or parity of rank {member.rank}")
             source = sources[member.rank]
             part = self._opened(source, opened, parity=False)
             self._check_member(part, member)
@@ -276,39 +280,39 @@ class _Getting:
             found.append((part, parity))
         return found
 
-    def _opened(self, source: Source, opened: list[Giver], *, parity: bool) -> Giver:
+    def _opened(self, source: Source, opened: list[PartSource], *, parity: bool) -> PartSource:
         opened.append(
-            self.reach.giver(self.key, source, self.run.stop, parity=parity, ahead=pulling.AHEAD)
+            self.reach.open(self.key, source, self.run.stop, parity=parity, ahead=pulling.AHEAD)
         )
         return opened[-1]
 
-    def _check_member(self, part: Giver, member: Member) -> None:
+    def _check_member(self, part: PartSource, member: Member) -> None:
         found = part.head().manifest
         if (found.rank, found.digest, found.bytes) != member:
             why = f"{part.endpoint} does not have what the parities of its set cover"
             raise PullError(why, part.endpoint)
 
-    def _check_covers(self, parity: Giver, covers: tuple[Member, ...]) -> None:
+    def _check_covers(self, parity: PartSource, covers: tuple[Member, ...]) -> None:
         head = parity.head()
         chunk = schemes.chunk_bytes(max(one.bytes for one in covers), len(covers))
         if head.covers != covers or head.manifest.bytes != chunk:
             raise PullError(f"the parity of {parity.endpoint} covers another set", parity.endpoint)
 
-    def _lost_manifest(self, parities: Sequence[Giver]) -> Manifest:
+    def _lost_manifest(self, parities: Sequence[PartSource]) -> Manifest:
         for parity in parities:
             for one in parity.head().manifests:
                 if one.rank == self.one.part and one.digest == self.one.digest:
-                    self._wanted(one, parity.endpoint)
+                    self._check_found(one, parity.endpoint)
                     return one
         raise PullError("no parity of the set has the lost part's manifest", parities[0].endpoint)
 
-    def _wanted(self, found: Manifest, endpoint: str) -> None:
+    def _check_found(self, found: Manifest, endpoint: str) -> None:
         got = (found.step, found.epoch, found.rank, found.digest, found.bytes)
         get = self.one
         if got != (*self.key, get.part, get.digest, get.bytes):
             raise PullError(f"{endpoint} gave the manifest of another part", endpoint)
 
-    def _blame(self, opened: Sequence[Giver], what: str) -> None:
+    def _blame(self, opened: Sequence[PartSource], what: str) -> None:
         """Find who gave damaged bytes: every source reads its part again."""
         blamed = [
             PullError(f"what {one.endpoint} gave is damaged: {why}", one.endpoint)

@@ -1,4 +1,4 @@
-"""Says when a transfer may send: never while its rank is frozen, and no faster than its pace.
+"""Controls when a transfer may send: never while its rank is frozen, and no faster than its pace.
 
 A freeze waits until all that was sent from the namespace is acknowledged (ADR 0027), and the
 sockets of transfers count. So they stop first, and what they sent is acknowledged before.
@@ -27,7 +27,7 @@ _CLOSED = 7
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class Gate:
+class SendGate:
     """Belongs to all threads. Each socket sends within :meth:`sending`, and never waits there."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Gate:
             self._sockets.add(one)
 
     def discard(self, one: socket.socket) -> None:
-        """Forget a socket, before it is closed."""
+        """Remove a socket, before it is closed."""
         with self._lock:
             self._sockets.discard(one)
 
@@ -89,7 +89,7 @@ class Gate:
                 self._lock.release()
 
     def open(self) -> None:
-        """Let the sockets send again."""
+        """Allow the sockets to send again."""
         with self._lock:
             if self._closed_at is not None:
                 self._paused_s += clock.monotonic() - self._closed_at
@@ -121,9 +121,9 @@ def _is_unsettled(one: socket.socket) -> bool:
 
 
 class Pacer:
-    """Lets at most ``burst + rate * t`` bytes, and one block more, through in any time ``t``.
+    """Passes at most ``burst + rate * t`` bytes, and one block more, in any time ``t``.
 
-    This is the generic cell rate algorithm (ITU-T I.371). A rate of 0 is no limit.
+    This is the generic cell rate algorithm (ITU-T I.371). A rate of 0 means unlimited.
     """
 
     def __init__(self, bytes_per_s: int, burst: int) -> None:
@@ -131,7 +131,7 @@ class Pacer:
         self._burst_s = burst / bytes_per_s if bytes_per_s else 0.0
         self._due = float("-inf")
 
-    def take(self, size: int, now: float) -> float:
+    def reserve(self, size: int, now: float) -> float:
         """Return the seconds to wait before ``size`` bytes are sent; they count from now on."""
         if not self._rate:
             return 0.0

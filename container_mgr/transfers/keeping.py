@@ -14,12 +14,12 @@ from agentlink.checkpoints import Holding, HoldingKind, Keep, KeepCopy, KeepPari
 from base import clock
 from checkpoints import schemes
 from checkpoints.ledger import Member
-from checkpoints.manifest import Sum, Sums
+from checkpoints.manifest import FileSums, Sum
 from container_mgr.checkpoints.contract import Holder, Receiving
-from container_mgr.checkpoints.values import Part, Place
-from container_mgr.transfers import givers, parts, pulling, stores
-from container_mgr.transfers.givers import Giver, Reach, check_manifest
-from container_mgr.transfers.parts import DamagedError
+from container_mgr.checkpoints.values import HeldPart, PartPlace
+from container_mgr.transfers import part_sources, parts, pulling, stores
+from container_mgr.transfers.part_sources import PartSource, PeerRoutes, check_manifest
+from container_mgr.transfers.parts import DamagedPartError
 from container_mgr.transfers.pulling import EndedError, PullError, Stop
 from container_mgr.values import AgentError
 
@@ -32,14 +32,14 @@ class Keeper:
     """Where one rank keeps things, and how it reaches the others of its job."""
 
     holder: Holder
-    reach: Reach
+    reach: PeerRoutes
     endpoint: str
     store: Path | None = None
     """The directory of the store's owner, for a part that goes there."""
 
 
 def keep(keeper: Keeper, what: Keep, stop: Stop) -> None:
-    """Make one thing and tell of it, or tell why it was not made. Ends silently when stopped."""
+    """Make one holding and report it, or why it was not made. Ends silently when stopped."""
     try:
         match what:
             case KeepCopy():
@@ -50,25 +50,27 @@ def keep(keeper: Keeper, what: Keep, stop: Stop) -> None:
                 _store(keeper, what, stop)
     except EndedError:
         return
-    except (PullError, AgentError, DamagedError, OSError, ValueError) as error:
+    except (PullError, AgentError, DamagedPartError, OSError, ValueError) as error:
         text = error.message if isinstance(error, AgentError) else str(error)
         with suppress(AgentError):
-            keeper.reach.held.tell(failure(keeper, what, text))
+            keeper.reach.held.report(failure(keeper, what, text))
 
 
-def place_of(keeper: Keeper, what: Keep) -> Place:
+def place_of(keeper: Keeper, what: Keep) -> PartPlace:
     """Return where the thing lies; what goes to a store is the rank's own part."""
     match what:
         case KeepCopy(_, key, source):
-            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.COPY, source.rank, key)
+            return PartPlace(
+                keeper.reach.folder, keeper.endpoint, HoldingKind.COPY, source.rank, key
+            )
         case KeepParity(rank, key, _):
-            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.PARITY, rank, key)
+            return PartPlace(keeper.reach.folder, keeper.endpoint, HoldingKind.PARITY, rank, key)
         case KeepStored(rank, key, _):
-            return Place(keeper.reach.folder, keeper.endpoint, HoldingKind.OWN, rank, key)
+            return PartPlace(keeper.reach.folder, keeper.endpoint, HoldingKind.OWN, rank, key)
 
 
 def failure(keeper: Keeper, what: Keep, why: str) -> Holding:
-    """Return the holding that says why; ``missing`` would take the rank's own part as well."""
+    """Return the holding with the reason; ``missing`` would replace the rank's own part too."""
     place = place_of(keeper, what)
     names = {KeepCopy: "the copy", KeepParity: "the parity", KeepStored: "the part in the store"}
     return Holding(
@@ -87,18 +89,18 @@ def _copy(keeper: Keeper, what: KeepCopy, stop: Stop) -> None:
     there = keeper.reach.held.find(place)
     if there is not None and there.manifest.digest == source.digest:
         return
-    giver = keeper.reach.giver(what.key, source, stop)
+    part_source = keeper.reach.open(what.key, source, stop)
     try:
-        found = giver.head().manifest
+        found = part_source.head().manifest
         check_manifest(found, what.key, source)
         receiving = keeper.holder.receive(place, found.bytes)
         try:
-            givers.copy(giver, receiving.root, stop)
+            part_sources.copy(part_source, receiving.root, stop)
             receiving.keep(found)
         finally:
             receiving.give_up()
     finally:
-        giver.close()
+        part_source.close()
 
 
 def _parity(keeper: Keeper, what: KeepParity, stop: Stop) -> None:
@@ -111,18 +113,18 @@ def _parity(keeper: Keeper, what: KeepParity, stop: Stop) -> None:
     if mine is None or len(members) < 2:
         raise ValueError("the set does not have the rank that keeps its parity")
     size = schemes.chunk_bytes(max(one.bytes for one in members), len(members))
-    opened: list[Giver] = []
+    opened: list[PartSource] = []
     try:
         for one in members:
-            opened.append(keeper.reach.giver(what.key, one, stop, ahead=pulling.AHEAD))
+            opened.append(keeper.reach.open(what.key, one, stop, ahead=pulling.AHEAD))
             check_manifest(opened[-1].head().manifest, what.key, one)
         receiving = keeper.holder.receive(place, size)
         try:
             total = _write_parity(mine, opened, receiving, stop)
             manifests = tuple(one.head().manifest for one in opened)
-            made = replace(manifests[mine], files=Sums({PARITY: total}))
+            made = replace(manifests[mine], files=FileSums({PARITY: total}))
             root = Path(f"/proc/self/fd/{receiving.root}")
-            receiving.keep(Part(place, root, made, covers, manifests))
+            receiving.keep(HeldPart(place, root, made, covers, manifests))
         finally:
             receiving.give_up()
     finally:
@@ -130,7 +132,7 @@ def _parity(keeper: Keeper, what: KeepParity, stop: Stop) -> None:
             each.close()
 
 
-def _write_parity(mine: int, opened: Sequence[Giver], receiving: Receiving, stop: Stop) -> Sum:
+def _write_parity(mine: int, opened: Sequence[PartSource], receiving: Receiving, stop: Stop) -> Sum:
     with os.fdopen(parts.create_file(receiving.root, PARITY), "wb") as file:
         out = Summed(file.write, stop)
         sources = [None if i == mine else one for i, one in enumerate(opened)]
@@ -146,10 +148,10 @@ def _store(keeper: Keeper, what: KeepStored, stop: Stop) -> None:
         raise ValueError("the store has no directory")
     try:
         stores.write(keeper.store, keeper.reach.folder, part, keeper.reach.pace, stop)
-    except DamagedError as error:
+    except DamagedPartError as error:
         keeper.reach.held.damaged(part.place, str(error))
         raise
-    keeper.reach.held.tell(
+    keeper.reach.held.report(
         Holding(
             folder=keeper.reach.folder,
             key=what.key,
@@ -172,7 +174,7 @@ class Summed:
         self.total = Sum(0, 0)
 
     def write(self, block: bytes, /) -> None:
-        """Take a block whole. Raises EndedError and OSError."""
+        """Write a block whole. Raises EndedError and OSError."""
         self._stop.check()
         self._write(block)
         self.total = Sum(self.total.bytes + len(block), crc32c(block, self.total.crc32c))

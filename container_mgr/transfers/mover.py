@@ -19,13 +19,13 @@ from checkpoints.ledger import Key
 from container_mgr.checkpoints.contract import Holder
 from container_mgr.transfers import keeping, sockets, threads, wire
 from container_mgr.transfers.fetching import Fetching
-from container_mgr.transfers.gate import Gate
-from container_mgr.transfers.givers import Reach
+from container_mgr.transfers.gate import SendGate
 from container_mgr.transfers.keeping import Keeper
+from container_mgr.transfers.part_sources import PeerRoutes
 from container_mgr.transfers.pulling import OverLight, OverManagement, Stop
-from container_mgr.transfers.serving import Listener, Serving
+from container_mgr.transfers.serving import PartListener, Serving
 from container_mgr.transfers.threads import Held
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 from container_mgr.volumes.volumes import Volumes
 from pki import Credentials
@@ -40,7 +40,7 @@ AT_ONCE = 8
 _log = structlog.get_logger("container_mgr.transfers")
 
 
-class Running(NamedTuple):
+class RunningRank(NamedTuple):
     """A rank that runs with checkpoints."""
 
     folder: str
@@ -59,7 +59,7 @@ class _Lane:
     task: asyncio.Task[None] | None = None
 
 
-class Mover:
+class PartMover:
     """See ``Transfers``. Belongs to one event loop; all that blocks is in threads."""
 
     def __init__(
@@ -82,9 +82,9 @@ class Mover:
         self._address = address
         self._port = 0
         self._running: Callable[[], Collection[tuple[str, int, str, str]]] = tuple
-        self._gates: dict[str, Gate] = {}
-        self._listeners: dict[str, tuple[int, Listener]] = {}
-        """By namespace, with what tells two of one name apart."""
+        self._gates: dict[str, SendGate] = {}
+        self._listeners: dict[str, tuple[int, PartListener]] = {}
+        """By namespace, with the identity that distinguishes two of one name."""
         self._refused: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._chore: asyncio.Task[None] | None = None
@@ -100,7 +100,7 @@ class Mover:
         one = await asyncio.to_thread(sockets.listener, *self._address)
         self._port = int(one.getsockname()[1])
         self._serving = Serving(self._held, tls)
-        self._serving.add(Listener(one, "", Gate()))
+        self._serving.add(PartListener(one, "", SendGate()))
         self._fetching = Fetching(self._holder, self._reach, self._directory)
         self._chore = asyncio.create_task(self._follow())
 
@@ -169,10 +169,10 @@ class Mover:
         self._match()
         self._changed.set()
 
-    def _ranks(self) -> list[Running]:
-        return [Running(*one) for one in self._running()]
+    def _ranks(self) -> list[RunningRank]:
+        return [RunningRank(*one) for one in self._running()]
 
-    def _match(self) -> list[Running]:
+    def _match(self) -> list[RunningRank]:
         """Have a gate for each namespace, and end what belongs to others."""
         ranks = self._ranks()
         names = {one.namespace for one in ranks}
@@ -180,7 +180,7 @@ class Mover:
             self._gates.pop(name).open()
             self._forget(name)
         for name in names - self._gates.keys():
-            self._gates[name] = Gate()
+            self._gates[name] = SendGate()
         there = {(one.folder, one.rank) for one in ranks}
         for key, lane in self._lanes.items():
             if key not in there:
@@ -214,7 +214,7 @@ class Mover:
                     await self._changed.wait()
                     pause_s = FIRST_RETRY_S
 
-    async def _listen(self, one: Running, number: int) -> bool:
+    async def _listen(self, one: RunningRank, number: int) -> bool:
         make = partial(sockets.listener_in, one.namespace, wire.PORT)
         try:
             made = await threads.run(make, "transfer-listen")
@@ -230,17 +230,17 @@ class Mover:
         if gate is None:
             made.close()
             return True
-        listener = Listener(made, one.folder, gate)
+        listener = PartListener(made, one.folder, gate)
         self._listeners[one.namespace] = number, listener
         self._serving.add(listener)
         return True
 
-    def _reach(self, folder: Folder) -> Reach:
+    def _reach(self, folder: Folder) -> PeerRoutes:
         dial = OverManagement(folder.name, folder.key, self._tls)
-        return Reach(self._held, self._server, folder.name, dial)
+        return PeerRoutes(self._held, self._server, folder.name, dial)
 
-    async def _directory(self, store: VolumeMount, user: User | None = None) -> Path:
-        return Path(await self._volumes.directory(store, user or User(0, 0), store.volume))
+    async def _directory(self, store: VolumeMount, user: RankUser | None = None) -> Path:
+        return Path(await self._volumes.directory(store, user or RankUser(0, 0), store.volume))
 
     def _replace(self, lane: _Lane, queue: Sequence[Keep], pace: int) -> None:
         now = lane.now[0] if lane.now is not None else None
@@ -275,7 +275,7 @@ class Mover:
             return
         dial = OverLight(folder, known.key, here.namespace, gate)
         keeper = Keeper(
-            self._holder, Reach(self._held, self._server, folder, dial, pace), here.endpoint
+            self._holder, PeerRoutes(self._held, self._server, folder, dial, pace), here.endpoint
         )
         if isinstance(what, KeepStored):
             try:
@@ -283,7 +283,7 @@ class Mover:
                 user = await threads.run(owner, "transfer-owner")
                 keeper = replace(keeper, store=await self._directory(what.store, user))
             except AgentError as error:
-                self._holder.tell(keeping.failure(keeper, what, error.message))
+                self._holder.report(keeping.failure(keeper, what, error.message))
                 return
         await threads.run(partial(keeping.keep, keeper, what, stop), "transfer-keep")
 

@@ -24,14 +24,14 @@ MAX_TOLD = 8
 """Damaged files that a message names."""
 
 
-class DamagedError(Exception):
-    """A part of this server is not as its manifest says."""
+class DamagedPartError(Exception):
+    """A part of this server differs from its manifest."""
 
 
 class PartStream:
     """A part as one stream; a ``checkpoints.schemes.Source``. Belongs to one thread.
 
-    Raises DamagedError for a file that is missing, is not a file, or has another length.
+    Raises DamagedPartError for a file that is missing, is not a file, or has another length.
     """
 
     def __init__(self, root: Path | int, manifest: Manifest) -> None:
@@ -75,7 +75,7 @@ class PartStream:
         descriptor, offset, left = self.place(self._at)
         block = os.pread(descriptor, min(size, left), offset)
         if not block:
-            raise DamagedError(f"{self._name()} is shorter than its manifest says")
+            raise DamagedPartError(f"{self._name()} is shorter than in its manifest")
         self._at += len(block)
         return block
 
@@ -99,7 +99,7 @@ class PartStream:
 
 
 class Files:
-    """Takes a stream and cuts it into the files of a manifest; a ``checkpoints.schemes.Sink``.
+    """Cuts a stream into the files of a manifest; a ``checkpoints.schemes.ByteSink``.
 
     Raises OSError (a full disk) and ValueError for bytes beyond the end.
     """
@@ -114,11 +114,11 @@ class Files:
         self._next()
 
     def write(self, block: bytes | memoryview, /) -> int:
-        """Take a block whole."""
+        """Write a block whole."""
         view = memoryview(block)
         while view:
             if self._file is None:
-                raise ValueError("more bytes than the manifest says")
+                raise ValueError("more bytes than in the manifest")
             piece = view[: self._wanted - self._length]
             done = os.write(self._file, piece)
             self._crc = crc32c(piece[:done], self._crc)
@@ -164,7 +164,7 @@ def damages(root: Path | int, manifest: Manifest) -> tuple[Damage, ...]:
         for path, wanted in sorted(manifest.files.items()):
             try:
                 descriptor = _open_file(top, path, wanted.bytes)
-            except DamagedError:
+            except DamagedPartError:
                 found.append(Damage(path, Damaged.MISSING))
                 continue
             try:
@@ -179,7 +179,7 @@ def damages(root: Path | int, manifest: Manifest) -> tuple[Damage, ...]:
     return tuple(found)
 
 
-def told(found: tuple[Damage, ...]) -> str:
+def summary(found: tuple[Damage, ...]) -> str:
     """Return damages in words."""
     names = ", ".join(f"{one.path[:128]} ({one.what})" for one in found[:MAX_TOLD])
     more = len(found) - MAX_TOLD
@@ -212,7 +212,7 @@ def _sum(descriptor: int, size: int) -> Sum:
 
 
 def _open_file(root: int, path: str, length: int) -> int:
-    """Return the descriptor of a file of exactly this length. Raises DamagedError."""
+    """Return the descriptor of a file of exactly this length. Raises DamagedPartError."""
     *folders, name = path.split("/")
     at = os.dup(root)
     try:
@@ -222,11 +222,11 @@ def _open_file(root: int, path: str, length: int) -> int:
             at = below
         descriptor = os.open(name, _READ, dir_fd=at)
     except OSError as error:
-        raise DamagedError(f"{path}: {error.strerror}") from error
+        raise DamagedPartError(f"{path}: {error.strerror}") from error
     finally:
         os.close(at)
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_size != length:
         os.close(descriptor)
-        raise DamagedError(f"{path} has {found.st_size} bytes; its manifest says {length}")
+        raise DamagedPartError(f"{path} has {found.st_size} bytes, in its manifest {length}")
     return descriptor

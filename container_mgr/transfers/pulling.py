@@ -15,16 +15,16 @@ from agentlink.checkpoints import Source
 from base.addresses import split_address
 from container_mgr.transfers import sockets, wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate
+from container_mgr.transfers.gate import SendGate
 from container_mgr.transfers.wire import (
     AskBytes,
     AskCheck,
     AskPart,
-    Frame,
-    Head,
+    FrameKind,
     NotTrustedError,
-    RefusedError,
-    Session,
+    PartHead,
+    PeerRefusalError,
+    PeerSession,
     WireError,
 )
 from pki import agent_name
@@ -91,7 +91,7 @@ class Stop:
 class Dial(Protocol):
     """Opens a connection to who has a part."""
 
-    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, Session]:
+    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, PeerSession]:
         """Return a session. Raises NotTrustedError, WireError, EndedError and OSError."""
         ...
 
@@ -103,9 +103,9 @@ class OverLight:
     folder: str
     key: bytes
     namespace: str
-    gate: Gate
+    gate: SendGate
 
-    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, Session]:
+    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, PeerSession]:
         """See :class:`Dial`."""
         channel = Channel(sockets.client_in(self.namespace), self.gate)
         return _greeted(channel, (source.address, wire.PORT), None, self, stop)
@@ -119,14 +119,14 @@ class OverManagement:
     key: bytes
     tls: ssl.SSLContext
 
-    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, Session]:
+    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, PeerSession]:
         """See :class:`Dial`."""
         try:
             host, port = split_address(source.address, lowest=1)
         except ValueError as error:
             raise OSError(str(error)) from None
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        channel = Channel(socket.socket(family, socket.SOCK_STREAM), Gate())
+        channel = Channel(socket.socket(family, socket.SOCK_STREAM), SendGate())
         secure = (self.tls, agent_name(source.server))
         return _greeted(channel, (str(address[0]), int(address[1])), secure, self, stop)
 
@@ -137,7 +137,7 @@ def _greeted(
     secure: tuple[ssl.SSLContext, str] | None,
     dial: OverLight | OverManagement,
     stop: Stop,
-) -> tuple[Channel, Session]:
+) -> tuple[Channel, PeerSession]:
     try:
         with stop.over(channel):
             deadline = channel.deadline(wire.HANDSHAKE_S)
@@ -177,8 +177,8 @@ class Remote:
         self._ahead = min(ahead, wire.MAX_READ)
         self._on_bytes = on_bytes
         self._channel: Channel | None = None
-        self._session: Session | None = None
-        self._head: Head | None = None
+        self._session: PeerSession | None = None
+        self._head: PartHead | None = None
         self._at = 0
         self._next = self._end = 0
         """Where the range that was asked for goes on, and where it ends."""
@@ -186,8 +186,8 @@ class Remote:
         self._deadline = 0.0
         self._failures = 0
 
-    def head(self) -> Head:
-        """Return what the other agent knows of the part."""
+    def head(self) -> PartHead:
+        """Return the other agent's description of the part."""
         while self._head is None:
             with self._again():
                 self._opened()
@@ -226,8 +226,8 @@ class Remote:
             deadline = session.channel.deadline(wire.CHECK_S)
             with self._stop.over(session.channel):
                 session.send(*wire.dump_ask(AskCheck()), deadline)
-                session.expect(Frame.CHECKED, wire.MAX_REQUEST, deadline)
-        except RefusedError as error:
+                session.expect(FrameKind.CHECKED, wire.MAX_REQUEST, deadline)
+        except PeerRefusalError as error:
             return str(error)
         except (OSError, WireError, PullError) as error:
             return f"cannot be read again: {error}"
@@ -240,7 +240,7 @@ class Remote:
         self._channel = self._session = None
         self._next = self._end = self._chunk = 0
 
-    def _opened(self) -> Session:
+    def _opened(self) -> PeerSession:
         if self._session is not None:
             return self._session
         self._stop.check()
@@ -267,8 +267,8 @@ class Remote:
             self._next += count
             return count
 
-    def _ask_from(self, session: Session, at: int) -> None:
-        while self._next < self._end:  # what was asked for and is not wanted
+    def _ask_from(self, session: PeerSession, at: int) -> None:
+        while self._next < self._end:  # what was requested and is no longer needed
             self._chunk = self._chunk or session.chunk(self._end - self._next, self._deadline)
             session.channel.receive(self._chunk, self._deadline)
             self._next += self._chunk
@@ -276,22 +276,22 @@ class Remote:
         length = min(self._ahead, self.head().manifest.bytes - at)
         self._deadline = session.channel.deadline(wire.patience(length, self._pace))
         session.send(*wire.dump_ask(AskBytes(at, length, self._pace)), self._deadline)
-        session.expect(Frame.DATA, wire.MAX_REQUEST, self._deadline)
+        session.expect(FrameKind.DATA, wire.MAX_REQUEST, self._deadline)
         self._next, self._end = at, at + length
 
     @contextmanager
     def _again(self) -> Iterator[None]:
-        """Let the body be tried again after a lost connection; else raise PullError."""
+        """Retry the body after a lost connection; else raise PullError."""
         endpoint = self._source.endpoint
         where = f"{endpoint} at {self._source.address}"
         try:
             yield
-        except RefusedError as error:
-            raise PullError(f"{endpoint} says: {error}", endpoint) from error
+        except PeerRefusalError as error:
+            raise PullError(f"{endpoint} answered: {error}", endpoint) from error
         except NotTrustedError as error:
-            why = f"what answers for {where} is no agent of this job: {error}"
+            why = f"what answers for {where} is not an agent of this job: {error}"
             if isinstance(self._dial, OverLight):
-                why += f"; a program of rank {self._source.rank} may have taken port {wire.PORT}"
+                why += f"; a program of rank {self._source.rank} may use port {wire.PORT}"
             raise PullError(why, endpoint) from error
         except WireError as error:
             raise PullError(f"{where} does not keep to the protocol: {error}", endpoint) from error

@@ -21,13 +21,13 @@ import structlog
 
 from agentlink.checkpoints import HoldingKind
 from base import clock
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import parts, sockets, wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate, Pacer
-from container_mgr.transfers.parts import DamagedError, PartStream
+from container_mgr.transfers.gate import Pacer, SendGate
+from container_mgr.transfers.parts import DamagedPartError, PartStream
 from container_mgr.transfers.threads import Held
-from container_mgr.transfers.wire import AskBytes, AskCheck, AskPart, Session, WireError
+from container_mgr.transfers.wire import AskBytes, AskCheck, AskPart, PeerSession, WireError
 from container_mgr.values import AgentError
 from pki import agent_name
 
@@ -45,12 +45,12 @@ _log = structlog.get_logger("container_mgr.transfers")
 
 
 @dataclass(slots=True, eq=False)
-class Listener:
+class PartListener:
     """A socket that accepts. ``folder`` empty: the management network, TLS, any job."""
 
     socket: socket.socket
     folder: str
-    gate: Gate
+    gate: SendGate
     half_open: list[Channel] = field(default_factory=list)
     channels: set[Channel] = field(default_factory=set)
     closed: bool = False
@@ -73,17 +73,17 @@ class Serving:
         self._wake.setblocking(False)
         self._selector.register(ours, selectors.EVENT_READ, None)
         self._changes: list[Callable[[], object]] = []
-        self._resting: dict[Listener, float] = {}
+        self._resting: dict[PartListener, float] = {}
         """When those that had too many connections accept again; of the accepting thread."""
         threading.Thread(target=self._accept_forever, name="transfer-accept", daemon=True).start()
 
-    def add(self, listener: Listener) -> None:
+    def add(self, listener: PartListener) -> None:
         """Accept connections from now on."""
         listener.socket.setblocking(False)
         register = partial(self._selector.register, listener.socket)
         self._change(partial(register, selectors.EVENT_READ, listener))
 
-    def remove(self, listener: Listener) -> None:
+    def remove(self, listener: PartListener) -> None:
         """Close a listener and its connections."""
         listener.closed = True
         self._change(partial(self._forget, listener))
@@ -103,7 +103,7 @@ class Serving:
         with suppress(BlockingIOError, OSError):
             self._wake.send(b"\0")
 
-    def _forget(self, listener: Listener) -> None:
+    def _forget(self, listener: PartListener) -> None:
         self._resting.pop(listener, None)
         with suppress(KeyError, ValueError):
             self._selector.unregister(listener.socket)
@@ -117,14 +117,14 @@ class Serving:
                 else:
                     self._accept(found.data)
         for found in list(self._selector.get_map().values()):
-            if isinstance(found.data, Listener):
+            if isinstance(found.data, PartListener):
                 self.remove(found.data)
         self._apply(None)
         self._selector.close()
         self._wake.close()
 
     def _wake_rested(self) -> float | None:
-        """Let listeners accept again whose time has come; return the seconds to the next time."""
+        """Make listeners accept again when due; return the seconds to the next time."""
         now = clock.monotonic()
         for listener in [one for one, until in self._resting.items() if until <= now]:
             del self._resting[listener]
@@ -144,7 +144,7 @@ class Serving:
             except (OSError, ValueError, KeyError) as error:
                 _log.error("listener not changed", reason=str(error))
 
-    def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: PartListener) -> None:
         try:
             one, _ = listener.socket.accept()
         except BlockingIOError:
@@ -154,8 +154,8 @@ class Serving:
             clock.sleep(_PAUSE_S)
             return
         now = clock.monotonic()
-        # The management network is no rank's.
-        if listener.folder and (rest_s := listener.pacer.take(1, now)) > 0:
+        # The management network belongs to no rank.
+        if listener.folder and (rest_s := listener.pacer.reserve(1, now)) > 0:
             self._selector.unregister(listener.socket)
             self._resting[listener] = now + rest_s
         channel = Channel(one, listener.gate)
@@ -177,7 +177,7 @@ class Serving:
         work = partial(self._serve, listener, channel, one)
         threading.Thread(target=work, name="transfer-serve", daemon=True).start()
 
-    def _serve(self, listener: Listener, channel: Channel, one: socket.socket) -> None:
+    def _serve(self, listener: PartListener, channel: Channel, one: socket.socket) -> None:
         folder = ""
         try:
             folder, session = self._meet(listener, channel)
@@ -202,7 +202,7 @@ class Serving:
                     self._jobs[folder] -= 1
                     self._jobs += Counter()
 
-    def _meet(self, listener: Listener, channel: Channel) -> tuple[str, Session]:
+    def _meet(self, listener: PartListener, channel: Channel) -> tuple[str, PeerSession]:
         deadline = channel.deadline(wire.HANDSHAKE_S)
         if not listener.folder:
             if self._tls is None:
@@ -219,12 +219,12 @@ class Serving:
 class _Conversation:
     """Answers the requests of one peer that has proved the key."""
 
-    def __init__(self, held: Held, folder: str, session: Session, one: socket.socket) -> None:
+    def __init__(self, held: Held, folder: str, session: PeerSession, one: socket.socket) -> None:
         self._held = held
         self._folder = folder
         self._session = session
         self._socket = one
-        self._part: Part | None = None
+        self._part: HeldPart | None = None
         self._stream: PartStream | None = None
         self._pace = 0
         self._pacer = Pacer(0, 0)
@@ -238,9 +238,9 @@ class _Conversation:
                 ask = wire.parse_ask(*session.receive(wire.MAX_REQUEST, deadline))
                 match ask:
                     case AskPart():
-                        self._give_head(ask)
+                        self._send_head(ask)
                     case AskBytes():
-                        self._give_bytes(ask)
+                        self._send_bytes(ask)
                     case AskCheck():
                         self._check()
         finally:
@@ -251,10 +251,10 @@ class _Conversation:
             self._stream.close()
         self._stream = self._part = None
 
-    def _give_head(self, ask: AskPart) -> None:
+    def _send_head(self, ask: AskPart) -> None:
         self._close()
         deadline = self._session.channel.deadline(wire.ANSWER_S)
-        place = Place(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
+        place = PartPlace(self._folder, ask.endpoint, HoldingKind.OWN, ask.rank, ask.key)
         part = self._held.any_of(place, *ask.kinds)
         if part is None:
             why = f"{ask.endpoint} does not hold rank {ask.rank}'s part of step {ask.key.step}"
@@ -263,37 +263,37 @@ class _Conversation:
         try:
             self._stream = PartStream(part.root, part.manifest)
         except OSError as error:
-            self._take_out(part, str(error.strerror))
+            self._withdraw(part, str(error.strerror))
             return
         self._part = part
-        head = wire.Head(part.manifest, part.covers, part.manifests)
+        head = wire.PartHead(part.manifest, part.covers, part.manifests)
         wire.send_head(self._session, head, deadline)
 
-    def _take_out(self, part: Part, why: str) -> None:
+    def _withdraw(self, part: HeldPart, why: str) -> None:
         self._held.damaged(part.place, why)
         deadline = self._session.channel.deadline(wire.ANSWER_S)
         self._session.fail(why, deadline, damaged=True)
 
-    def _give_bytes(self, ask: AskBytes) -> None:
+    def _send_bytes(self, ask: AskBytes) -> None:
         session, stream, part = self._session, self._stream, self._part
         deadline = session.channel.deadline(wire.patience(ask.length, ask.pace))
         if stream is None or part is None or ask.offset + ask.length > stream.length:
             session.fail("no such bytes", deadline)
             return
         chunk = self._chunk(ask.pace)
-        session.send(wire.Frame.DATA, b"{}", deadline)
+        session.send(wire.FrameKind.DATA, b"{}", deadline)
         at, end = ask.offset, ask.offset + ask.length
         while at < end:
             try:
                 descriptor, offset, left = stream.place(at)
                 size = min(left, end - at, chunk)
                 if os.fstat(descriptor).st_size < offset + size:
-                    raise DamagedError("a file became shorter")
-            except DamagedError as error:
+                    raise DamagedPartError("a file became shorter")
+            except DamagedPartError as error:
                 session.begin_chunk(0, deadline)
-                self._take_out(part, str(error))
+                self._withdraw(part, str(error))
                 return
-            clock.sleep(self._pacer.take(size, clock.monotonic()))
+            clock.sleep(self._pacer.reserve(size, clock.monotonic()))
             session.begin_chunk(size, deadline)
             session.channel.send_file(descriptor, offset, size, deadline)
             at += size
@@ -317,11 +317,13 @@ class _Conversation:
             return
         try:
             found = (
-                parts.told(damages) if (damages := parts.damages(part.root, part.manifest)) else ""
+                parts.summary(damages)
+                if (damages := parts.damages(part.root, part.manifest))
+                else ""
             )
         except OSError as error:
             found = str(error.strerror)
         if found:
-            self._take_out(part, found)
+            self._withdraw(part, found)
         else:
-            self._session.send(wire.Frame.CHECKED, b"{}", channel.deadline(wire.ANSWER_S))
+            self._session.send(wire.FrameKind.CHECKED, b"{}", channel.deadline(wire.ANSWER_S))

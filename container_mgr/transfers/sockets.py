@@ -1,7 +1,7 @@
 """Makes sockets in ranks' network namespaces, and the TLS of the management network.
 
-A socket belongs to the namespace of the thread that makes it, for ever. So one thread enters the
-namespace, makes the socket and ends; its owner then uses the socket anywhere.
+A socket belongs to the namespace of the thread that makes it, and never changes it. So one thread
+enters the namespace, makes the socket and ends; its owner then uses the socket anywhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 def inode(namespace: str) -> int | None:
-    """Return what tells two namespaces of one name apart; None for none of this name."""
+    """Return the identity of the namespace with this name, None without one."""
     try:
         return (NETNS_DIR / namespace).stat().st_ino
     except OSError:
@@ -83,7 +83,7 @@ def server_context(credentials: Credentials) -> ssl.SSLContext:
 
 
 def client_context(credentials: Credentials) -> ssl.SSLContext:
-    """Return the TLS of who takes parts; the server's name is checked."""
+    """Return the TLS context of an agent that reads parts; the server's name is checked."""
     return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), credentials)
 
 

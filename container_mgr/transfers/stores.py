@@ -20,10 +20,10 @@ from checkpoints import manifest
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
 from container_mgr.checkpoints.disk import files
-from container_mgr.checkpoints.values import Part
+from container_mgr.checkpoints.values import HeldPart
 from container_mgr.transfers import parts
 from container_mgr.transfers.gate import Pacer
-from container_mgr.transfers.parts import DamagedError, Files, PartStream
+from container_mgr.transfers.parts import DamagedPartError, Files, PartStream
 from container_mgr.transfers.pulling import PullError, Stop
 from container_mgr.volumes import tree
 
@@ -33,15 +33,15 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write(store: Path, folder: str, part: Part, pace: int, stop: Stop) -> None:
+def write(store: Path, folder: str, part: HeldPart, pace: int, stop: Stop) -> None:
     """Write a part durably and compare what is there then.
 
-    Raises DamagedError when the part itself is damaged, PullError, EndedError and OSError.
+    Raises DamagedPartError when the part itself is damaged, PullError, EndedError and OSError.
     """
     found, pacer = part.manifest, Pacer(pace, _BLOCK)
 
     def before(count: int) -> None:
-        stop.sleep(pacer.take(count, clock.monotonic()))
+        stop.sleep(pacer.reserve(count, clock.monotonic()))
 
     name = str(found.rank)
     key = Key(found.step, found.epoch)
@@ -69,7 +69,7 @@ def write(store: Path, folder: str, part: Part, pace: int, stop: Stop) -> None:
 
 
 @dataclass(slots=True, frozen=True)
-class Wanted:
+class StoredPartRef:
     """A part in a store."""
 
     store: Path
@@ -80,14 +80,14 @@ class Wanted:
 
 
 def read(
-    wanted: Wanted,
+    wanted: StoredPartRef,
     receive: Callable[[int], int],
     stop: Stop,
     on_bytes: Callable[[int], None],
 ) -> Manifest:
     """Copy a part from a store; ``receive`` returns the directory for so many bytes.
 
-    Returns its manifest. Raises PullError, DamagedError, EndedError and OSError.
+    Returns its manifest. Raises PullError, DamagedPartError, EndedError and OSError.
     """
     key, rank, digest = wanted.key, wanted.rank, wanted.digest
 
@@ -114,7 +114,7 @@ def read(
 
 @contextmanager
 def _step_of(root: int, folder: str, key: Key, *, make: bool) -> Iterator[int]:
-    """Open the directory of a step; its owner is that of the store."""
+    """Open the directory of a step; it has the store's owner."""
     owner, at = os.fstat(root), os.dup(root)
     try:
         for name in (TOP, folder, f"{key.step}.{key.epoch}"):
@@ -123,7 +123,7 @@ def _step_of(root: int, folder: str, key: Key, *, make: bool) -> Iterator[int]:
                     os.mkdir(name, 0o700, dir_fd=at)
                     os.fsync(at)
                     with tree.opened_in(at, name) as new:
-                        _give(new, owner)
+                        _set_owner(new, owner)
             with tree.opened_in(at, name) as below:
                 os.close(at)
                 at = os.dup(below)
@@ -143,7 +143,7 @@ def _copy(source: Path | int, found: Manifest, to: int, before: Callable[[int], 
     finally:
         sink.close()
     if damages:
-        raise DamagedError(parts.told(damages))
+        raise DamagedPartError(parts.summary(damages))
 
 
 def _whole(at: int, name: str, wanted: Manifest) -> bool:
@@ -158,7 +158,7 @@ def _manifest_at(at: int, name: str) -> Manifest:
     descriptor = os.open(f"{name}.json", _READ, dir_fd=at)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PullError("what should be a manifest is no file")
+            raise PullError("the manifest in the store is not a file")
         with os.fdopen(os.dup(descriptor), "rb") as file:
             return manifest.parse(file.read(manifest.MAX_BYTES + 1))
     except ValueError as error:
@@ -173,7 +173,7 @@ def _put_manifest(at: int, name: str, found: Manifest, owner: os.stat_result) ->
     with os.fdopen(descriptor, "wb") as file:
         file.write(manifest.dump(found))
         file.flush()
-        _give(file.fileno(), owner)
+        _set_owner(file.fileno(), owner)
         os.fsync(file.fileno())
     os.rename(temporary, f"{name}.json", src_dir_fd=at, dst_dir_fd=at)
 
@@ -188,16 +188,16 @@ def _make_durable(at: int, owner: os.stat_result) -> None:
             continue
         descriptor = os.open(name, _READ, dir_fd=at)
         try:
-            _give(descriptor, owner)
+            _set_owner(descriptor, owner)
             os.fsync(descriptor)
             # Reading it again must ask the disk, or the file server.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
-    _give(at, owner)
+    _set_owner(at, owner)
     os.fsync(at)
 
 
-def _give(descriptor: int, owner: os.stat_result) -> None:
+def _set_owner(descriptor: int, owner: os.stat_result) -> None:
     if os.fstat(descriptor).st_uid != owner.st_uid:
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

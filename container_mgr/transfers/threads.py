@@ -2,7 +2,7 @@
 
 Such a thread never keeps the agent from ending.
 
-A store whose server is gone holds its thread in the kernel for ever; a pool would run dry of such
+A store whose server is gone holds its thread in the kernel without end; a pool would run out of
 threads, and the interpreter waits for a pool's threads at its end.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from agentlink.checkpoints import Folder, Holding, HoldingKind
 from container_mgr.checkpoints.contract import Holder
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.values import AgentError
 
 _T = TypeVar("_T")
@@ -71,22 +71,22 @@ class Held:
         """See :meth:`Holder.folder`."""
         return on_loop(self._loop, partial(self._holder.folder, name))
 
-    def find(self, place: Place) -> Part | None:
+    def find(self, place: PartPlace) -> HeldPart | None:
         """See :meth:`Holder.find`."""
         return on_loop(self._loop, partial(self._holder.find, place))
 
-    def any_of(self, place: Place, *kinds: HoldingKind) -> Part | None:
+    def any_of(self, place: PartPlace, *kinds: HoldingKind) -> HeldPart | None:
         """Return the first of these kinds that is held at a place."""
         for kind in kinds:
-            found = self.find(Place(place.folder, place.endpoint, kind, place.rank, place.key))
+            found = self.find(PartPlace(place.folder, place.endpoint, kind, place.rank, place.key))
             if found is not None:
                 return found
         return None
 
-    def tell(self, holding: Holding) -> None:
-        """See :meth:`Holder.tell`."""
-        on_loop(self._loop, partial(self._holder.tell, holding))
+    def report(self, holding: Holding) -> None:
+        """See :meth:`Holder.report`."""
+        on_loop(self._loop, partial(self._holder.report, holding))
 
-    def damaged(self, place: Place, why: str) -> None:
+    def damaged(self, place: PartPlace, why: str) -> None:
         """See :meth:`Holder.damaged`."""
         on_loop(self._loop, partial(self._holder.damaged, place, why))

@@ -1,15 +1,15 @@
 """The protocol by which one agent reads another's parts, in ranges.
 
 No library does this over a socket that was made in another network namespace: HTTP servers
-and rsync bring listeners and processes of their own, and neither proves a key that is the job's.
+and rsync bring listeners and processes of their own, and neither proves a job's key.
 
 The client opens with a greeting: magic, the job's folder, 32 random bytes. The server answers
 with 32 of its own and a proof, HMAC-SHA256 with the job's key over both and the folder; then the
 client proves itself likewise. The key never travels, and no proof can be played back or to the
 other side. Frames that follow have a kind, a length, a JSON body (or a manifest) and a tag of the
-session's own key, so a relay of the connection cannot change what is asked or what a manifest
-says; a manifest's sums then decide about the bytes. Bytes come in chunks without a tag: a length,
-then that many. A chunk of length 0 means that a frame ``FAIL`` follows in place of the rest.
+session's own key, so a relay of the connection can change neither a request nor a manifest; a
+manifest's sums then decide about the bytes. Bytes come in chunks without a tag: a length, then
+that many. A chunk of length 0 means that a frame ``FAIL`` follows in place of the rest.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class NotTrustedError(WireError):
     """The other end does not have the job's key."""
 
 
-class RefusedError(Exception):
-    """The other end says that it cannot; ``damaged``: what it held is not whole."""
+class PeerRefusalError(Exception):
+    """The other end refused; ``damaged``: the part that it held is not whole."""
 
     def __init__(self, why: str, *, damaged: bool = False) -> None:
         super().__init__(why)
         self.damaged = damaged
 
 
-class Frame(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     PART = 1
@@ -94,7 +94,7 @@ class AskPart:
 
     @property
     def kinds(self) -> tuple[HoldingKind, ...]:
-        """What is looked for, in this order."""
+        """The kinds of parts to look up, in this order."""
         return (HoldingKind.PARITY,) if self.parity else (HoldingKind.OWN, HoldingKind.COPY)
 
 
@@ -116,15 +116,15 @@ Ask = AskPart | AskBytes | AskCheck
 
 
 @dataclass(slots=True, frozen=True)
-class Head:
-    """A part as its holder knows it."""
+class PartHead:
+    """A part as its holder describes it."""
 
     manifest: Manifest
     covers: tuple[Member, ...] = ()
     manifests: tuple[Manifest, ...] = ()
 
 
-class Session:
+class PeerSession:
     """A connection whose ends have proved the job's key."""
 
     def __init__(self, channel: Channel, secret: bytes, *, server: bool) -> None:
@@ -134,14 +134,14 @@ class Session:
         self._theirs = hmac.digest(secret, theirs, hashlib.sha256)
         self._sent = self._received = 0
 
-    def send(self, kind: Frame, body: bytes, deadline: float) -> None:
+    def send(self, kind: FrameKind, body: bytes, deadline: float) -> None:
         """Send a frame. Raises OSError."""
         head = _HEAD.pack(kind, len(body))
         tag = _tag(self._mine, self._sent, head, body)
         self._sent += 1
         self.channel.send(head + body + tag, deadline)
 
-    def receive(self, most: int, deadline: float) -> tuple[Frame, bytes]:
+    def receive(self, most: int, deadline: float) -> tuple[FrameKind, bytes]:
         """Return the next frame. Raises WireError and OSError."""
         head = self.channel.receive(_HEAD.size, deadline)
         number, length = _HEAD.unpack(head)
@@ -153,36 +153,36 @@ class Session:
             raise WireError("a frame was changed on its way")
         self._received += 1
         try:
-            return Frame(number), body
+            return FrameKind(number), body
         except ValueError:
             raise WireError(f"a frame of the unknown kind {number}") from None
 
     def fail(self, why: str, deadline: float, *, damaged: bool = False) -> None:
-        """Say that a request cannot be answered. Raises OSError."""
-        self.send(Frame.FAIL, _dump({"why": why[:MAX_WHY], "damaged": damaged}), deadline)
+        """Send that a request cannot be answered. Raises OSError."""
+        self.send(FrameKind.FAIL, _dump({"why": why[:MAX_WHY], "damaged": damaged}), deadline)
 
     def begin_chunk(self, length: int, deadline: float) -> None:
         """Announce that many bytes; 0: a frame FAIL follows. Raises OSError."""
         self.channel.send(_LENGTH.pack(length), deadline)
 
     def chunk(self, most: int, deadline: float) -> int:
-        """Return how many bytes follow. Raises RefusedError, WireError and OSError."""
+        """Return how many bytes follow. Raises PeerRefusalError, WireError and OSError."""
         (length,) = _LENGTH.unpack(self.channel.receive(_LENGTH.size, deadline))
         if length > min(most, MAX_CHUNK):
             raise WireError(f"a chunk of {length} bytes, where {most} are left")
         if not length:
-            self.expect(Frame.FAIL, MAX_REQUEST, deadline)
+            self.expect(FrameKind.FAIL, MAX_REQUEST, deadline)
             raise WireError("a chunk without bytes")
         return int(length)
 
-    def expect(self, wanted: Frame, most: int, deadline: float) -> bytes:
-        """Return the body of the next frame. Raises RefusedError for FAIL, and as receive."""
+    def expect(self, wanted: FrameKind, most: int, deadline: float) -> bytes:
+        """Return the body of the next frame. Raises PeerRefusalError for FAIL, and as receive."""
         kind, body = self.receive(max(most, MAX_REQUEST), deadline)
-        if kind is Frame.FAIL:
+        if kind is FrameKind.FAIL:
             told = _object(body)
             why = told.get("why")
             text = why[:MAX_WHY] if isinstance(why, str) else "no reason given"
-            raise RefusedError(
+            raise PeerRefusalError(
                 "".join(c if c.isprintable() else "?" for c in text),
                 damaged=told.get("damaged") is True,
             )
@@ -191,7 +191,7 @@ class Session:
         return body
 
 
-def greet(channel: Channel, folder: str, key: bytes, nonce: bytes, deadline: float) -> Session:
+def greet(channel: Channel, folder: str, key: bytes, nonce: bytes, deadline: float) -> PeerSession:
     """Open a connection as its client; ``nonce`` are 32 fresh random bytes.
 
     Raises NotTrustedError when the other end does not have the key, and OSError.
@@ -205,7 +205,7 @@ def greet(channel: Channel, folder: str, key: bytes, nonce: bytes, deadline: flo
     if not hmac.compare_digest(proof, _proof(key, b"server", name, nonce, theirs)):
         raise NotTrustedError("it does not have the job's key")
     channel.send(_proof(key, b"client", name, nonce, theirs), deadline)
-    return Session(channel, _proof(key, b"session", name, nonce, theirs), server=False)
+    return PeerSession(channel, _proof(key, b"session", name, nonce, theirs), server=False)
 
 
 def hello(channel: Channel, deadline: float) -> tuple[str, bytes]:
@@ -225,7 +225,7 @@ def hello(channel: Channel, deadline: float) -> tuple[str, bytes]:
 
 def prove(
     channel: Channel, folder: str, key: bytes, nonces: tuple[bytes, bytes], deadline: float
-) -> Session:
+) -> PeerSession:
     """Answer a greeting; ``nonces`` are the client's and 32 fresh random bytes.
 
     A folder that is not known gets a key of random bytes.
@@ -237,10 +237,10 @@ def prove(
     proof = channel.receive(_PROOF, deadline)
     if not hmac.compare_digest(proof, _proof(key, b"client", name, theirs, nonce)):
         raise NotTrustedError("it does not have the job's key")
-    return Session(channel, _proof(key, b"session", name, theirs, nonce), server=True)
+    return PeerSession(channel, _proof(key, b"session", name, theirs, nonce), server=True)
 
 
-def dump_ask(ask: Ask) -> tuple[Frame, bytes]:
+def dump_ask(ask: Ask) -> tuple[FrameKind, bytes]:
     """Return the frame of a request."""
     match ask:
         case AskPart(key, rank, endpoint, parity):
@@ -250,46 +250,46 @@ def dump_ask(ask: Ask) -> tuple[Frame, bytes]:
                 "rank": rank,
                 "endpoint": endpoint,
             }
-            return Frame.PART, _dump({**body, "parity": parity})
+            return FrameKind.PART, _dump({**body, "parity": parity})
         case AskBytes(offset, length, pace):
-            return Frame.READ, _dump({"offset": offset, "length": length, "pace": pace})
+            return FrameKind.READ, _dump({"offset": offset, "length": length, "pace": pace})
         case AskCheck():
-            return Frame.CHECK, b"{}"
+            return FrameKind.CHECK, b"{}"
 
 
-def parse_ask(kind: Frame, body: bytes) -> Ask:
+def parse_ask(kind: FrameKind, body: bytes) -> Ask:
     """Read a request that may be hostile. Raises WireError."""
     found = _object(body)
-    if kind is Frame.PART:
+    if kind is FrameKind.PART:
         endpoint = found.get("endpoint")
         if not isinstance(endpoint, str) or not 0 < len(endpoint) <= MAX_FOLDER:
-            raise WireError("the endpoint's name is no name")
+            raise WireError("invalid endpoint name")
         key = Key(_whole(found, "step", MAX_STEP), _whole(found, "epoch", MAX_STEP))
         rank = _whole(found, "rank", MAX_RANKS)
         return AskPart(key, rank, endpoint, found.get("parity") is True)
-    if kind is Frame.READ:
+    if kind is FrameKind.READ:
         return AskBytes(
             _whole(found, "offset", 2**63 - 1),
             _whole(found, "length", MAX_READ),
             _whole(found, "pace", 2**63 - 1),
         )
-    if kind is Frame.CHECK:
+    if kind is FrameKind.CHECK:
         return AskCheck()
-    raise WireError(f"a frame {kind.name} is no request")
+    raise WireError(f"a frame {kind.name} is not a request")
 
 
-def send_head(session: Session, head: Head, deadline: float) -> None:
+def send_head(session: PeerSession, head: PartHead, deadline: float) -> None:
     """Send what is known of a part. Raises OSError and ValueError."""
     covers = [list(member) for member in head.covers]
     body = _dump({"covers": covers, "manifests": len(head.manifests)})
-    session.send(Frame.HEAD, body, deadline)
+    session.send(FrameKind.HEAD, body, deadline)
     for one in (head.manifest, *head.manifests):
-        session.send(Frame.MANIFEST, manifest.dump(one), deadline)
+        session.send(FrameKind.MANIFEST, manifest.dump(one), deadline)
 
 
-def receive_head(session: Session, deadline: float) -> Head:
-    """Receive what is known of a part. Raises RefusedError, WireError and OSError."""
-    found = _object(session.expect(Frame.HEAD, MAX_REQUEST * MAX_MEMBERS, deadline))
+def receive_head(session: PeerSession, deadline: float) -> PartHead:
+    """Receive what is known of a part. Raises PeerRefusalError, WireError and OSError."""
+    found = _object(session.expect(FrameKind.HEAD, MAX_REQUEST * MAX_MEMBERS, deadline))
     count = _whole(found, "manifests", MAX_MEMBERS)
     listed = found.get("covers")
     if not isinstance(listed, list) or len(listed) > MAX_MEMBERS:
@@ -297,13 +297,13 @@ def receive_head(session: Session, deadline: float) -> Head:
     covers = tuple(_member(one) for one in listed)
     left, manifests = MAX_MANIFESTS, []
     for _ in range(1 + count):
-        body = session.expect(Frame.MANIFEST, min(left, manifest.MAX_BYTES), deadline)
+        body = session.expect(FrameKind.MANIFEST, min(left, manifest.MAX_BYTES), deadline)
         left -= len(body)
         try:
             manifests.append(manifest.parse(body))
         except ValueError as error:
             raise WireError(f"a manifest that cannot be read: {error}") from None
-    return Head(manifests[0], covers, tuple(manifests[1:]))
+    return PartHead(manifests[0], covers, tuple(manifests[1:]))
 
 
 def patience(length: int, pace: int) -> float:
@@ -322,7 +322,7 @@ def _member(one: Any) -> Member:
 def _whole(found: dict[str, Any], name: str, most: int) -> int:
     value = found.get(name)
     if type(value) is not int or not 0 <= value <= most:
-        raise WireError(f"{name} is no whole number from 0 to {most}")
+        raise WireError(f"{name} is not a whole number from 0 to {most}")
     return value
 
 
@@ -332,7 +332,7 @@ def _object(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise WireError("a frame that is not JSON") from None
     if not isinstance(found, dict):
-        raise WireError("a frame that is no object")
+        raise WireError("a frame that is not a JSON object")
     return found
 
 

@@ -17,7 +17,7 @@ class MountPoint:
     filesystem: str
     source: str
     options: frozenset[str] = frozenset()
-    """Of the file system, not of this mount."""
+    """Options of the file system, not of this mount."""
 
     @property
     def project_quota(self) -> bool:

@@ -26,7 +26,7 @@ _PER_FILE = 4096
 
 
 def most_files(quota_bytes: int) -> int:
-    """Return how many entries a quota of bytes allows: empty files take none, but time to count."""
+    """Return how many entries a quota of bytes allows: empty files use none, but time to count."""
     return min(MOST_FILES, max(LEAST_FILES, quota_bytes // _PER_FILE))
 
 
@@ -47,7 +47,7 @@ def limit_command(
 def limit(
     descriptor: int, mount: MountPoint, quota_bytes: int | None, files: int | None = None
 ) -> None:
-    """Limit an owner's open directory, its entries as well; None is no limit. Raises OSError."""
+    """Limit an owner's open directory, its entries as well; None for no limit. Raises OSError."""
     project = os.fstat(descriptor).st_ino
     if project > MAX_PROJECT:
         raise OSError(f"inode {project} is too large for the number of a project")

@@ -1,7 +1,7 @@
-"""Keeps what is known about each owner's directory, in one small file each.
+"""Keeps a record of each owner's directory, in one small file each.
 
-The files are in the volume, where only root may look, so that they outlive the agent and the
-server. A job cannot reach them.
+The files are in the volume, readable by root only, so that they outlive the agent and the server.
+A job cannot reach them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_BYTES = 4096
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class DirectoryRecord:
     """A directory that belongs to one project or job. Times are seconds since 1970."""
 
     scope: Scope
@@ -40,7 +40,7 @@ class Record:
     """Limit of entries; None without a quota, and for ranks that started before there was one."""
 
 
-def read_all(at: int) -> Iterator[Record]:
+def read_all(at: int) -> Iterator[DirectoryRecord]:
     """Yield the records in an open directory, at most MAX_RECORDS; torn ones are left out."""
     with os.scandir(at) as entries:
         names = [e.name for e, _ in zip(entries, range(2 * MAX_RECORDS), strict=False)]
@@ -49,33 +49,33 @@ def read_all(at: int) -> Iterator[Record]:
             yield _read(at, name)
 
 
-def read(at: int, scope: Scope, owner: str) -> Record | None:
-    """Return one record; None when there is none that can be read."""
+def read(at: int, scope: Scope, owner: str) -> DirectoryRecord | None:
+    """Return one record; None without a readable one."""
     try:
         return _read(at, _name(scope, owner))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def write(at: int, record: Record) -> None:
+def write(at: int, record: DirectoryRecord) -> None:
     """Replace a record in one step. Raises OSError."""
     text = json.dumps(asdict(record), sort_keys=True)
     atomic_file.write(_directory(at) / _name(record.scope, record.owner), text, mode=0o600)
 
 
 def delete(at: int, scope: Scope, owner: str) -> None:
-    """Delete a record; an absent one is no error."""
+    """Delete a record if it exists."""
     with suppress(FileNotFoundError):
         os.unlink(_name(scope, owner), dir_fd=at)
 
 
-def _read(at: int, name: str) -> Record:
+def _read(at: int, name: str) -> DirectoryRecord:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
         fields = json.loads(os.read(descriptor, _MAX_BYTES))
     finally:
         os.close(descriptor)
-    record = Record(**{**fields, "scope": Scope(fields["scope"])})
+    record = DirectoryRecord(**{**fields, "scope": Scope(fields["scope"])})
     if name != _name(record.scope, record.owner):
         raise ValueError(f"{name} is the record of {record.owner}")
     return record

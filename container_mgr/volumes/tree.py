@@ -1,7 +1,7 @@
 """Works on the directories of a volume by descriptor, and follows no link.
 
-A job can rename its own directories and plant links in them at any moment, so a path that was
-checked says nothing a moment later. Each directory is opened by itself, below one that is open.
+A job can rename its own directories and plant links in them at any moment, so the check of a path
+is void a moment later. Each directory is opened by itself, below one that is open.
 Long work is a generator: each step handles at most one entry.
 """
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 MAX_DEPTH = 100
@@ -95,8 +95,8 @@ def require_own(descriptor: int, what: str, obj: str) -> None:
         )  # fmt: skip
 
 
-def make_for(at: int, name: str, user: User, obj: str) -> bool:
-    """Make the directory of one owner, with mode 0700; say whether it is new.
+def make_for(at: int, name: str, user: RankUser, obj: str) -> bool:
+    """Make the directory of one owner, with mode 0700; return whether it is new.
 
     Raises AgentError(conflict) for something else in its place, or another user's directory.
     """
@@ -213,7 +213,7 @@ def _first(descriptor: int) -> str | None:
 
 
 def _unlinked(at: int, name: str) -> bool:
-    """Remove a file or an empty directory; say whether that worked."""
+    """Remove a file or an empty directory; return whether that worked."""
     try:
         found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if not stat.S_ISDIR(found.st_mode):

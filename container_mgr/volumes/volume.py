@@ -21,20 +21,20 @@ import structlog
 from agentlink.values import Scope, VolumeMount
 from base import clock
 from container_mgr.hardware.sysfs import SYSFS, whole_disk
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, BoundVolume
 from container_mgr.volumes import mounts, quota, records, tree
 from container_mgr.volumes.mounts import MountPoint
 from container_mgr.volumes.offers import Offer
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.tree import Measure
-from container_mgr.volumes.worker import Worker
+from container_mgr.volumes.worker import VolumeThread
 
 ANSWER_S = 10.0
 """How long a call may take before the volume counts as one that does not answer."""
 _SLICE_S = 0.02
 _PAUSE_S = 0.08
-"""Long work runs for a slice, then pauses: it takes a fifth of a core and of a disk at most."""
+"""Long work runs for a slice, then pauses: it uses a fifth of a core and of a disk at most."""
 _OWN, _RECORDS, _REMOVED = ".lightloom", "records", "removed"
 _PARENTS: Mapping[Scope, str] = {Scope.PROJECT: "projects", Scope.JOB: "jobs"}
 
@@ -55,7 +55,7 @@ class Status:
     kernel_quota: bool = False
 
 
-class Volume:
+class ServerVolume:
     """A volume that this agent offers. Belongs to one event loop.
 
     The coroutines belong to the loop; the other private methods run in the volume's thread.
@@ -71,16 +71,16 @@ class Volume:
         self.offer = offer
         self._mountinfo = mountinfo
         self._sysfs = sysfs
-        self._worker = Worker(f"volume-{offer.name}")
+        self._worker = VolumeThread(f"volume-{offer.name}")
         # Replaced in the volume's thread, never changed: the loop may be reading it.
-        self._records: Mapping[Key, Record] = {}
+        self._records: Mapping[Key, DirectoryRecord] = {}
         self._loaded = False
         self._removal = asyncio.Lock()
         self._turn = asyncio.Lock()
         """Held for one slice of long work, and the pause after it."""
 
     @property
-    def known(self) -> Mapping[Key, Record]:
+    def owned(self) -> Mapping[Key, DirectoryRecord]:
         """The owners' directories, as of the last :meth:`load` and the changes since."""
         return self._records
 
@@ -88,7 +88,7 @@ class Volume:
         """End its thread, without waiting for a file system that does not answer."""
         self._worker.close()
 
-    async def bind(self, mount: VolumeMount, user: User, obj: str, now: float) -> BoundVolume:
+    async def bind(self, mount: VolumeMount, user: RankUser, obj: str, now: float) -> BoundVolume:
         """Check the volume and make the owner's directory; return what the engine mounts.
 
         ``user`` is the rank's, as the volume sees it. Raises AgentError.
@@ -106,8 +106,8 @@ class Volume:
         """Read which owners' directories there are. Raises AgentError."""
         await self._run(self._load, self.offer.name)
 
-    async def measure(self, key: Key, *, now: float, in_use: bool) -> Record | None:
-        """Measure an owner's directory and return its record; None when there is none.
+    async def measure(self, key: Key, *, now: float, in_use: bool) -> DirectoryRecord | None:
+        """Measure an owner's directory and return its record; None without a directory.
 
         Raises AgentError.
         """
@@ -119,14 +119,14 @@ class Volume:
         return await self._run(partial(self._note, key, result, now, in_use), self.offer.name)
 
     async def remove(self, key: Key) -> bool:
-        """Take an owner's directory away; say whether there was one. Raises AgentError.
+        """Move an owner's directory out of reach; return whether it existed. Raises AgentError.
 
         Afterwards its name is free. :meth:`finish_removals` deletes what it holds.
         """
         return await self._run(partial(self._remove, key), self.offer.name)
 
     async def finish_removals(self) -> None:
-        """Delete the data that was taken away, also what a crash left. Raises AgentError."""
+        """Delete the data that was moved out of reach, also after a crash. Raises AgentError."""
         async with self._removal:
             await self._pump(self._emptying())
 
@@ -141,7 +141,7 @@ class Volume:
             )  # fmt: skip
         return found
 
-    def _bind(self, mount: VolumeMount, user: User, obj: str, now: float) -> BoundVolume:
+    def _bind(self, mount: VolumeMount, user: RankUser, obj: str, now: float) -> BoundVolume:
         found, path = self._usable(obj), self.offer.path
         with tree.opened(path) as root:
             if mount.scope is not Scope.SITE:
@@ -153,8 +153,8 @@ class Volume:
         return BoundVolume(mount, str(path), whole_disk(self.offer.path, self._sysfs))
 
     def _prepare(
-        self, root: int, mount: VolumeMount, user: User, quotas: MountPoint | None, obj: str
-    ) -> Record:
+        self, root: int, mount: VolumeMount, user: RankUser, quotas: MountPoint | None, obj: str
+    ) -> DirectoryRecord:
         """Make the owner's directory; return its record. ``quotas``: a mount that has them."""
         with self._own(root, _RECORDS) as at:
             old = records.read(at, mount.scope, mount.owner)
@@ -167,7 +167,7 @@ class Volume:
                     quota.limit(directory, quotas, mount.quota_bytes, most)
                 made_at = os.fstat(directory).st_ctime
         if old is None or new:
-            old = Record(mount.scope, mount.owner, user.uid, made_at, made_at)
+            old = DirectoryRecord(mount.scope, mount.owner, user.uid, made_at, made_at)
         return replace(old, uid=user.uid, quota_bytes=mount.quota_bytes, most_files=most)
 
     def _status(self) -> Status:
@@ -239,7 +239,7 @@ class Volume:
         except FileNotFoundError:
             return
 
-    def _note(self, key: Key, result: Measure, now: float, in_use: bool) -> Record | None:
+    def _note(self, key: Key, result: Measure, now: float, in_use: bool) -> DirectoryRecord | None:
         """Keep a measurement; None when the directory was removed meanwhile."""
         old = self._records.get(key)
         if old is None:
@@ -256,7 +256,7 @@ class Volume:
             self._write_at(root, record)
         return record
 
-    def _write_at(self, root: int, record: Record) -> None:
+    def _write_at(self, root: int, record: DirectoryRecord) -> None:
         with self._own(root, _RECORDS) as at:
             records.write(at, record)
         self._records = {**self._records, (record.scope, record.owner): record}
@@ -296,7 +296,7 @@ class Volume:
         name, path = self.offer.name, self.offer.path
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             return AgentError(
-                "unavailable", obj, f"volume {name} is behind a link, or is no directory",
+                "unavailable", obj, f"volume {name} is behind a link, or is not a directory",
                 f"give the agent the real path of {path}",
             )  # fmt: skip
         if error.errno == errno.ENOENT:
@@ -313,7 +313,7 @@ class Volume:
         )  # fmt: skip
 
 
-def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Record]]:
+def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, DirectoryRecord]]:
     """Yield a record made from each owner's directory itself: its own may be lost."""
     try:
         with tree.opened_in(root, parent) as at, os.scandir(at) as entries:
@@ -322,13 +322,15 @@ def _directories(root: int, parent: str, scope: Scope) -> Iterator[tuple[Key, Re
                     found = entry.stat(follow_symlinks=False)
                     yield (
                         (scope, entry.name),
-                        Record(scope, entry.name, found.st_uid, found.st_ctime, found.st_ctime),
+                        DirectoryRecord(
+                            scope, entry.name, found.st_uid, found.st_ctime, found.st_ctime
+                        ),
                     )
     except FileNotFoundError:
         return
 
 
-def _most_files(mount: VolumeMount, old: Record | None) -> int | None:
+def _most_files(mount: VolumeMount, old: DirectoryRecord | None) -> int | None:
     """Return the limit of entries. Data that has more already keeps what it has."""
     if mount.quota_bytes is None:
         return None
@@ -340,7 +342,7 @@ def _most_files(mount: VolumeMount, old: Record | None) -> int | None:
 
 
 def _slice(work: Iterator[_T]) -> list[_T]:
-    """Take values for one slice of time; return the last one, none when the work is done."""
+    """Iterate for one slice of time; return the last value, None when the work is done."""
     until = clock.monotonic() + _SLICE_S
     last: list[_T] = []
     for value in work:

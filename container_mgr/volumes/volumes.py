@@ -13,12 +13,12 @@ import structlog
 from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, Scope, VolumeMount
 from base import clock
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, BoundVolume, Container
 from container_mgr.volumes import rules
 from container_mgr.volumes.offers import Offer
-from container_mgr.volumes.records import Record
-from container_mgr.volumes.volume import Status, Volume
+from container_mgr.volumes.records import DirectoryRecord
+from container_mgr.volumes.volume import ServerVolume, Status
 
 MAX_DATA = 4096
 """Directories of one volume in a report, the last used ones."""
@@ -33,7 +33,7 @@ _log = structlog.get_logger("container_mgr.volumes")
 class DataFacts:
     """What an owner's directory holds, and the jobs whose containers use it now."""
 
-    record: Record
+    record: DirectoryRecord
     jobs: tuple[str, ...] = ()
 
 
@@ -54,11 +54,11 @@ class Volumes:
         self,
         offers: Mapping[str, Offer],
         *,
-        remapped: User | None = None,
+        remapped: RankUser | None = None,
         clock: Callable[[], float] = clock.time,
     ) -> None:
         """``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``."""
-        self._volumes = {name: Volume(offer) for name, offer in offers.items()}
+        self._volumes = {name: ServerVolume(offer) for name, offer in offers.items()}
         self._remapped = remapped
         self._clock = clock
         self._binding: Counter[DataKey] = Counter()
@@ -78,7 +78,7 @@ class Volumes:
         Done at the start and again from time to time. A volume that fails keeps its last state.
         """
 
-        async def one(volume: Volume) -> None:
+        async def one(volume: ServerVolume) -> None:
             try:
                 await volume.load()
                 self._finish_removals(volume)
@@ -109,14 +109,14 @@ class Volumes:
             self._binding += Counter()
 
     async def bind(
-        self, spec: RankSpec, user: User, *, remapped: bool = True
+        self, spec: RankSpec, user: RankUser, *, remapped: bool = True
     ) -> tuple[BoundVolume, ...]:
         """Check a rank's volumes and make its owners' directories. Raises AgentError.
 
         ``remapped`` False: the rank's container stays in the initial user namespace.
         """
         obj, base = spec.key.container, self._remapped if remapped else None
-        outside = User(user.uid + base.uid, user.gid + base.gid) if base else user
+        outside = RankUser(user.uid + base.uid, user.gid + base.gid) if base else user
         rules.check_mounts([(mount.volume, mount.path) for mount in spec.volumes], obj)
         chosen = [(self._allowed(mount, obj), mount) for mount in spec.volumes]
         # One after the other: two paths of one rank may show the same directory.
@@ -131,21 +131,21 @@ class Volumes:
                 )  # fmt: skip
         return tuple(bound)
 
-    async def directory(self, mount: VolumeMount, user: User, obj: str) -> str:
+    async def directory(self, mount: VolumeMount, user: RankUser, obj: str) -> str:
         """Check a volume and return the directory that a mount of it would show. AgentError.
 
         An owner's directory is made for ``user``, as the volume sees it, unless it is there.
         """
         volume = self._allowed(mount, obj)
         key = mount.scope, mount.owner
-        if mount.scope is not Scope.SITE and key not in volume.known:
+        if mount.scope is not Scope.SITE and key not in volume.owned:
             await volume.load()  # another server may have made it
-        known = volume.known.get(key)
-        owner = user if known is None else User(known.uid, user.gid)
+        known = volume.owned.get(key)
+        owner = user if known is None else RankUser(known.uid, user.gid)
         return (await volume.bind(mount, owner, obj, self._clock())).source
 
     async def facts(self, containers: Sequence[Container]) -> list[VolumeFacts]:
-        """Report all volumes and their data; ``containers`` are those of this server."""
+        """Report all volumes and their data; ``containers`` are all of this server's."""
         used = in_use(containers)
         states = await asyncio.gather(*(v.status() for v in self._volumes.values()))
         return [
@@ -158,28 +158,28 @@ class Volumes:
             for (name, volume), status in zip(self._volumes.items(), states, strict=True)
         ]
 
-    async def measure(self, key: DataKey, *, used: bool) -> Record | None:
-        """Measure one owner's directory; None when there is none. Raises AgentError."""
+    async def measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
+        """Measure one owner's directory; None without a directory. Raises AgentError."""
         volume = self._volumes.get(key.volume)
         if volume is None:
             return None
         return await volume.measure((key.scope, key.owner), now=self._clock(), in_use=used)
 
-    def known(self) -> list[DataKey]:
+    def owned(self) -> list[DataKey]:
         """Return every owner's directory, the one that was measured longest ago first."""
         found = [
             (record.measured_at or 0.0, DataKey(name, *key))
             for name, volume in self._volumes.items()
-            for key, record in volume.known.items()
+            for key, record in volume.owned.items()
         ]
         return [key for _, key in sorted(found, key=lambda one: one[0])]
 
     async def remove(
         self, key: DataKey, containers: Callable[[], Awaitable[Sequence[Container]]]
     ) -> bool:
-        """Remove an owner's data; say whether there was any. Raises AgentError.
+        """Remove an owner's data; return whether it existed. Raises AgentError.
 
-        ``containers`` returns those of this server. The data is out of reach when this returns;
+        ``containers`` returns this server's. The data is out of reach when this returns;
         what it holds is deleted in the background, after a restart too.
         """
         obj = f"{key.volume}/{key.owner}"
@@ -203,7 +203,7 @@ class Volumes:
         self._finish_removals(volume)
         return removed
 
-    def _allowed(self, mount: VolumeMount, obj: str) -> Volume:
+    def _allowed(self, mount: VolumeMount, obj: str) -> ServerVolume:
         volume = self._volumes.get(mount.volume)
         if volume is None:
             raise AgentError(
@@ -228,7 +228,7 @@ class Volumes:
             raise AgentError("invalid", obj, f"an I/O limit must be at least {MIN_BPS} bytes/s")
         return volume
 
-    def _owned(self, key: DataKey, obj: str) -> Volume:
+    def _owned(self, key: DataKey, obj: str) -> ServerVolume:
         rules.check_name(key.volume, obj)
         volume = self._volumes.get(key.volume)
         if volume is None or not volume.offer.writable:
@@ -239,15 +239,15 @@ class Volumes:
         return volume
 
     def _data(
-        self, volume: Volume, used: Mapping[DataKey, tuple[str, ...]]
+        self, volume: ServerVolume, used: Mapping[DataKey, tuple[str, ...]]
     ) -> tuple[DataFacts, ...]:
         now, found = self._clock(), []
-        for (scope, owner), record in volume.known.items():
+        for (scope, owner), record in volume.owned.items():
             jobs = used.get(DataKey(volume.offer.name, scope, owner), ())
             found.append(DataFacts(replace(record, used_at=now) if jobs else record, jobs))
         return tuple(sorted(found, key=lambda one: -one.record.used_at)[:MAX_DATA])
 
-    def _finish_removals(self, volume: Volume) -> None:
+    def _finish_removals(self, volume: ServerVolume) -> None:
         async def finish() -> None:
             try:
                 await volume.finish_removals()

@@ -1,7 +1,7 @@
 """Runs the calls on one file system in a thread of its own.
 
-A call on a file system whose server is gone can wait in the kernel for ever. Only the thread
-of that volume then waits; its callers learn that the volume does not answer.
+A call on a file system whose server is gone can wait in the kernel without end. Only the thread
+of that volume then waits; its callers get TimeoutError.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 MAX_WAITING = 256
 
 
-class Worker:
+class VolumeThread:
     """One thread, started with the first call. It does not keep the process alive."""
 
     def __init__(self, name: str) -> None:

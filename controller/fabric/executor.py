@@ -283,8 +283,8 @@ class Executor:
     async def _still_there(self, tx: Transaction) -> None:
         """Ask other engines whether their jobs are as they were. ServiceError when one is not."""
         jobs = [self._state.jobs.get(job.name) for job in tx.jobs]
-        observed = [job for job in jobs if job is not None and job.observed is not None]
-        await asyncio.gather(*(self.owners.still(job) for job in observed))
+        theirs = [job for job in jobs if job is not None and not job.owner.judges]
+        await asyncio.gather(*(self.owners.still(job) for job in theirs))
 
     async def _switch(self, order: Switch, steady: SteadyClock) -> Event:
         return await self._forbidden(order) or await self._change(order, steady)

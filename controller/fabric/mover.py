@@ -262,18 +262,11 @@ class Mover:
             for job in state.jobs.values()
             if job.holding
             and job.name not in state.jobs.halted
-            and (doing := "is starting" if job.state == "starting" else self.doing(job.name))
+            and (doing := "is starting" if job.state == "starting" else self._ender.doing(job.name))
         }
         for ident, running in state.transactions.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
-
-    def doing(self, name: str) -> str:
-        """Return what is being done with a job that must not move meanwhile; empty for nothing."""
-        if self._ender.is_ending(name):
-            return "is ending"
-        handled = self._state.jobs.handled.get(name)
-        return "" if handled is None else handled.doing
 
     def _check_free(self, cause: Cause, moves: Mapping[str, str | None], stopped: str) -> None:
         state = self._state

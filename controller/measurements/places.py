@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.state.state import State
-from measure.kinds import Fabric, Place
+from measure.kinds import Fabric, MeasuredEndpoint
 
 
 def pick(
@@ -90,7 +90,8 @@ def _busy(state: State, claimed: Mapping[str, str]) -> dict[str, str]:
 def _fabric(state: State, names: Sequence[str], homes: Mapping[str, str]) -> Fabric:
     now = state.light.homes()
     places = tuple(
-        Place(name, state.cables[name].server, homes.get(name) or now[name] or "") for name in names
+        MeasuredEndpoint(name, state.cables[name].server, homes.get(name) or now[name] or "")
+        for name in names
     )
     emulation = state.site.emulation
     rates = state.site.scheduling.regroup.rates or emulation

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
@@ -104,13 +106,12 @@ class ObservedDesk:
             state, observed, mover=mover, publisher=self._publisher, single=single
         )
 
-    def start(self) -> None:
-        """Begin to watch; the fabric is known by now."""
-        self._tasks.keep("observed engine", self._keeper.run)
-        self._tasks.keep("frozen scopes", self._look_for_frozen)
-        if self._publishes:
-            self._tasks.keep("topology", self._publisher.run)
-            self._tasks.keep("waiting jobs", self._waiting.run)
+    @property
+    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """What goes on once the fabric is known."""
+        watching = {"observed engine": self._keeper.run, "frozen scopes": self._look_for_frozen}
+        helping = {"topology": self._publisher.run, "waiting jobs": self._waiting.run}
+        return watching | helping if self._publishes else watching
 
     async def close(self) -> None:
         """Release the engine's connections."""
@@ -182,7 +183,7 @@ class ObservedDesk:
                 for scope, state in held.items()
                 if state is not ScopeState.RUNNING
             )
-            stray = [job for job in self._running() if _scope(job) in frozen & before]
+            stray = [job for job in self._running() if job.owner.scope in frozen & before]
             before = frozen
             for job in stray:
                 text = "its processes are frozen although it runs: they continue"
@@ -199,24 +200,14 @@ class ObservedDesk:
             job
             for job in state.jobs.values()
             if job.state == "running"
-            and not job.ours
+            and job.owner.engine == self._observed.kind
             and max(job.pauses.values(), default=0.0) > after
-            and state.transactions.of_job(job.name) is None
-            and job.name not in state.jobs.owed
+            and not state.in_transaction(job.name)
         ]
 
     def blocked(self) -> Blocked | None:
         """Return the first waiting job that only moves of running endpoints would help."""
         return self._waiting.blocked
-
-    def light_of(self, job: JobRecord) -> tuple[Allocated | None, Helped | None]:
-        """Return what was done for a job's light when it got its endpoints, and while it waited."""
-        if job.observed is None:
-            return None, None
-        return (
-            self._allocations.latest.get(job.observed.key),
-            self._waiting.latest.get(job.name),
-        )
 
     def status(self) -> EngineStatus:
         """Return how it stands with the engine."""
@@ -244,7 +235,3 @@ class ObservedDesk:
         except TimeoutError:
             text = f"it does not answer within {CHECK_S:.0f} s"
             return (Check("reach", "fault", text, "see the engine's own log"),)
-
-
-def _scope(job: JobRecord) -> str:
-    return job.observed.scope if job.observed is not None else ""

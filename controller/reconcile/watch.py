@@ -185,11 +185,7 @@ class DriftWatch:
         state = self._state
         if not await observe_containers(state, self._engine):
             return
-        jobs = [
-            job
-            for job in state.jobs.values()
-            if state.transactions.of_job(job.name) is None and job.name not in state.jobs.owed
-        ]
+        jobs = [job for job in state.jobs.values() if not state.in_transaction(job.name)]
         stray = stray_ranks(jobs, state.jobs.statuses)
         for job, (call, why) in stray.items():
             if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):

@@ -12,7 +12,7 @@ from controller.schema.fabric import EndpointState
 from controller.state.kinds.kind import Records
 from controller.state.records import QUARANTINE
 from controller.transaction.circuits import End, EndpointEnd, fixed_attachments, homes
-from scheduler.occupancy import Slot
+from scheduler.model import Slot
 from sitefile import CabledSite
 
 Near = TypeVar("Near")
@@ -128,10 +128,6 @@ class Light:
     def uplink_points(self) -> frozenset[AttachPoint]:
         """Return the ports that carry uplinks."""
         return frozenset(point for pair in self.uplinks.items() for point in pair)
-
-    def held_ports(self) -> Counter[Slot]:
-        """Count the ports that carry uplinks."""
-        return self.slots(self.uplink_points())
 
     def slots(self, points: Iterable[AttachPoint]) -> Counter[Slot]:
         """Count ports for circuits by what makes them interchangeable."""

@@ -48,8 +48,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from scheduler.model import Aggregator, Fabric, Job, Policy, Site
-from scheduler.occupancy import Slot
+from scheduler.model import Fabric, Job, Policy, Slot
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -344,11 +343,15 @@ class State:
         )
 
     def freezes(self, job: JobRecord) -> bool:
-        """Whether a job's processes can be frozen; for another engine's, by all of its servers."""
-        if job.observed is None:
+        """Whether a job's processes can be frozen; those of a scope, by all of its servers."""
+        scope = job.owner.scope
+        if scope is None:
             return True
-        servers = {self.cables[e].server for e in self.cabled(job)}
-        return bool(job.observed.scope) and servers <= self.freezers
+        return bool(scope) and {self.cables[e].server for e in self.cabled(job)} <= self.freezers
+
+    def in_transaction(self, name: str) -> bool:
+        """Whether a transaction works on a job; also one that a restart interrupted."""
+        return name in self.jobs.owed or self.transactions.of_job(name) is not None
 
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
         """Return a job's endpoints without those that have left the site file since it started."""
@@ -489,18 +492,20 @@ class State:
             if job.holding
         )
         return Fabric(
-            self._usable_site(),
+            self.planner_site,
             self.light.homes(),
             jobs,
             unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
+            held_ports=self._held_ports(),
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:
         """Return the fabric as one job may use it: only the endpoints of its own engine."""
-        fabric = self.fabric(ours=job.ours)
-        if job.ours or not self.theirs:
+        ours = job.owner.starts
+        fabric = self.fabric(ours=ours)
+        if ours or not self.theirs:
             return fabric
         return replace(fabric, unavailable=fabric.unavailable | self.cables.keys() - self.theirs)
 
@@ -510,15 +515,16 @@ class State:
         attachments = {e: at for e, at in light.attachments.items() if e not in light.held}
         attachments.update({e: at for e, at in light.held.items() if at is not None})
         engine = self.site.engine
-        together = engine is not None and engine.isolation == "open"
+        tenant = engine.kind if engine is not None and engine.isolation == "open" else None
         jobs = {
             job.name: self.cabled(job)
             for job in self.jobs.values()
-            if job.holding and (job.ours or not together)
+            if job.holding and job.owner.engine != tenant
         }
-        if engine is not None and together:
-            jobs[engine.kind] = self._tenant
-        return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
+        if tenant is not None:
+            jobs[tenant] = self._tenant
+        held, uplinks = frozenset(light.held), self.site.uplinks
+        return Forwarding(self.epoch, attachments, jobs, held, light.spared, uplinks)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
         """Return what the aggregators are to forward once ``target`` is in place."""
@@ -531,19 +537,9 @@ class State:
             held=now.held - target.keys(),
         )
 
-    def _usable_site(self) -> Site:
-        """Return the site without the ports that no endpoint may get; those of endpoints count."""
-        site, light = self.planner_site, self.light
-        dead = self.blocked_points() - set(light.attachments.values()) - light.uplink_points()
-        less = light.slots(dead) + light.held_ports()
-        if not less:
-            return site
-        return replace(site, aggregators=tuple(_less(a, less) for a in site.aggregators))
-
-
-def _less(aggregator: Aggregator, ports: Mapping[Slot, int]) -> Aggregator:
-    left = {ocs: n - ports.get((aggregator.name, ocs), 0) for ocs, n in aggregator.ports.items()}
-    return replace(aggregator, ports=left)
+    def _held_ports(self) -> Mapping[Slot, int]:
+        """Count the blocked ports that carry no endpoint, as the scheduler counts ports."""
+        return self.light.slots(self.blocked_points() - set(self.light.attachments.values()))
 
 
 def _table(records: Records[Any]) -> Table:

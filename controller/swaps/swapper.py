@@ -123,7 +123,7 @@ class Swapper:
         """
         state = self._state
         job = state.jobs.get(name)
-        if job is None or not job.ours or not job.holding or self._ender.is_ending(name):
+        if job is None or not job.holding or not job.owner.starts or self._ender.is_ending(name):
             return False
         if (work := self._works.get(name)) is not None:
             work.loss = _joined(work.loss, loss)

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from measure.collectives.definitions import Operation
-from measure.collectives.table import Entry, Half
-from measure.envelope import Body, Json, Row, Tool
+from measure.collectives.table import Half, TableRow
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import SettingsError
 
 MOST_ENTRIES = 10_000
@@ -42,7 +42,7 @@ def read_nccl_tests(text: str) -> Body:
     return Body(
         rows=rows,
         summary=summary,
-        tool=Tool(name="nccl-tests", version=_version(document.get("nccl_version"))),
+        tool=ToolVersion(name="nccl-tests", version=_version(document.get("nccl_version"))),
         invalid_because=["data were wrong"] if wrong else [],
     )
 
@@ -50,7 +50,7 @@ def read_nccl_tests(text: str) -> Body:
 IMPORTS: Mapping[str, Callable[[str], Body]] = {"nccl-tests": read_nccl_tests}
 
 
-def entries(document: Mapping[str, Json]) -> list[Entry]:
+def entries(document: Mapping[str, Json]) -> list[TableRow]:
     """Return the lines of the table in nccl-tests' own units. Raises SettingsError."""
     results = document.get("results")
     if not isinstance(results, list):
@@ -70,7 +70,7 @@ def _document(text: str) -> Mapping[str, Json]:
     return document
 
 
-def _entry(result: Json, where: str) -> Entry:
+def _entry(result: Json, where: str) -> TableRow:
     fields = _mapping(result)
     size, count = _count(fields.get("size")), _count(fields.get("count"))
     if size is None or count is None:
@@ -79,7 +79,7 @@ def _entry(result: Json, where: str) -> Entry:
         root = int(str(fields.get("root", "-1")).strip())
     except ValueError as error:
         raise SettingsError(f"{where}.root", "is no rank") from error
-    return Entry(
+    return TableRow(
         size,
         count,
         _word(fields.get("type")),
@@ -102,7 +102,7 @@ def _half(given: Json, where: str) -> Half | None:
     return Half(time, algbw, busbw, _number(fields.get("nwrong")))
 
 
-def _row(entry: Entry, operation: str, ranks: int | None) -> Row:
+def _row(entry: TableRow, operation: str, ranks: int | None) -> Row:
     return {
         "operation": operation,
         "placement": None,

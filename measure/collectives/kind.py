@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from measure.collectives import settings as options
 from measure.collectives.imports import IMPORTS
 from measure.collectives.roads import ring_rates
-from measure.collectives.rows import Timing, Where, row, timing
+from measure.collectives.rows import GroupSetting, PointTiming, row, timing
 from measure.collectives.tables import table
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import PROBE_ENV, Fabric, Line, Progress, Run, RunEnd, SettingsError
-from measure.placements import Placement, place
+from measure.placements import RankPlacement, place
 
 START_S = 180.0
 """Longest start of a job's ranks: containers, the framework's import, the rendezvous."""
@@ -26,7 +26,7 @@ _MODULES = {"torch": "probe.collectives_torch", "tensorflow": "probe.collectives
 class _Case:
     """One run: a placement, the groups of its ranks, and each group's points."""
 
-    placement: Placement
+    placement: RankPlacement
     groups: Sequence[Sequence[int]]
     points: Sequence[Sequence[tuple[str, int, int]]]
 
@@ -91,7 +91,7 @@ class Collectives:
             reason = _reason(ends[number] if number < len(ends) else None)
             rates = ring_rates(case.placement.order, case.groups, homes, fabric)
             for group, ranks in enumerate(case.groups):
-                where = Where(
+                where = GroupSetting(
                     placement=case.placement.name,
                     group=group,
                     order=[case.placement.order[rank] for rank in ranks],
@@ -176,7 +176,7 @@ def _run(case: _Case, settings: Row, moves: bool) -> Run:
 
 def _timings(
     cases: Sequence[_Case], lines: Sequence[Line]
-) -> dict[tuple[int, int, tuple[str, int, int]], Timing]:
+) -> dict[tuple[int, int, tuple[str, int, int]], PointTiming]:
     """Return the first line of each rank for each point that its group has."""
     ranks_of = [
         {
@@ -187,7 +187,7 @@ def _timings(
         }
         for case in cases
     ]
-    found: dict[tuple[int, int, tuple[str, int, int]], Timing] = {}
+    found: dict[tuple[int, int, tuple[str, int, int]], PointTiming] = {}
     for line in lines:
         if not 0 <= line.run < len(cases) or line.rank not in ranks_of[line.run]:
             continue
@@ -201,7 +201,7 @@ def _timings(
     return found
 
 
-def _homes(placement: Placement, end: RunEnd | None) -> Mapping[str, str | None]:
+def _homes(placement: RankPlacement, end: RunEnd | None) -> Mapping[str, str | None]:
     return {**placement.homes, **(end.homes if end else {})}
 
 
@@ -228,11 +228,11 @@ def _summary(rows: Sequence[Row]) -> Row:
     return {"best": best}
 
 
-def _tool(lines: Sequence[Line]) -> Tool:
+def _tool(lines: Sequence[Line]) -> ToolVersion:
     for line in lines:
         if line.record.get("probe") == "start":
             name, version = line.record.get("framework"), line.record.get("version")
             backend = line.record.get("backend")
             if all(isinstance(text, str) and len(text) <= 100 for text in (name, version, backend)):
-                return Tool(name=f"{name} {backend}", version=str(version))
-    return Tool(name="lightloom")
+                return ToolVersion(name=f"{name} {backend}", version=str(version))
+    return ToolVersion(name="lightloom")

@@ -30,7 +30,7 @@ _RINGS = frozenset(
 
 
 @dataclass(slots=True, frozen=True)
-class Timing:
+class PointTiming:
     """One rank's line about one point."""
 
     operation: str
@@ -44,7 +44,7 @@ class Timing:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Where:
+class GroupSetting:
     """What the points of one group have in common."""
 
     placement: str
@@ -68,7 +68,7 @@ class Made:
     wrong: int
 
 
-def timing(record: Row) -> Timing | None:
+def timing(record: Row) -> PointTiming | None:
     """Parse one line; None unless it is about a collective and sound."""
     if record.get("probe") != "collective":
         return None
@@ -79,7 +79,7 @@ def timing(record: Row) -> Timing | None:
     iterations = record.get("iterations")
     if not isinstance(times, list) or len(times) > MOST_TIMES or not all(map(_time, times)):
         return None
-    return Timing(
+    return PointTiming(
         operation,
         size,
         count,
@@ -92,9 +92,9 @@ def timing(record: Row) -> Timing | None:
 
 
 def row(
-    where: Where,
+    where: GroupSetting,
     point: tuple[str, int, int],
-    timings: Sequence[Timing | None],
+    timings: Sequence[PointTiming | None],
     reason: str,
 ) -> Made:
     """Return the row of a point from the lines of the group's ranks, in their order.
@@ -143,7 +143,7 @@ def row(
 
 
 def _half(
-    operation: Operation, size: int, told: Sequence[Timing], where: Where
+    operation: Operation, size: int, told: Sequence[PointTiming], where: GroupSetting
 ) -> tuple[Row, float, bool]:
     """Return figures of the measured half, the slowest rank's time and whether it was disturbed.
 
@@ -176,7 +176,7 @@ def _over_ranks(times: Sequence[float], average: str) -> float:
     return max(times) if average == "max" else sum(times) / len(times)
 
 
-def _silent(timings: Sequence[Timing | None], reason: str) -> str:
+def _silent(timings: Sequence[PointTiming | None], reason: str) -> str:
     ranks = [str(rank) for rank, one in enumerate(timings) if one is None or not one.times_s]
     return reason or f"no line of rank {', '.join(ranks[:8])}"
 

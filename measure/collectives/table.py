@@ -25,7 +25,7 @@ class Half:
 
 
 @dataclass(slots=True, frozen=True)
-class Entry:
+class TableRow:
     """One line of the table; a half that does not exist is None."""
 
     size: int
@@ -37,7 +37,7 @@ class Entry:
     in_place: Half | None
 
 
-def text(entries: Sequence[Entry], out_of_bounds: int, average_gbs: float) -> str:
+def text(entries: Sequence[TableRow], out_of_bounds: int, average_gbs: float) -> str:
     """Return header, lines and the two lines of the summary."""
     header = _line(
         ("size", "count", "type", "redop", "root"), ("time", "algbw", "busbw", "#wrong")
@@ -50,7 +50,7 @@ def text(entries: Sequence[Entry], out_of_bounds: int, average_gbs: float) -> st
     )
 
 
-def average_busbw(entries: Sequence[Entry]) -> float:
+def average_busbw(entries: Sequence[TableRow]) -> float:
     """Return the mean over all halves in GB/s, 0 without any: nccl-tests' summary."""
     halves = [half for e in entries for half in (e.out_of_place, e.in_place) if half]
     return sum(half.busbw_gbs for half in halves) / len(halves) if halves else 0.0
@@ -64,7 +64,7 @@ def _line(names: tuple[str, ...], half: tuple[str, ...]) -> str:
     return f"# {size:>10}  {count:>12}  {kind:>8}  {redop:>6}  {root:>6}{twice} \n"
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: TableRow) -> str:
     return (
         f"{entry.size:>12}  {entry.count:>12}  {entry.type:>8}  {entry.redop:>6}  "
         f"{entry.root:>6}{_half(entry.out_of_place)}{_half(entry.in_place)}\n"

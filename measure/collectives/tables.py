@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from measure.collectives.table import Entry, Half, average_busbw, text
+from measure.collectives.table import Half, TableRow, average_busbw, text
 from measure.envelope import Json, Row
 
 _DECIMALS = 6
@@ -21,9 +21,9 @@ def table(result: Mapping[str, Json]) -> str:
     return "\n".join(_block(rows) for rows in blocks.values())
 
 
-def entry(one: Row) -> Entry:
+def entry(one: Row) -> TableRow:
     """Return a row in nccl-tests' units."""
-    return Entry(
+    return TableRow(
         one["size"],
         one["count"],
         one["type"],

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
-from measure.comms.recorded import INPUT_WAIT, STEP, Recording, Wire
-from measure.comms.steps import Steps, steps_of
+from measure.comms.recorded import INPUT_WAIT, STEP, RecordedRank, Wire
+from measure.comms.steps import CommSteps, steps_of
 from scheduler.steptime.facts import Source, StepFacts
 
 Definition = Literal["timeline", "wire"]
@@ -46,7 +46,7 @@ class Overlap:
     source: Source
 
 
-def overlaps(recordings: Sequence[Recording], ranks: int) -> list[Overlap]:
+def overlaps(recordings: Sequence[RecordedRank], ranks: int) -> list[Overlap]:
     """Return the overlap of the ranks of a job of ``ranks`` for which it is known."""
     chosen = sorted(recordings, key=lambda r: r.rank)
     every = -(-len(chosen) // MOST_RANKS) or 1
@@ -75,7 +75,7 @@ def slowest(found: Sequence[Overlap]) -> Overlap | None:
     return max(found, key=lambda one: (one.compute_s, -one.rank), default=None)
 
 
-def facts(recordings: Sequence[Recording], ranks: int) -> StepFacts | None:
+def facts(recordings: Sequence[RecordedRank], ranks: int) -> StepFacts | None:
     """Return what is known of the steps of a job of ``ranks``."""
     found = slowest(overlaps(recordings, ranks))
     if found is None:
@@ -94,13 +94,13 @@ def facts(recordings: Sequence[Recording], ranks: int) -> StepFacts | None:
     )
 
 
-def input_wait_s(recordings: Sequence[Recording]) -> float | None:
+def input_wait_s(recordings: Sequence[RecordedRank]) -> float | None:
     """Return the time of a step in which a rank waited for its batch; None where not recorded."""
     found = input_wait(recordings)
     return None if found is None else found[0]
 
 
-def input_wait(recordings: Sequence[Recording]) -> tuple[float, float] | None:
+def input_wait(recordings: Sequence[RecordedRank]) -> tuple[float, float] | None:
     """Return a mean step's time of waiting for its batch, and its length; None if not recorded.
 
     Of the rank that waits longest: the others wait for it. Needs no collectives.
@@ -115,7 +115,7 @@ def input_wait(recordings: Sequence[Recording]) -> tuple[float, float] | None:
     return max(waits, default=None)
 
 
-def _overlap(recording: Recording, ranks: int) -> Overlap | None:
+def _overlap(recording: RecordedRank, ranks: int) -> Overlap | None:
     steps, wire = _of_profiler(recording, steps_of(recording, ranks), ranks), recording.wire
     if steps is None:
         return _of_wire(recording.rank, wire, ranks)
@@ -137,7 +137,7 @@ def _overlap(recording: Recording, ranks: int) -> Overlap | None:
     return _of_issues(steps, wire)
 
 
-def _of_profiler(recording: Recording, steps: Steps | None, ranks: int) -> Steps | None:
+def _of_profiler(recording: RecordedRank, steps: CommSteps | None, ranks: int) -> CommSteps | None:
     """Return steps that a profiler saw with what it knows better, and the NIC's bytes."""
     window, wire = recording.profiler, recording.wire
     if steps is None or steps.source != "tf" or window is None:
@@ -155,7 +155,7 @@ def _ring(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
 
 
-def _of_issues(steps: Steps, wire: Wire | None) -> Overlap | None:
+def _of_issues(steps: CommSteps, wire: Wire | None) -> Overlap | None:
     """Return calls that have no ends with the wire's bursts as their time."""
     if wire is None or not wire.burst_s or not wire.period_s:
         return None

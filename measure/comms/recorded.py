@@ -14,7 +14,7 @@ SETUP = "setup"
 """The tag of calls before the program's first step."""
 
 
-class Operation(Protocol):
+class CommOperation(Protocol):
     """Sums over all calls of one operation, size, type and tag since the rank started."""
 
     @property
@@ -78,7 +78,7 @@ class Operation(Protocol):
         ...
 
 
-class Call(Protocol):
+class CommCall(Protocol):
     """One call; times are of its server's monotonic clock."""
 
     @property
@@ -150,7 +150,7 @@ class Profiler(Protocol):
         ...
 
 
-class Recording(Protocol):
+class RecordedRank(Protocol):
     """What is known of one rank."""
 
     @property
@@ -159,12 +159,12 @@ class Recording(Protocol):
         ...
 
     @property
-    def operations(self) -> Sequence[Operation]:
+    def operations(self) -> Sequence[CommOperation]:
         """In any order."""
         ...
 
     @property
-    def calls(self) -> Sequence[Call]:
+    def calls(self) -> Sequence[CommCall]:
         """The latest, in the order of their issue."""
         ...
 
@@ -179,12 +179,12 @@ class Recording(Protocol):
         ...
 
 
-def is_collective(operation: Operation) -> bool:
-    """Say whether ranks communicate in it."""
+def is_collective(operation: CommOperation) -> bool:
+    """Return whether ranks communicate in it."""
     return operation.op not in (STEP, INPUT_WAIT)
 
 
-def counted(operations: Sequence[Operation]) -> list[int]:
+def counted(operations: Sequence[CommOperation]) -> list[int]:
     """Return the positions of the operations that count, each call of a rank once.
 
     Where NCCL's plug-in has recorded calls, PyTorch's calls of which only the issue is known are

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
-from measure.comms.recorded import CallSource, Operation, Timing
+from measure.comms.recorded import CallSource, CommOperation, Timing
 
 Key = tuple[str, int, str, str, CallSource, Timing]
 """Operation, bytes, type, tag, source and timing."""
@@ -33,7 +33,7 @@ def factor(op: str, ranks: int) -> float:
     return _FACTORS[op] * (ranks - 1) / ranks
 
 
-def key_of(operation: Operation) -> Key:
+def key_of(operation: CommOperation) -> Key:
     """Return what tells rows apart."""
     return (
         operation.op,
@@ -60,7 +60,7 @@ class Sums:
     exact: bool = True
 
     @classmethod
-    def of(cls, operation: Operation) -> Self:
+    def of(cls, operation: CommOperation) -> Self:
         """Return the sums of a recorded operation."""
         bins = _packed((i, count) for i, count in enumerate(operation.histogram) if count)
         return cls(
@@ -133,7 +133,7 @@ def added(sums: Iterable[Sums]) -> Sums:
     return Sums(calls, total, min(least, default=0.0), max(most, default=0.0), kept, exact)
 
 
-def table(operations: Iterable[Operation]) -> dict[Key, Sums]:
+def table(operations: Iterable[CommOperation]) -> dict[Key, Sums]:
     """Return the sums of a rank's operations by what tells them apart."""
     found: dict[Key, Sums] = {}
     for operation in operations:

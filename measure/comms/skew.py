@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from measure.comms.recorded import Recording, is_collective
+from measure.comms.recorded import RecordedRank, is_collective
 from measure.comms.rows import Key, key_of
 from measure.statistics import median
 
@@ -29,7 +29,7 @@ class Skew:
     """How often each rank came last."""
 
 
-def skews(recordings: Sequence[Recording]) -> dict[Key, Skew]:
+def skews(recordings: Sequence[RecordedRank]) -> dict[Key, Skew]:
     """Return the skew of every kind of call, from the latest calls of each rank."""
     seen: dict[tuple[Key, int, int], dict[int, float]] = {}
     for recording in recordings:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from measure.comms.recorded import SETUP, Operation, Recording, is_collective
+from measure.comms.recorded import SETUP, CommOperation, RecordedRank, is_collective
 from measure.comms.rows import factor
 from measure.statistics import median, summarise
 
@@ -32,7 +32,7 @@ _LONGEST_GAP = 10.0
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Steps:
+class CommSteps:
     """Medians over the steps of one rank that were seen. Seconds and bytes."""
 
     rank: int
@@ -63,7 +63,7 @@ class Steps:
 
 @dataclass(slots=True, frozen=True)
 class _Call:
-    operation: Operation
+    operation: CommOperation
     issued_s: float
     ended_s: float | None
 
@@ -73,7 +73,7 @@ def weight(op: str, ranks: int) -> float:
     return factor(op, ranks) / factor("all_reduce", ranks)
 
 
-def steps_of(recording: Recording, ranks: int) -> Steps | None:
+def steps_of(recording: RecordedRank, ranks: int) -> CommSteps | None:
     """Return the steps of one rank of a job of ``ranks``; None where no pattern repeats."""
     calls = [
         _Call(operation, call.issued_s, call.ended_s)
@@ -101,7 +101,7 @@ def steps_of(recording: Recording, ranks: int) -> Steps | None:
         return None
     timed = [c for c in (_covered(part) for part, _ in whole) if c is not None]
     known = len(timed) == len(whole)
-    return Steps(
+    return CommSteps(
         rank=recording.rank,
         step_s=summary.median,
         spread=(summary.high - summary.low) / 2 / summary.median,

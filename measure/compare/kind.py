@@ -13,8 +13,8 @@ from measure.compare import settings as options
 from measure.compare.settings import WARM_UP, facts_document, job_of, known_of
 from measure.compare.steps import facts_of_run, pooled, steps_of
 from measure.compare.table import (
-    Found,
-    Predicted,
+    PlacementFacts,
+    PredictedStep,
     access_of,
     figure,
     leaves,
@@ -28,7 +28,7 @@ from measure.compare.table import (
 from measure.compare.text import text_of
 from measure.envelope import Body, Json, Row
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
-from measure.placements import Placement, place
+from measure.placements import RankPlacement, place
 from scheduler.metrics import span
 from scheduler.steptime.calibrate import Interval
 from scheduler.steptime.facts import WITH_HEADERS
@@ -147,10 +147,10 @@ class Compare:
         return text_of(result)
 
 
-def placements_of(settings: Row, fabric: Fabric) -> list[Placement]:
+def placements_of(settings: Row, fabric: Fabric) -> list[RankPlacement]:
     """Return the placements of a comparison, each name once. Raises SettingsError."""
     count = int(settings["job"]["count"])
-    found: dict[str, Placement] = {}
+    found: dict[str, RankPlacement] = {}
     for item in settings["placements"]:
         if isinstance(item, dict) and len(item["homes"]) != count:
             raise SettingsError(
@@ -163,7 +163,7 @@ def placements_of(settings: Row, fabric: Fabric) -> list[Placement]:
     return list(found.values())
 
 
-def _run(settings: Row, placement: Placement) -> Run:
+def _run(settings: Row, placement: RankPlacement) -> Run:
     job = job_of(settings)
     return Run(
         command=job.command,
@@ -182,23 +182,23 @@ def _run(settings: Row, placement: Placement) -> Run:
     )
 
 
-def _slowest(placements: Sequence[Placement], fabric: Fabric) -> Placement:
+def _slowest(placements: Sequence[RankPlacement], fabric: Fabric) -> RankPlacement:
     """Return the placement whose ring is slowest: there communication shows."""
     return min(placements, key=lambda p: (_rate(p, fabric), p.name))
 
 
-def _fastest(placements: Sequence[Placement], fabric: Fabric) -> Placement:
+def _fastest(placements: Sequence[RankPlacement], fabric: Fabric) -> RankPlacement:
     return min(placements, key=lambda p: (-_rate(p, fabric), p.name))
 
 
-def _rate(placement: Placement, fabric: Fabric) -> float:
+def _rate(placement: RankPlacement, fabric: Fabric) -> float:
     road = road_of(placement, fabric)
     return 1.0 if road is None else road.low
 
 
 def _placement_of_run(
-    settings: Row, placements: Sequence[Placement], end: RunEnd
-) -> Placement | None:
+    settings: Row, placements: Sequence[RankPlacement], end: RunEnd
+) -> RankPlacement | None:
     """Return the placement in which a run was: its endpoints and homes say it."""
     for placement in placements:
         if dict(placement.homes) == dict(end.homes) and placement.order == tuple(end.homes):
@@ -207,7 +207,7 @@ def _placement_of_run(
 
 
 def _ran(
-    settings: Row, fabric: Fabric, placements: Sequence[Placement], ends: Sequence[RunEnd]
+    settings: Row, fabric: Fabric, placements: Sequence[RankPlacement], ends: Sequence[RunEnd]
 ) -> set[str]:
     found = (_placement_of_run(settings, placements, end) for end in ends)
     return {placement.name for placement in found if placement is not None}
@@ -215,7 +215,7 @@ def _ran(
 
 def _found(
     settings: Row, fabric: Fabric, lines: Sequence[Line], ends: Sequence[RunEnd]
-) -> list[Found]:
+) -> list[PlacementFacts]:
     """Return what is known of each placement."""
     placements = placements_of(settings, fabric)
     count = int(settings["job"]["count"])
@@ -233,7 +233,7 @@ def _found(
         known = earlier.get((placement.order, tuple(placement.homes.items())))
         facts = told[0] if told else known.facts if known else None
         found.append(
-            Found(
+            PlacementFacts(
                 placement,
                 road_of(placement, fabric),
                 pooled(printed),
@@ -244,7 +244,7 @@ def _found(
     return found
 
 
-def _unpredictable(placement: Placement, fabric: Fabric) -> SettingsError:
+def _unpredictable(placement: RankPlacement, fabric: Fabric) -> SettingsError:
     if fabric.access_bps is not None and fabric.inter_aggregator_bps is not None:
         return SettingsError(
             "placements",
@@ -258,7 +258,9 @@ def _unpredictable(placement: Placement, fabric: Fabric) -> SettingsError:
     )
 
 
-def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Found]:
+def _earlier(
+    settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]
+) -> list[PlacementFacts]:
     """Return earlier comparisons' placements that are not among those of this one."""
     have = {(one.placement.order, tuple(one.placement.homes.items())) for one in found}
     more = []
@@ -266,21 +268,23 @@ def _earlier(settings: Row, fabric: Fabric, found: Sequence[Found]) -> list[Foun
         homes = {e: home for e, home in known.homes.items() if home is not None}
         if (known.order, tuple(homes.items())) in have or len(homes) != len(known.order):
             continue
-        placement = Placement("earlier", known.order, homes)
+        placement = RankPlacement("earlier", known.order, homes)
         payload = known.facts.source not in WITH_HEADERS
-        more.append(Found(placement, road_of(placement, fabric), None, known.facts, payload))
+        more.append(
+            PlacementFacts(placement, road_of(placement, fabric), None, known.facts, payload)
+        )
     return more
 
 
 def _predicted(
-    settings: Row, fabric: Fabric, target: Found, found: Sequence[Found]
-) -> Predicted | None:
+    settings: Row, fabric: Fabric, target: PlacementFacts, found: Sequence[PlacementFacts]
+) -> PredictedStep | None:
     others = [one for one in found if one is not target]
     others += _earlier(settings, fabric, found)
     return predicted(target, others, access_of(fabric))
 
 
-def _steps(settings: Row, fabric: Fabric, found: Sequence[Found]) -> dict[str, Interval]:
+def _steps(settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]) -> dict[str, Interval]:
     steps = {}
     for one in found:
         step = figure(one, _predicted(settings, fabric, one, found))
@@ -290,7 +294,7 @@ def _steps(settings: Row, fabric: Fabric, found: Sequence[Found]) -> dict[str, I
 
 
 def _weights(
-    steps: Mapping[str, Interval], placements: Sequence[Placement], fabric: Fabric
+    steps: Mapping[str, Interval], placements: Sequence[RankPlacement], fabric: Fabric
 ) -> tuple[Mapping[str, Interval], Mapping[str, int], Mapping[str, int]]:
     return (
         steps,
@@ -302,8 +306,8 @@ def _weights(
 def _row(
     settings: Row,
     fabric: Fabric,
-    one: Found,
-    found: Sequence[Found],
+    one: PlacementFacts,
+    found: Sequence[PlacementFacts],
     base: Interval | None,
 ) -> dict[str, Json]:
     prediction = _predicted(settings, fabric, one, found)
@@ -341,7 +345,7 @@ def _row(
     }
 
 
-def _plan(placement: Placement, fabric: Fabric) -> dict[str, Json]:
+def _plan(placement: RankPlacement, fabric: Fabric) -> dict[str, Json]:
     """Return how to get a placement: moves of idle endpoints, and the job's endpoints."""
     here = {place.endpoint: place.home for place in fabric.places}
     moves = {e: h for e, h in placement.homes.items() if here.get(e) != h}
@@ -352,7 +356,7 @@ def _plan(placement: Placement, fabric: Fabric) -> dict[str, Json]:
     }
 
 
-def _problems(settings: Row, ends: Sequence[RunEnd], found: Sequence[Found]) -> list[str]:
+def _problems(settings: Row, ends: Sequence[RunEnd], found: Sequence[PlacementFacts]) -> list[str]:
     problems = []
     if settings["mode"] == "run":
         wanted = int(settings["steps"]) * int(settings["rounds"])

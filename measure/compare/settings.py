@@ -39,7 +39,7 @@ class JobToRun:
 
 
 @dataclass(slots=True, frozen=True)
-class Known:
+class EarlierResult:
     """What an earlier comparison measured of the same job."""
 
     order: tuple[str, ...]
@@ -118,7 +118,7 @@ def job_of(settings: Row) -> JobToRun:
     )
 
 
-def known_of(settings: Row) -> tuple[Known, ...]:
+def known_of(settings: Row) -> tuple[EarlierResult, ...]:
     """Return what earlier comparisons measured, without entries that make no sense."""
     count, found = settings["job"]["count"], []
     for entry in settings["known"]:
@@ -129,7 +129,7 @@ def known_of(settings: Row) -> tuple[Known, ...]:
         if facts is None or not usable(facts, count) or not isinstance(order, list):
             continue
         if isinstance(homes, dict) and len(order) == count and all(e in homes for e in order):
-            found.append(Known(tuple(map(str, order)), homes, facts))
+            found.append(EarlierResult(tuple(map(str, order)), homes, facts))
     return tuple(found)
 
 

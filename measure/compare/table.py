@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from base import figures
 from measure.kinds import Fabric
-from measure.placements import Placement
+from measure.placements import RankPlacement
 from measure.statistics import Summary
 from scheduler.steptime.calibrate import Calibration, Interval
 from scheduler.steptime.facts import StepFacts
@@ -18,10 +18,10 @@ from scheduler.steptime.sites import SharedLinks
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class PlacementFacts:
     """What is known of one placement."""
 
-    placement: Placement
+    placement: RankPlacement
     road: Road | None
     """None where the rates of links are not known."""
     steps: Summary | None = None
@@ -31,7 +31,7 @@ class Found:
 
 
 @dataclass(slots=True, frozen=True)
-class Predicted:
+class PredictedStep:
     """A placement's step, predicted from the other placements."""
 
     step_s: Interval
@@ -48,7 +48,7 @@ class Choice:
     """Whether its interval leaves open that it is within the limit of the best."""
 
 
-def road_of(placement: Placement, fabric: Fabric) -> Road | None:
+def road_of(placement: RankPlacement, fabric: Fabric) -> Road | None:
     """Return the road of a placement's ring, alone on the links between aggregators."""
     access, between = fabric.access_bps, fabric.inter_aggregator_bps
     if access is None or between is None:
@@ -64,7 +64,9 @@ def access_of(fabric: Fabric) -> float | None:
     return fabric.access_bps if goodput is None else goodput / GOODPUT
 
 
-def predicted(target: Found, others: Sequence[Found], access_bps: float | None) -> Predicted | None:
+def predicted(
+    target: PlacementFacts, others: Sequence[PlacementFacts], access_bps: float | None
+) -> PredictedStep | None:
     """Predict a placement's step from others; None if nothing is known of any.
 
     Facts identify the job; without them steps of two placements do, and those of one bound it.
@@ -83,30 +85,32 @@ def predicted(target: Found, others: Sequence[Found], access_bps: float | None) 
         told.sort(key=lambda one: -abs(one[0].road.low - road.low))
         access = access_bps * (GOODPUT if told[-1][1] else 1.0) if access_bps else None
         found = identify([seen for seen, _ in told], access).predict(road)
-        return Predicted(found.step_s, found.unidentified)
+        return PredictedStep(found.step_s, found.unidentified)
     learnt = Calibration(size)
     for one in others:
         if one.steps is not None and one.road is not None:
             learnt.observe(one.road.low, one.steps.median)
     if not learnt.placements:
         return None
-    return Predicted(learnt.predict(road.low), tuple(learnt.unidentified))
+    return PredictedStep(learnt.predict(road.low), tuple(learnt.unidentified))
 
 
-def moves_of(placement: Placement, fabric: Fabric) -> int:
+def moves_of(placement: RankPlacement, fabric: Fabric) -> int:
     """Return how many endpoints have to move for a placement."""
     here = {place.endpoint: place.home for place in fabric.places}
     return sum(here.get(e) != home for e, home in placement.homes.items())
 
 
-def leaves(placement: Placement, fabric: Fabric) -> int:
+def leaves(placement: RankPlacement, fabric: Fabric) -> int:
     """Return the size of the largest job that still fits under one aggregator."""
     taken = Counter(placement.homes.values())
     ports = max((n - taken[home] for home, n in fabric.free_ports.items()), default=0)
     return max(min(len(fabric.places) - len(placement.order), ports), 0)
 
 
-def uplink_bytes(placement: Placement, facts: StepFacts, step_s: float, fabric: Fabric) -> float:
+def uplink_bytes(
+    placement: RankPlacement, facts: StepFacts, step_s: float, fabric: Fabric
+) -> float:
     """Return bytes/s of one direction of the busiest link between two aggregators."""
     links = SharedLinks(1.0, 1.0, fabric.links)
     loads = links.loads({"": placement.order}, placement.homes).get("", {})
@@ -115,7 +119,7 @@ def uplink_bytes(placement: Placement, facts: StepFacts, step_s: float, fabric: 
     return busiest * copies * facts.bytes_per_step / step_s
 
 
-def figure(found: Found, prediction: Predicted | None) -> Interval | None:
+def figure(found: PlacementFacts, prediction: PredictedStep | None) -> Interval | None:
     """Return a placement's step: measured, else predicted; None if neither is known."""
     if found.steps is not None:
         return Interval(found.steps.low, found.steps.high)

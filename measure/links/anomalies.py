@@ -32,7 +32,7 @@ Ordered = tuple[int, int]
 
 
 @dataclass(slots=True, frozen=True)
-class Finding:
+class LinkAnomaly:
     """What is slow at one size; ``ratio`` above 1 is the time over the usual one."""
 
     kind: str
@@ -88,7 +88,7 @@ def attribute(
     *,
     usual: Mapping[Ordered, float] | None = None,
     best: Mapping[Ordered, float] | None = None,
-) -> list[Finding]:
+) -> list[LinkAnomaly]:
     """Return what is slow at one size, what explains most pairs first.
 
     ``times`` are positive, ``classes`` names the class of every pair in it, and ``links`` the
@@ -111,11 +111,11 @@ def attribute(
     for pair, ratio in sorted(slow.items()):
         surely = ratio if best is None else ratio * best[pair] / times[pair]
         if surely > limit:
-            found.append(Finding("path", pair, ratio, 1))
+            found.append(LinkAnomaly("path", pair, ratio, 1))
     return found
 
 
-_Suspect = tuple[tuple[int, float, str], Finding, tuple[Ordered, ...]]
+_Suspect = tuple[tuple[int, float, str], LinkAnomaly, tuple[Ordered, ...]]
 
 
 def _suspects(
@@ -138,7 +138,7 @@ def _suspects(
         if kind == "link" and min(len(senders), len(receivers)) < LEAST_CELLS:
             continue
         ratio = median([slow[pair] for pair in mine])
-        what = Finding(kind, about if isinstance(about, str) else (about,), ratio, len(mine))
+        what = LinkAnomaly(kind, about if isinstance(about, str) else (about,), ratio, len(mine))
         yield (len(mine), ratio, f"{kind} {about}"), what, mine
 
 

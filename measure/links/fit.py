@@ -15,7 +15,7 @@ from measure.statistics import median
 
 
 @dataclass(slots=True, frozen=True)
-class Fit:
+class LinkFit:
     """A class's latency (seconds) and bandwidth (bytes/s)."""
 
     alpha_s: float
@@ -29,7 +29,7 @@ class Fit:
         return self.alpha_s * self.beta
 
 
-def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
+def fit(points: Sequence[tuple[float, float]]) -> LinkFit | None:
     """Fit (bytes, seconds) with weights 1/t^2; None with fewer than two sizes, or no slope.
 
     alpha is never below 0: then the line goes through the origin.
@@ -52,12 +52,12 @@ def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
     if slope <= 0:
         return None
     off = [((alpha + slope * s) / t - 1.0) ** 2 for s, t in points]
-    return Fit(alpha, 1.0 / slope, math.sqrt(sum(off) / len(off)))
+    return LinkFit(alpha, 1.0 / slope, math.sqrt(sum(off) / len(off)))
 
 
 def of_class(
     latency: Sequence[tuple[float, float]], bandwidth: Sequence[tuple[float, float]]
-) -> Fit | None:
+) -> LinkFit | None:
     """Fit a class from (bytes, seconds) of single messages, and of messages in a row.
 
     Without messages in a row, the single ones give both; with one size of them, its rate counts.
@@ -69,9 +69,9 @@ def of_class(
         rates = [s / t for s, t in bandwidth if t > 0 and math.isfinite(t)]
         if not rates:
             return None
-        line = Fit(0.0, median(rates), 0.0)
+        line = LinkFit(0.0, median(rates), 0.0)
     least = min((s for s, _ in latency), default=None)
     if least is None:
         return line
     alpha = median([t for s, t in latency if s == least])
-    return Fit(alpha, line.beta, line.residual)
+    return LinkFit(alpha, line.beta, line.residual)

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import SettingsError
 
 MOST_ROWS = 10_000
@@ -64,7 +64,7 @@ def read_osu(text: str) -> Body:
             "has no rows below the lines `# OSU ... Test` and `# Size ...`",
             "give what osu_latency or osu_bw printed",
         )
-    return _body(rows, Tool(name="osu", version=version), wrong=wrong)
+    return _body(rows, ToolVersion(name="osu", version=version), wrong=wrong)
 
 
 def _osu_columns(text: str, title: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def read_perftest(text: str) -> Body:
             "has no rows below a line `#bytes #iterations ...`",
             "give what ib_send_lat, ib_write_bw and the like printed, not their JSON",
         )
-    return _body(rows, Tool(name="perftest"))
+    return _body(rows, ToolVersion(name="perftest"))
 
 
 IMPORTS: Mapping[str, Callable[[str], Body]] = {"osu": read_osu, "perftest": read_perftest}
@@ -174,7 +174,7 @@ def _summary(value: float, *, low: float | None = None, high: float | None = Non
     return {"median": value, "ci": None, "min": low, "max": high, "n": 1}
 
 
-def _body(rows: Sequence[Row], tool: Tool, *, wrong: bool = False) -> Body:
+def _body(rows: Sequence[Row], tool: ToolVersion, *, wrong: bool = False) -> Body:
     if len(rows) > MOST_ROWS:
         raise SettingsError("text", f"has {len(rows)} rows, more than {MOST_ROWS}")
     best = [row["bandwidth"]["median"] for row in rows if row["bandwidth"]]

@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import (
     PROBE_ENV,
     Fabric,
     Line,
-    Place,
+    MeasuredEndpoint,
     Progress,
     Run,
     RunEnd,
@@ -26,7 +26,16 @@ from measure.links import tables
 from measure.links.fit import of_class
 from measure.links.groups import cut
 from measure.links.imports import IMPORTS
-from measure.links.points import Key, Ordered, Point, loopback, number_of, pair_of, points, version
+from measure.links.points import (
+    Key,
+    Ordered,
+    PairPoint,
+    loopback,
+    number_of,
+    pair_of,
+    points,
+    version,
+)
 from measure.links.schedule import choose, class_of
 from measure.links.strange import noticed_s, standing_out
 from measure.statistics import median
@@ -157,7 +166,7 @@ class Links:
                 "missing_pairs": missing,
                 "loopback_s": alone[min(alone)] if alone else None,
             },
-            tool=Tool(name="ucx_perftest", version=version(lines)),
+            tool=ToolVersion(name="ucx_perftest", version=version(lines)),
             invalid_because=invalid,
         )
 
@@ -179,7 +188,7 @@ def _sizes(settings: Row) -> tuple[list[int], list[int]]:
 
 
 def _groups(
-    found: Mapping[Key, Point],
+    found: Mapping[Key, PairPoint],
     classes: Mapping[Ordered, str],
     sizes: Sequence[int],
     least_s: Mapping[int, float],
@@ -210,9 +219,9 @@ def _groups(
 
 
 def _row(
-    ends: tuple[Place, Place],
+    ends: tuple[MeasuredEndpoint, MeasuredEndpoint],
     size: int,
-    point: Point | None,
+    point: PairPoint | None,
     *,
     group: int | None,
     alone: bool,
@@ -231,15 +240,15 @@ def _row(
     }
 
 
-def _reason(point: Point | None, repetitions: int, why: str) -> str:
-    """Say why a point has no figures, or fewer than asked; empty if it has all."""
+def _reason(point: PairPoint | None, repetitions: int, why: str) -> str:
+    """Return why a point has no figures, or fewer than asked; empty if it has all."""
     if point is None:
         return why[:300]
     count = len(point.repetitions)
     return "" if count >= repetitions else f"{count} of {repetitions} repetitions: {why}"[:300]
 
 
-def _fits(found: Mapping[Key, Point], classes: Mapping[Ordered, str]) -> list[Row]:
+def _fits(found: Mapping[Key, PairPoint], classes: Mapping[Ordered, str]) -> list[Row]:
     fits: list[Row] = []
     for name in sorted(set(classes.values())):
         own = [(float(key[2]), p) for key, p in found.items() if classes.get(key[:2]) == name]

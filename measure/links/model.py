@@ -23,5 +23,5 @@ def link_model(result: Row) -> dict[str, tuple[float, float]]:
 
 
 def tells_paths(settings: Mapping[str, Json]) -> bool:
-    """Say whether a measurement with these settings tells what a path alone carries."""
+    """Return whether a measurement with these settings tells what a path alone carries."""
     return not settings.get("together") and "tool" not in settings  # imports have no classes

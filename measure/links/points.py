@@ -20,7 +20,7 @@ Key = tuple[int, int, int]
 
 
 @dataclass(slots=True, frozen=True)
-class Point:
+class PairPoint:
     """One ordered pair at one size."""
 
     latency: Summary | None
@@ -43,7 +43,7 @@ class Point:
 
 def points(
     lines: Sequence[Line], count: int, repetitions: int, sizes: Sequence[int]
-) -> tuple[dict[Key, Point], dict[Ordered, str]]:
+) -> tuple[dict[Key, PairPoint], dict[Ordered, str]]:
     """Return what rank 0 printed of ``sizes``; of each repetition the first value counts."""
     latency: dict[Key, dict[int, float]] = {}
     rates: dict[Key, dict[int, float]] = {}
@@ -66,7 +66,7 @@ def points(
     for key in {*latency, *rates}:
         one, many = list(latency.get(key, {}).values()), list(rates.get(key, {}).values())
         times = tuple(key[2] / value for value in many) if many else tuple(one)
-        found[key] = Point(summarise(one), summarise(many), median(times), times)
+        found[key] = PairPoint(summarise(one), summarise(many), median(times), times)
     return found, reasons
 
 

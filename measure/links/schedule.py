@@ -6,7 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from measure.kinds import Place
+from measure.kinds import MeasuredEndpoint
 
 Pair = tuple[int, int]
 """Two ranks, the lower one first."""
@@ -39,7 +39,7 @@ def rounds(count: int) -> list[list[Pair]]:
     return found
 
 
-def class_of(a: Place, b: Place) -> str:
+def class_of(a: MeasuredEndpoint, b: MeasuredEndpoint) -> str:
     """Return the topological class of the path between two endpoints."""
     if a.server == b.server and a.home == b.home:
         return SAME_SERVER
@@ -48,12 +48,12 @@ def class_of(a: Place, b: Place) -> str:
     return "-".join(sorted((a.home, b.home)))
 
 
-def link_of(a: Place, b: Place) -> str | None:
+def link_of(a: MeasuredEndpoint, b: MeasuredEndpoint) -> str | None:
     """Return the direction in which a path crosses between two aggregators; None inside one."""
     return None if a.home == b.home else f"{a.home} to {b.home}"
 
 
-def choose(places: Sequence[Place], seed: int, *, every: bool) -> list[list[Pair]]:
+def choose(places: Sequence[MeasuredEndpoint], seed: int, *, every: bool) -> list[list[Pair]]:
     """Return the rounds to measure, shuffled: drift in time must not look like distance.
 
     Above SAMPLED_ABOVE endpoints, unless ``every`` pair is asked for, a sample has at least
@@ -70,7 +70,9 @@ def choose(places: Sequence[Place], seed: int, *, every: bool) -> list[list[Pair
     return [one for one in found if one]
 
 
-def _sample(found: Sequence[Sequence[Pair]], places: Sequence[Place]) -> list[list[Pair]]:
+def _sample(
+    found: Sequence[Sequence[Pair]], places: Sequence[MeasuredEndpoint]
+) -> list[list[Pair]]:
     of_class: defaultdict[str, int] = defaultdict(int)
     of_rank: defaultdict[int, int] = defaultdict(int)
     kept = []

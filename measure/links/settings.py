@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from measure.envelope import Json, Row
-from measure.given import Given
+from measure.given import RequestSettings
 from measure.kinds import PROBE_IMAGE, Fabric
 
 BANDWIDTH_FROM = 65536
@@ -28,7 +28,7 @@ TRANSPORTS = ("tcp", "rc", "ud", "cuda,rc", "cuda,tcp")
 
 def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
     """Return all settings with their defaults. Raises SettingsError."""
-    asked = Given(given)
+    asked = RequestSettings(given)
     together = asked.flag("together", default=False)
     usual = TOGETHER_SECONDS if together else SECONDS
     seconds = asked.number("seconds", usual, 0.01, 30.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from measure.envelope import Row
-from measure.kinds import Place
-from measure.links.anomalies import LEAST_PAIRS, Bounds, Finding, attribute
+from measure.kinds import MeasuredEndpoint
+from measure.links.anomalies import LEAST_PAIRS, Bounds, LinkAnomaly, attribute
 from measure.links.groups import lead, pooled_spread
-from measure.links.points import Key, Ordered, Point
+from measure.links.points import Key, Ordered, PairPoint
 from measure.links.schedule import class_of, link_of
 from measure.links.settings import BANDWIDTH_FROM
 from measure.statistics import median
@@ -21,12 +21,12 @@ LEAST_LATENCY_S = {"poll": 1e-6, "sleep": 1e-4}
 """Least difference of latencies, by how sides wait: 200 m of fiber; what waking a sleeper takes on
 one core or another."""
 _What = tuple[str, tuple[int, ...] | str]
-_Found = Mapping[_What, Sequence[tuple[int, Finding]]]
+_Found = Mapping[_What, Sequence[tuple[int, LinkAnomaly]]]
 
 
 def standing_out(
-    found: Mapping[Key, Point],
-    places: Sequence[Place],
+    found: Mapping[Key, PairPoint],
+    places: Sequence[MeasuredEndpoint],
     sizes: Sequence[int],
     loopback: Mapping[int, float],
     wait: str,
@@ -34,7 +34,7 @@ def standing_out(
     """Return the anomalies; what stands out at half of the sizes or fewer is noise.
 
     Bandwidth and latency are looked at apart: a longer fiber delays, a worse one slows.
-    Of bandwidth the fastest repetitions that can be believed are compared (``Point``). Of latency
+    For bandwidth, the fastest plausible repetitions are compared (``PairPoint``). For latency,
     every repetition must be later than the class's usual median, by a ratio and a time that a
     program notices (``noticed_s``).
     """
@@ -58,7 +58,9 @@ def noticed_s(size: int, loopback: Mapping[int, float], wait: str) -> float:
     return max(LOOPBACKS * loopback.get(size, 0.0), LEAST_LATENCY_S[wait])
 
 
-def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -> list[Finding]:
+def _bandwidth(
+    found: Mapping[Key, PairPoint], places: Sequence[MeasuredEndpoint], size: int
+) -> list[LinkAnomaly]:
     own = {key[:2]: p for key, p in found.items() if key[2] == size and p.bandwidth}
     return _attributed(
         {pair: point.fastest_s for pair, point in own.items()},
@@ -69,8 +71,8 @@ def _bandwidth(found: Mapping[Key, Point], places: Sequence[Place], size: int) -
 
 
 def _latency(
-    found: Mapping[Key, Point], places: Sequence[Place], size: int, least_s: float
-) -> list[Finding]:
+    found: Mapping[Key, PairPoint], places: Sequence[MeasuredEndpoint], size: int, least_s: float
+) -> list[LinkAnomaly]:
     own = {key[:2]: p for key, p in found.items() if key[2] == size and p.latency}
     own |= {(b, a): p for (a, b), p in own.items()}  # half of a round trip has no direction
     seen = _attributed(
@@ -93,20 +95,20 @@ def _once(about: tuple[int, ...] | str) -> bool:
 
 def _attributed(
     times: Mapping[Ordered, float],
-    places: Sequence[Place],
+    places: Sequence[MeasuredEndpoint],
     bounds: Bounds,
     *,
     usual: Mapping[Ordered, float] | None = None,
     best: Mapping[Ordered, float] | None = None,
-) -> list[Finding]:
+) -> list[LinkAnomaly]:
     ends = {pair: (places[pair[0]], places[pair[1]]) for pair in times}
     classes = {pair: class_of(*of) for pair, of in ends.items()}
     links = {pair: name for pair, of in ends.items() if (name := link_of(*of)) is not None}
     return attribute(times, classes, links, bounds, usual=usual, best=best)
 
 
-def _at_most_sizes(by_size: Mapping[int, Sequence[Finding]]) -> _Found:
-    seen: dict[_What, list[tuple[int, Finding]]] = {}
+def _at_most_sizes(by_size: Mapping[int, Sequence[LinkAnomaly]]) -> _Found:
+    seen: dict[_What, list[tuple[int, LinkAnomaly]]] = {}
     for size, findings in by_size.items():
         for finding in findings:
             seen.setdefault((finding.kind, finding.object), []).append((size, finding))
@@ -114,7 +116,10 @@ def _at_most_sizes(by_size: Mapping[int, Sequence[Finding]]) -> _Found:
 
 
 def _row(
-    what: _What, at: Sequence[tuple[int, Finding]], places: Sequence[Place], figure: str
+    what: _What,
+    at: Sequence[tuple[int, LinkAnomaly]],
+    places: Sequence[MeasuredEndpoint],
+    figure: str,
 ) -> Row:
     kind, about = what
     ratio = median([finding.ratio for _, finding in at])

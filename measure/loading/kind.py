@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd
 from measure.loading import plan, tables
 from measure.loading.rows import row, told
@@ -92,7 +92,7 @@ class Loading:
             rows=rows,
             anomalies=anomalies,
             summary={"limits": [found["limit"] for found in rows]},
-            tool=Tool(name=f"loader {settings['loader']}"),
+            tool=ToolVersion(name=f"loader {settings['loader']}"),
             invalid_because=list(dict.fromkeys(because)),
         )
 

@@ -6,8 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 
 from measure.envelope import Json, Row
-from measure.given import Given
-from measure.kinds import PROBE_ENV, PROBE_IMAGE, TORCH_IMAGE, Fabric, Place, Run, SettingsError
+from measure.given import RequestSettings
+from measure.kinds import (
+    PROBE_ENV,
+    PROBE_IMAGE,
+    TORCH_IMAGE,
+    Fabric,
+    MeasuredEndpoint,
+    Run,
+    SettingsError,
+)
 from measure.loading.verdict import REACHED
 from measure.storage import plan as storage
 
@@ -28,7 +36,7 @@ FRAMEWORK_S = 60.0
 
 def settings(given: Mapping[str, Json]) -> dict[str, Json]:
     """Return all settings with their defaults. Raises SettingsError."""
-    asked = Given(given)
+    asked = RequestSettings(given)
     asked.only(NAMES)
     volume = asked.text("volume", storage.VOLUME, "the name of a volume")
     if not volume:
@@ -65,7 +73,7 @@ def settings(given: Mapping[str, Json]) -> dict[str, Json]:
     return checked
 
 
-def places(settings: Row, fabric: Fabric) -> list[Place]:
+def places(settings: Row, fabric: Fabric) -> list[MeasuredEndpoint]:
     """Return the endpoints of a run, in rank order. Raises SettingsError."""
     found = list(fabric.places)[: settings["ranks"]]
     if len(found) < settings["ranks"]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from measure.envelope import Json, Row
 from measure.kinds import Line, RunEnd
-from measure.loading.verdict import Evidence, certain, limit, remedy
+from measure.loading.verdict import LoadingEvidence, certain, limit, remedy
 from measure.statistics import Summary, summarise
 from measure.storage.checked import figure, mapping, whole, words
-from measure.storage.plan import Arm
+from measure.storage.plan import StorageLimits
 
 MOST_BLOCKS = 100
 NAMED = {"loader": "ceiling", "model": "model", "both": "together", "deeper": "deeper"}
@@ -18,7 +18,7 @@ NAMED = {"loader": "ceiling", "model": "model", "both": "together", "deeper": "d
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Turn:
+class PhaseTurn:
     """One phase of one block on one rank. Seconds are sums, rates samples a second."""
 
     samples: int
@@ -38,10 +38,10 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Told:
+class LoadingLines:
     """What one run's probes said, checked."""
 
-    turns: dict[tuple[str, int, int], Turn] = field(default_factory=dict)
+    turns: dict[tuple[str, int, int], PhaseTurn] = field(default_factory=dict)
     """By phase, block and rank; the first line counts."""
     device: Mapping[str, Json] = field(default_factory=dict)
     direct: bool | None = None
@@ -49,9 +49,9 @@ class Told:
     refused: str = ""
 
 
-def told(lines: Iterable[Line], run: int, ranks: int) -> Told:
+def told(lines: Iterable[Line], run: int, ranks: int) -> LoadingLines:
     """Collect the lines of one run."""
-    found = Told()
+    found = LoadingLines()
     for line in lines:
         if line.run != run or not 0 <= line.rank < ranks:
             continue
@@ -77,7 +77,7 @@ def told(lines: Iterable[Line], run: int, ranks: int) -> Told:
     return found
 
 
-def _turn(record: Row) -> Turn | None:
+def _turn(record: Row) -> PhaseTurn | None:
     samples = whole(record.get("samples"), 1, 2**50)
     seconds = figure(record.get("seconds"), 1e-6, 1e7)
     sums = {
@@ -86,7 +86,7 @@ def _turn(record: Row) -> Turn | None:
     }
     if samples is None or seconds is None or any(value is None for value in sums.values()):
         return None
-    return Turn(
+    return PhaseTurn(
         samples=samples,
         seconds=seconds,
         **{name: value or 0.0 for name, value in sums.items()},
@@ -96,7 +96,9 @@ def _turn(record: Row) -> Turn | None:
     )
 
 
-def row(settings: Row, arm: Arm, ranks: int, said: Told, end: RunEnd) -> dict[str, Json]:
+def row(
+    settings: Row, arm: StorageLimits, ranks: int, said: LoadingLines, end: RunEnd
+) -> dict[str, Json]:
     """Return the row of one run: three rates, the verdict, and what to do about it."""
     rates = {phase: _rates(said, phase, ranks) for phase in NAMED}
     ceiling, model, together, deeper = (summarise(rates[phase]) for phase in NAMED)
@@ -113,7 +115,7 @@ def row(settings: Row, arm: Arm, ranks: int, said: Told, end: RunEnd) -> dict[st
     if ceiling is not None and model is not None and together is not None:
         found = limit(ceiling.median, model.median, together.median, exposed=exposed)
         sure = certain(ceiling, model, together, exposed=exposed)
-        evidence = Evidence(
+        evidence = LoadingEvidence(
             ceiling=ceiling.median,
             model=model.median,
             together=together.median,
@@ -155,7 +157,7 @@ def row(settings: Row, arm: Arm, ranks: int, said: Told, end: RunEnd) -> dict[st
     }
 
 
-def _rates(said: Told, phase: str, ranks: int) -> list[float]:
+def _rates(said: LoadingLines, phase: str, ranks: int) -> list[float]:
     """Return the rate of all ranks for each whole block; they step together: the slowest rules."""
     found = []
     for block in range(MOST_BLOCKS):
@@ -188,7 +190,7 @@ def _ratio(one: Summary | None, other: Summary | None) -> float | None:
     return one.median / other.median
 
 
-def _cached(turns: Sequence[Turn]) -> float | None:
+def _cached(turns: Sequence[PhaseTurn]) -> float | None:
     """Return the share of the bytes that did not come from the block layer."""
     known = [(t.read_bytes, t.block_bytes) for t in turns if t.block_bytes is not None]
     asked = sum(read or 0.0 for read, _ in known)

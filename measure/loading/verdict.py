@@ -48,7 +48,7 @@ def certain(
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Evidence:
+class LoadingEvidence:
     """What a remedy is drawn from. Rates in samples a second."""
 
     ceiling: float
@@ -65,7 +65,7 @@ class Evidence:
     decoding: float | None
 
 
-def remedy(found: Limit | None, seen: Evidence) -> str:
+def remedy(found: Limit | None, seen: LoadingEvidence) -> str:
     """Return what to change, with the figures that say so; empty without a verdict."""
     match found:
         case "input":
@@ -83,7 +83,7 @@ def remedy(found: Limit | None, seen: Evidence) -> str:
             return ""
 
 
-def _input_remedy(seen: Evidence) -> str:
+def _input_remedy(seen: LoadingEvidence) -> str:
     asked, given = (rate * seen.sample_bytes / 1e6 for rate in (seen.model, seen.ceiling))
     if seen.decoding is not None and seen.decoding >= BUSY:
         enough = math.ceil(seen.workers * seen.model / seen.ceiling)
@@ -101,7 +101,7 @@ def _input_remedy(seen: Evidence) -> str:
     )
 
 
-def _overlap_remedy(seen: Evidence) -> str:
+def _overlap_remedy(seen: LoadingEvidence) -> str:
     most = min(seen.ceiling, seen.model)
     reached = f"{figure(seen.together, 4)} of {figure(most, 4)} samples/s"
     head = f"loader and model wait for each other: {reached}"

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
 from measure.scaling.model import predict
 from measure.scaling.nets import BLOCKS, Counts, count, resnet
-from measure.scaling.steps import SKIPPED, Steps, read_steps
+from measure.scaling.steps import SKIPPED, ScalingSteps, read_steps
 from measure.scaling.tables import table
 from scheduler import ring
 
@@ -134,7 +134,7 @@ class Scaling:
             rows=rows,
             fits=fits,
             summary=_summary(rows),
-            tool=Tool(name="testbed.trainer"),
+            tool=ToolVersion(name="testbed.trainer"),
             invalid_because=invalid,
         )
 
@@ -169,7 +169,7 @@ def _run(case: _Case, settings: Row, order: Sequence[str], seed: int) -> Run:
     )
 
 
-def _row(case: _Case, steps: Steps | None, end: RunEnd | None) -> dict[str, Json]:
+def _row(case: _Case, steps: ScalingSteps | None, end: RunEnd | None) -> dict[str, Json]:
     counts = case.counts
     reason = "its job did not run" if end is None else end.reason if not end.completed else ""
     row: dict[str, Json] = {
@@ -200,7 +200,7 @@ def _row(case: _Case, steps: Steps | None, end: RunEnd | None) -> dict[str, Json
 
 
 def _predict(
-    cases: Sequence[_Case], found: Sequence[Steps | None], rows: Sequence[dict[str, Json]]
+    cases: Sequence[_Case], found: Sequence[ScalingSteps | None], rows: Sequence[dict[str, Json]]
 ) -> list[Row]:
     """Predict each batch and number of ranks from its least and greatest x; return the fits."""
     fits: list[Row] = []
@@ -229,7 +229,7 @@ def _predict(
 
 
 def _scale(
-    cases: Sequence[_Case], found: Sequence[Steps | None], rows: Sequence[dict[str, Json]]
+    cases: Sequence[_Case], found: Sequence[ScalingSteps | None], rows: Sequence[dict[str, Json]]
 ) -> None:
     """Add speed-up t_1 / t_N and efficiency speed-up / N where one rank was measured."""
     alone = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from measure.envelope import Row
-from measure.scaling.steps import Steps
+from measure.scaling.steps import ScalingSteps
 
 
 @dataclass(slots=True, frozen=True)
-class Fit:
+class ScalingFit:
     """A step is ``fixed_s + flops * flop_s + gradient_bytes * byte_s``."""
 
     fixed_s: float
@@ -28,7 +28,7 @@ class Fit:
         return {"fixed_s": self.fixed_s, "flop_s": self.flop_s, "byte_s": self.byte_s}
 
 
-def predict(low: tuple[Row, Steps], high: tuple[Row, Steps]) -> Fit | None:
+def predict(low: tuple[Row, ScalingSteps], high: tuple[Row, ScalingSteps]) -> ScalingFit | None:
     """Return the fit through two steps of the same batch and ranks; None if x did not differ.
 
     What a step does beside its all-reduce is a line through both over their FLOPs; the
@@ -42,4 +42,4 @@ def predict(low: tuple[Row, Steps], high: tuple[Row, Steps]) -> Fit | None:
     flop_s = (local[1] - local[0]) / apart
     fixed_s = local[0] - flop_s * row_low["flops"]
     byte_s = (one.comm_s + other.comm_s) / (row_low["gradient_bytes"] + row_high["gradient_bytes"])
-    return Fit(fixed_s, flop_s, byte_s)
+    return ScalingFit(fixed_s, flop_s, byte_s)

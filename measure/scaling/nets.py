@@ -24,14 +24,14 @@ class Convolution:
 
 
 @dataclass(slots=True, frozen=True)
-class Pool:
+class MaxPool:
     """Largest of ``side`` x ``side``."""
 
     side: int = 2
 
 
 @dataclass(slots=True, frozen=True)
-class Block:
+class ResidualBlock:
     """Two 3x3 convolutions with a short cut: x + scale * conv(relu(conv(x))), then ReLU.
 
     There is no batch normalisation, whose statistics would be all-reduces of their own; the
@@ -48,7 +48,7 @@ class Dense:
     units: int
 
 
-Layer = Convolution | Pool | Block | Dense
+Layer = Convolution | MaxPool | ResidualBlock | Dense
 
 
 @dataclass(slots=True, frozen=True)
@@ -78,7 +78,7 @@ def vgg16() -> Net:
     """Return VGG16 (configuration D) at a quarter of its width, for 32x32 images."""
     layers: list[Layer] = []
     for convolutions, width in ((2, 16), (2, 32), (3, 64), (3, 128), (3, 128)):
-        layers += [Convolution(width)] * convolutions + [Pool()]
+        layers += [Convolution(width)] * convolutions + [MaxPool()]
     return Net("vgg16", (*layers, Dense(256), Dense(256), Dense(CLASSES)))
 
 
@@ -90,14 +90,14 @@ def resnet(blocks: int, width: int = 16) -> Net:
     """
     if blocks < 1:
         raise ValueError(f"ResNet/x has 1 block or more, not {blocks}")
-    body = (Block(blocks**-0.5),) * blocks
+    body = (ResidualBlock(blocks**-0.5),) * blocks
     head = (Dense(128), Dense(CLASSES))
     return Net(f"resnet{blocks}", (Convolution(width, stride=2), *body, *head))
 
 
 def allcomm() -> Net:
     """Return a net that is nearly all communication: dense layers on a pooled image."""
-    return Net("allcomm", (Pool(4), Dense(1024), Dense(768), Dense(CLASSES)))
+    return Net("allcomm", (MaxPool(4), Dense(1024), Dense(768), Dense(CLASSES)))
 
 
 def net(name: str) -> Net:
@@ -120,9 +120,9 @@ def shapes(of: Net) -> list[tuple[int, ...]]:
         if isinstance(layer, Convolution):
             found += [(3, 3, channels, layer.channels), (layer.channels,)]
             side, channels = -(-side // layer.stride), layer.channels
-        elif isinstance(layer, Block):
+        elif isinstance(layer, ResidualBlock):
             found += [(3, 3, channels, channels), (channels,)] * 2
-        elif isinstance(layer, Pool):
+        elif isinstance(layer, MaxPool):
             side //= layer.side
         else:
             inputs = side * side * channels
@@ -141,11 +141,11 @@ def count(of: Net) -> Counts:
             flops += 2 * 9 * channels * layer.channels * side * side
             channels = layer.channels
             activations += 2 * side * side * channels  # and its ReLU
-        elif isinstance(layer, Block):
+        elif isinstance(layer, ResidualBlock):
             flops += 2 * 2 * 9 * channels * channels * side * side
             # Split in two, both convolutions, the sum, and two ReLUs.
             activations += 7 * side * side * channels
-        elif isinstance(layer, Pool):
+        elif isinstance(layer, MaxPool):
             side //= layer.side
             activations += side * side * channels
         else:

@@ -17,7 +17,7 @@ LEAST_S, MOST_S = 1e-9, 86_400.0
 
 
 @dataclass(slots=True, frozen=True)
-class Steps:
+class ScalingSteps:
     """Means over the counted steps, in seconds.
 
     Means, not medians: under a CPU share a step waits for whole periods of the quota, and only
@@ -36,7 +36,7 @@ class Steps:
     """Of the rank that waits least: it is the last to begin its all-reduce."""
 
 
-def read_steps(lines: Sequence[Line], run: int, ranks: int) -> Steps | None:
+def read_steps(lines: Sequence[Line], run: int, ranks: int) -> ScalingSteps | None:
     """Return the steps of a run, None if a rank printed none that counts."""
     by_rank: list[dict[int, tuple[float, float, float]]] = [{} for _ in range(ranks)]
     for line in lines:
@@ -59,7 +59,7 @@ def read_steps(lines: Sequence[Line], run: int, ranks: int) -> Steps | None:
     mean = means[slowest][0]
     squares = math.fsum((by_rank[slowest][number][0] - mean) ** 2 for number in counted)
     half = Z_95 * math.sqrt(squares / (n - 1) / n) if n > 1 else None
-    return Steps(
+    return ScalingSteps(
         n,
         mean,
         (max(mean - half, 0.0), mean + half) if half is not None else None,

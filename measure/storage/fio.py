@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from measure.envelope import Body, Json, Tool
+from measure.envelope import Body, Json, ToolVersion
 from measure.kinds import SettingsError
 from measure.statistics import median, summarise
 from measure.storage.checked import entries, figure, mapping, whole, words
@@ -41,7 +41,7 @@ _PERCENTILES = {
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class FioResult:
     """One job of fio in one direction. Bytes, seconds."""
 
     name: str
@@ -54,7 +54,7 @@ class Part:
     """``mean`` of the whole latency; ``p50`` to ``p999`` of the time from submission on."""
 
 
-def parts(document: Json, direction: str) -> list[Part]:
+def parts(document: Json, direction: str) -> list[FioResult]:
     """Return the jobs of a document that moved bytes, or failed; damaged ones are left out."""
     found = []
     for job in entries(mapping(document).get("jobs"), MOST_JOBS):
@@ -67,7 +67,7 @@ def parts(document: Json, direction: str) -> list[Part]:
         if not io_bytes and not error:
             continue
         found.append(
-            Part(words(fields.get("jobname")), error, io_bytes, rate, iops, _latency(part))
+            FioResult(words(fields.get("jobname")), error, io_bytes, rate, iops, _latency(part))
         )
     return found
 
@@ -79,7 +79,7 @@ def _latency(part: Mapping[str, Json]) -> dict[str, float | None]:
     return {name: None if value is None else value / 1e9 for name, value in latency.items()}
 
 
-def figures(measured: Sequence[Part]) -> dict[str, Json]:
+def figures(measured: Sequence[FioResult]) -> dict[str, Json]:
     """Return the figures of a row from its repetitions: the median of each.
 
     ``spread`` has the interval of the throughput's median. Empty without repetitions.
@@ -116,7 +116,7 @@ def imported(text: str) -> Body:
     ]
     return Body(
         rows=rows,
-        tool=Tool(name="fio", version=version),
+        tool=ToolVersion(name="fio", version=version),
         invalid_because=() if rows else ("no job of the file read or wrote a byte",),
     )
 
@@ -200,7 +200,7 @@ def _row(
     }
 
 
-def _together(measured: Sequence[Part]) -> Part:
+def _together(measured: Sequence[FioResult]) -> FioResult:
     """Return the sum of threads that ran at the same time; percentiles have none."""
     first, *others = measured
     if not others:
@@ -210,7 +210,7 @@ def _together(measured: Sequence[Part]) -> Part:
     mean = None
     if total and None not in means:
         mean = sum((m or 0.0) * part.iops for m, part in zip(means, measured, strict=True)) / total
-    return Part(
+    return FioResult(
         first.name,
         0,
         sum(part.io_bytes for part in measured),

@@ -34,7 +34,7 @@ _FIELD = re.compile(r"(?P<name>\w+)=(?P<count>\d{1,18})", re.ASCII)
 
 
 @dataclass(slots=True, frozen=True)
-class Line:
+class GdsLine:
     """One line of gdsio."""
 
     bytes_per_s: float
@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(slots=True, frozen=True)
-class Check:
+class GdsCheck:
     """What ``gdscheck -p`` says."""
 
     modes: Mapping[str, bool] = field(default_factory=dict)
@@ -59,14 +59,14 @@ class Check:
         return any(self.modes.values())
 
 
-def line(text: str) -> Line | None:
+def line(text: str) -> GdsLine | None:
     """Return the last line of figures in gdsio's output, None without one."""
     found = None
     for found in _GDSIO.finditer(text[-MOST_TEXT:]):  # noqa: B007 - the last one is wanted
         pass
     if found is None:
         return None
-    return Line(
+    return GdsLine(
         float(found["rate"]) * _UNIT[found["unit"]],
         float(found["latency"]) / 1e6,
         int(found["ops"]),
@@ -74,7 +74,7 @@ def line(text: str) -> Line | None:
     )
 
 
-def check(text: str) -> Check:
+def check(text: str) -> GdsCheck:
     """Read the output of ``gdscheck -p``; what is not understood is left out."""
     modes: dict[str, bool] = {}
     compat = None
@@ -84,7 +84,7 @@ def check(text: str) -> Check:
         name, _, value = one.partition(":")
         if name.strip() == "properties.allow_compat_mode":
             compat = {"true": True, "false": False}.get(value.strip().lower())
-    return Check(modes, compat)
+    return GdsCheck(modes, compat)
 
 
 def operations(text: str | None) -> Mapping[str, int]:
@@ -98,7 +98,7 @@ def operations(text: str | None) -> Mapping[str, int]:
 
 
 def path(asked: str, before: str | None, after: str | None, *, writes: bool) -> Path:
-    """Say which path data took: ``compat`` when GDS was asked for and its counters stood still."""
+    """Return the path of the data: ``compat`` when GDS was set and its counters stood still."""
     if asked != "gds":
         return "bounce"
     name = "Ops.Write" if writes else "Ops.Read"
@@ -109,7 +109,7 @@ def path(asked: str, before: str | None, after: str | None, *, writes: bool) -> 
     return "gds" if moved > 0 else "compat"
 
 
-def figures(lines: Sequence[Line]) -> dict[str, Json]:
+def figures(lines: Sequence[GdsLine]) -> dict[str, Json]:
     """Return the figures of a row from its repetitions; gdsio has no percentiles."""
     spread = summarise([one.bytes_per_s for one in lines])
     if spread is None:

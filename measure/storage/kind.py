@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from measure.envelope import Body, Json, Row, Tool
-from measure.kinds import Fabric, Line, Place, Progress, Run, RunEnd
+from measure.envelope import Body, Json, Row, ToolVersion
+from measure.kinds import Fabric, Line, MeasuredEndpoint, Progress, Run, RunEnd
 from measure.storage import fio, plan, tables
-from measure.storage.plan import Arm
-from measure.storage.rows import CACHED, Told, doubts, rows, told
+from measure.storage.plan import StorageLimits
+from measure.storage.rows import CACHED, StorageLines, doubts, rows, told
 
 SATURATED = 0.95
 """Share of the highest throughput at which more workers no longer help."""
@@ -67,7 +67,7 @@ class Storage:
             rows=found,
             anomalies=anomalies,
             summary=_summary(found),
-            tool=Tool(name="fio", version=version.removeprefix("fio-")),
+            tool=ToolVersion(name="fio", version=version.removeprefix("fio-")),
             invalid_because=doubts(settings, found, refused),
         )
 
@@ -76,12 +76,12 @@ class Storage:
         return tables.table(result)
 
     @staticmethod
-    def _places(settings: Row, fabric: Fabric) -> list[tuple[Arm, Place]]:
+    def _places(settings: Row, fabric: Fabric) -> list[tuple[StorageLimits, MeasuredEndpoint]]:
         """Return the limits and the endpoint of each run, in order."""
         return [(arm, place) for arm in plan.arms(settings) for place in plan.chosen(fabric)]
 
 
-def _remarks(said: Told, arm: Arm, server: str) -> list[dict[str, Json]]:
+def _remarks(said: StorageLines, arm: StorageLimits, server: str) -> list[dict[str, Json]]:
     """Return what a reader must know about one run's device and path."""
     remarks: list[dict[str, Json]] = []
     if said.device.get("direct_loop") is False:

@@ -9,8 +9,8 @@ from typing import Any
 
 from base.figures import figure
 from measure.envelope import Json, Row
-from measure.given import Given
-from measure.kinds import PROBE_ENV, PROBE_IMAGE, Fabric, Place, Run, SettingsError
+from measure.given import RequestSettings
+from measure.kinds import PROBE_ENV, PROBE_IMAGE, Fabric, MeasuredEndpoint, Run, SettingsError
 
 DIRECTORY = "/volume"
 """Where the volume appears in the container."""
@@ -38,7 +38,7 @@ MARGIN_S = 180.0
 
 
 @dataclass(slots=True, frozen=True)
-class Arm:
+class StorageLimits:
     """What one run measures under: limits in bytes a second and bytes, None for none."""
 
     io_bps: int | None
@@ -57,7 +57,7 @@ class Arm:
 
 def settings(given: Mapping[str, Json]) -> dict[str, Json]:
     """Return all settings with their defaults. Raises SettingsError."""
-    asked = Given(given)
+    asked = RequestSettings(given)
     asked.only(NAMES)
     volume = asked.text("volume", VOLUME, "the name of a volume")
     if not volume:
@@ -103,7 +103,7 @@ def settings(given: Mapping[str, Json]) -> dict[str, Json]:
     return checked
 
 
-def limits(asked: Given) -> dict[str, Json]:
+def limits(asked: RequestSettings) -> dict[str, Json]:
     """Return the settings of limits: bytes a second and bytes; 0 is no limit."""
     found = {
         "io_limits": asked.sizes("io_limits", (), 0, 2**50, base=1000),
@@ -115,10 +115,10 @@ def limits(asked: Given) -> dict[str, Json]:
     return dict(found)
 
 
-def arms(settings: Row) -> list[Arm]:
+def arms(settings: Row) -> list[StorageLimits]:
     """Return the limits to measure under: every memory with every disk, one without limits else."""
     return [
-        Arm(io_bps or None, memory or None)
+        StorageLimits(io_bps or None, memory or None)
         for memory in settings["memory_limits"] or [0]
         for io_bps in settings["io_limits"] or [0]
     ]
@@ -133,9 +133,9 @@ def points(settings: Row) -> Iterator[tuple[str, str, int, int]]:
                     yield path, rw, workers, io_bytes
 
 
-def chosen(fabric: Fabric) -> list[Place]:
+def chosen(fabric: Fabric) -> list[MeasuredEndpoint]:
     """Return one endpoint per server, the first of each: a volume belongs to a server."""
-    first: dict[str, Place] = {}
+    first: dict[str, MeasuredEndpoint] = {}
     for place in fabric.places:
         first.setdefault(place.server, place)
     return list(first.values())

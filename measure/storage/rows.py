@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from measure.envelope import Json, Row
-from measure.kinds import Line, Place, RunEnd
+from measure.kinds import Line, MeasuredEndpoint, RunEnd
 from measure.storage import fio, gds
 from measure.storage.checked import entries, figure, mapping, whole, words
-from measure.storage.plan import Arm, points
+from measure.storage.plan import StorageLimits, points
 
 CACHED = 0.01
 """Share of the asked bytes that may come from memory in a measurement of the disk."""
@@ -21,19 +21,19 @@ Point = tuple[str, str, int, int]
 
 
 @dataclass(slots=True)
-class Told:
+class StorageLines:
     """What one run's probe said, checked."""
 
     points: dict[Point, Row] = field(default_factory=dict)
     device: Mapping[str, Json] = field(default_factory=dict)
     refused: str = ""
     version: str = ""
-    gdscheck: gds.Check | None = None
+    gdscheck: gds.GdsCheck | None = None
 
 
-def told(lines: Iterable[Line], run: int) -> Told:
+def told(lines: Iterable[Line], run: int) -> StorageLines:
     """Collect the lines of one run. The first line of a point counts."""
-    found = Told()
+    found = StorageLines()
     for line in lines:
         if line.run != run or line.rank != 0:
             continue
@@ -66,7 +66,9 @@ def _point(record: Row) -> Point | None:
     return path, rw, workers, io_bytes
 
 
-def rows(settings: Row, arm: Arm, place: Place, said: Told, end: RunEnd) -> list[dict[str, Json]]:
+def rows(
+    settings: Row, arm: StorageLimits, place: MeasuredEndpoint, said: StorageLines, end: RunEnd
+) -> list[dict[str, Json]]:
     """Return one row for each point that was asked for, in the grid's order."""
     missing = said.refused or end.reason or "the probe did not measure it"
     found = []

@@ -33,9 +33,9 @@ from ocs_driver.errors import OcsBadReply, OcsConflict, OcsDenied, OcsError, wro
 from ocs_driver.events import EventFeed
 from ocs_driver.light import finite
 from ocs_driver.ports import MOST_PORTS
-from ocs_driver.profile import Profile
-from ocs_driver.tl1.fields import Row, parse_row
-from ocs_driver.tl1.messages import Command, Report, Response
+from ocs_driver.profile import SwitchProfile
+from ocs_driver.tl1.fields import ReplyRow, parse_row
+from ocs_driver.tl1.messages import Response, Tl1Command, Tl1Report
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing, accept_list, refusals
 
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ _PORT = re.compile(r"[A-Za-z0-9]+(\.[A-Za-z0-9]+)+\Z")
 _GROUP = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 _NAME = re.compile(r"[^\s:;,&\"]+\Z")
 
-_PROFILE = Profile(switch_time_s=0.05, bulk_time_s=0.2)
+_PROFILE = SwitchProfile(switch_time_s=0.05, bulk_time_s=0.2)
 """Bulk time from the S320 hardware guide p. 44, if the controller resolves conflicts."""
 
 
@@ -65,7 +65,7 @@ class CalientTl1Driver(ConvergingDriver):
         *,
         group: str = GROUP,
         timing: Tl1Timing | None = None,
-        profile: Profile | None = None,
+        profile: SwitchProfile | None = None,
     ) -> None:
         super().__init__(join_address(host, port), group)
         if not _GROUP.match(group):
@@ -103,7 +103,7 @@ class CalientTl1Driver(ConvergingDriver):
         """Open the session. Raises OcsUnreachable or OcsLogin on failure."""
         await self._session.open()
         try:
-            await self._session.ask(Command("RTRV-NE"))
+            await self._session.ask(Tl1Command("RTRV-NE"))
         except OcsDenied as error:
             await self._session.close()
             raise wrong_dialect(self.name, error) from None
@@ -117,7 +117,7 @@ class CalientTl1Driver(ConvergingDriver):
         """Yield the switch's reports and session state changes from now on."""
         return self._feed.subscribe()
 
-    def _on_report(self, report: Report) -> None:
+    def _on_report(self, report: Tl1Report) -> None:
         kind = EventKind.REPORT
         if report.verb.startswith("REPT ALM"):
             kind = EventKind.CLEAR if report.severity == "none" else EventKind.ALARM
@@ -174,7 +174,7 @@ class CalientTl1Driver(ConvergingDriver):
 
     async def read(self) -> CircuitMap:
         """Return the circuits as RTRV-CRS lists them."""
-        answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
+        answer = await self._session.ask(Tl1Command("RTRV-CRS", tail="::ALL"))
         return CircuitMap(rows.circuits(answer.rows), clock.time())
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
@@ -192,7 +192,7 @@ class CalientTl1Driver(ConvergingDriver):
             for row in await self._ports()
             if rows.health(row) is PortHealth.FAILED
         ]
-        answer = await self._session.ask(Command("RTRV-CRS", tail="::ALL"))
+        answer = await self._session.ask(Tl1Command("RTRV-CRS", tail="::ALL"))
         for row in map(parse_row, answer.rows):
             circuit = rows.circuit(row)
             alarm = row.get("AL", "CL")
@@ -203,14 +203,14 @@ class CalientTl1Driver(ConvergingDriver):
                 failed.append(Alarm(circuit.name, severity, circuit.detail))
         return tuple(failed)
 
-    async def _element(self) -> Row:
+    async def _element(self) -> ReplyRow:
         """Read what the switch says of itself."""
-        answer = await self._session.ask(Command("RTRV-NE"))
+        answer = await self._session.ask(Tl1Command("RTRV-NE"))
         return parse_row(_one(answer, self.name))
 
-    async def _ports(self) -> list[Row]:
+    async def _ports(self) -> list[ReplyRow]:
         """Read all ports. Each is later read by name, so their number is bounded."""
-        answer = await self._session.ask(Command("RTRV-PORT", aid="0"), _INVENTORY_S)
+        answer = await self._session.ask(Tl1Command("RTRV-PORT", aid="0"), _INVENTORY_S)
         ports = [row for row in map(parse_row, answer.rows) if _PORT.match(row.aid)]
         if not ports:
             raise OcsBadReply(self.name, "the list of ports has no port")
@@ -218,8 +218,8 @@ class CalientTl1Driver(ConvergingDriver):
             raise OcsBadReply(self.name, f"{len(ports)} ports: too many for a switch")
         return ports
 
-    async def _summaries(self, ports: Sequence[str]) -> list[Row]:
-        commands = [Command("RTRV-PORT-SUM", aid=port) for port in ports]
+    async def _summaries(self, ports: Sequence[str]) -> list[ReplyRow]:
+        commands = [Tl1Command("RTRV-PORT-SUM", aid=port) for port in ports]
         answers = await self._session.read_bulk(commands, _INVENTORY_S)
         found = []
         for command, answer in zip(commands, answers, strict=True):
@@ -261,7 +261,7 @@ class CalientTl1Driver(ConvergingDriver):
         """Enter circuits while earlier ones are driven, so that mirrors do not wait."""
         errors: list[OcsError | None] = []
         entered: list[tuple[int, CircuitRequest]] = []
-        half_made: list[Command] = []
+        half_made: list[Tl1Command] = []
         for some in _strides(requests):
             activate = [self._activate(request) for _, request in entered]
             enter = [self._enter(request) for request in some]
@@ -283,14 +283,14 @@ class CalientTl1Driver(ConvergingDriver):
             await self._session.bulk(half_made, timeout_s)
         return errors
 
-    def _enter(self, request: CircuitRequest) -> Command:
+    def _enter(self, request: CircuitRequest) -> Tl1Command:
         kind = "2WAY" if request.duplex else "1WAY"
         ports = f"{request.a},{request.b}"
-        return Command("ENT-CRS", aid=ports, tail=f"::{self.group},{kind}")
+        return Tl1Command("ENT-CRS", aid=ports, tail=f"::{self.group},{kind}")
 
-    def _activate(self, request: CircuitRequest) -> Command:
+    def _activate(self, request: CircuitRequest) -> Tl1Command:
         ports = f"{request.a},{request.b}"
-        return Command("ACT-CRS", aid=ports, tail=f"::{_connection_name(request)},{self.group}")
+        return Tl1Command("ACT-CRS", aid=ports, tail=f"::{_connection_name(request)},{self.group}")
 
 
 def _strides(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
@@ -311,10 +311,10 @@ def _one(answer: Response, name: str) -> str:
     return answer.rows[0]
 
 
-def _by_name(verb: str, name: str) -> Command:
+def _by_name(verb: str, name: str) -> Tl1Command:
     if not _NAME.match(name):
         raise OcsError("bad_name", name, "the circuit's name cannot be written in TL1")
-    return Command(verb, tail=f"::{name}")
+    return Tl1Command(verb, tail=f"::{name}")
 
 
 def _port(port: str) -> str:

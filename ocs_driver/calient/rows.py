@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ocs_driver.base import Circuit, CircuitState, PortHealth
 from ocs_driver.errors import OcsBadReply
-from ocs_driver.tl1.fields import Row, parse_row
+from ocs_driver.tl1.fields import ReplyRow, parse_row
 
 _OPERATIONAL = {
     "OK": CircuitState.TUNED,
@@ -28,7 +28,7 @@ def circuits(rows: Sequence[str]) -> tuple[Circuit, ...]:
     return tuple(circuit(parse_row(row)) for row in rows if not row.startswith("MATRIXUSED="))
 
 
-def circuit(row: Row) -> Circuit:
+def circuit(row: ReplyRow) -> Circuit:
     """Parse one RTRV-CRS row. Raises OcsBadReply unless it names two ports and the group.
 
     A circuit that is entered but not activated has operational state OOS. An unknown OC
@@ -51,7 +51,7 @@ def circuit(row: Row) -> Circuit:
     )
 
 
-def health(row: Row) -> PortHealth:
+def health(row: ReplyRow) -> PortHealth:
     """Parse the health of a port from its RTRV-PORT row; the worse of in and out counts."""
     sides = ("IN", "OUT")
     if any(row.get(f"{side}OC") in ("FAIL", "NOHW") for side in sides):
@@ -63,7 +63,7 @@ def health(row: Row) -> PortHealth:
     return PortHealth.BLOCKED
 
 
-def label(row: Row) -> str:
+def label(row: ReplyRow) -> str:
     """Parse the operator's alias of a port from its RTRV-PORT-SUM row."""
     alias = row.get("ALIAS")
     return "" if alias == "NONE" else alias

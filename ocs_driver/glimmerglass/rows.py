@@ -12,7 +12,7 @@ from ocs_driver.errors import OcsBadReply, OcsError
 from ocs_driver.light import finite, lit
 from ocs_driver.pairs import WirePair
 from ocs_driver.ports import MatrixPorts, is_number
-from ocs_driver.tl1.fields import Row, parse_row
+from ocs_driver.tl1.fields import ReplyRow, parse_row
 
 _STATES = {
     "steady": CircuitState.TUNED,
@@ -39,7 +39,7 @@ def parse_powers(rows: Sequence[str]) -> tuple[Mapping[str, float | None], froze
     return light, frozenset(bad)
 
 
-def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
+def parse_system(rows: Sequence[str]) -> tuple[ReplyRow, MatrixPorts]:
     """Parse rtrv-system-info and the port numbering. Raises OcsError for another vendor."""
     row = parse_row((rows or ("",))[0])
     first, _, second = row.get("LICENSEDPORTMATRIX").lower().partition("x")
@@ -49,7 +49,7 @@ def parse_system(rows: Sequence[str]) -> tuple[Row, MatrixPorts]:
     return row, MatrixPorts(int(first), int(second), _FIRST_INPUT, _FIRST_OUTPUT)
 
 
-def _circuit(row: Row) -> WirePair:
+def _circuit(row: ReplyRow) -> WirePair:
     a, b = _port(row, "IPORTID"), _port(row, "OPORTID")
     # An unknown state does not prove light: the caller's deadline decides.
     state = _STATES.get(row.get("CONNSTATE").lower(), CircuitState.TUNING)
@@ -57,7 +57,7 @@ def _circuit(row: Row) -> WirePair:
     return WirePair(Pair(a, b), state, ",".join(f"{k}={row.get(k)}" for k in keys))
 
 
-def _port(row: Row, key: str) -> str:
+def _port(row: ReplyRow, key: str) -> str:
     port = row.need(key)
     if not is_number(port):
         raise OcsBadReply(row.aid[:60] or "a row", f"{key} {port[:20]!r} is no port number")

@@ -26,7 +26,7 @@ from ocs_driver.errors import (
 )
 from ocs_driver.polatis.xml import LONGEST, check_done
 from ocs_driver.tl1.session import Login
-from ocs_driver.turns import Turns
+from ocs_driver.turns import CommandTurns
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -106,7 +106,7 @@ class NetconfSession:
         login: Login,
         *,
         timing: NetconfTiming | None = None,
-        turns: Turns | None = None,
+        turns: CommandTurns | None = None,
         host_key: str | None = None,
         on_event: Callable[[str], None] = lambda text: None,
         on_link: Callable[[bool], None] = lambda up: None,
@@ -119,7 +119,7 @@ class NetconfSession:
         self._timing = timing or NetconfTiming()
         self._on_event = on_event
         self._on_link = on_link
-        self._turns = turns or Turns(self.name)
+        self._turns = turns or CommandTurns(self.name)
         self._manager: Any = None
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="netconf")
         self._listener: asyncio.Task[None] | None = None

@@ -17,7 +17,7 @@ from ocs_driver.pairs import WirePair
 from ocs_driver.polatis.rows import parse_patch, parse_power, parse_serial, parse_type
 from ocs_driver.ports import parse_size
 from ocs_driver.tl1.linked import Tl1MatrixDriver
-from ocs_driver.tl1.messages import Command, Response
+from ocs_driver.tl1.messages import Response, Tl1Command
 from ocs_driver.tl1.session import accept_list, refusals
 
 _NOT_SUPPORTED = frozenset({"ICNV", "IICM", "ENEQ", "SNVS"})
@@ -84,7 +84,7 @@ class PolatisTl1Driver(Tl1MatrixDriver):
         rows = accept_list(self._power_command(), answer, self.name).rows
         return {port: lit(dbm) for port, dbm in parse_power(rows).items()}
 
-    def _power_command(self) -> Command:
+    def _power_command(self) -> Tl1Command:
         if self._identity is None:
             raise OcsError("not_connected", self.name, "connect first")
         ports = self._identity.ports.all
@@ -109,14 +109,16 @@ class PolatisTl1Driver(Tl1MatrixDriver):
         errors = dict(zip(left, refused, strict=True))
         return [errors.get(port) for port in ports]
 
-    async def _bulk(self, commands: Sequence[Command], timeout_s: float) -> list[OcsError | None]:
+    async def _bulk(
+        self, commands: Sequence[Tl1Command], timeout_s: float
+    ) -> list[OcsError | None]:
         return refusals(commands, await self._session.bulk(commands, timeout_s), self.name)
 
-    def _command(self, verb: str, aid: str = "", tail: str = ":") -> Command:
+    def _command(self, verb: str, aid: str = "", tail: str = ":") -> Tl1Command:
         sid = self._session.sid
         # An unnamed switch reports its name as "( nil )": then the target stays blank.
         known = sid and "nil" not in sid.lower() and '"' not in sid
-        return Command(verb, aid, tail, tid=f'"{sid}"' if known else "")
+        return Tl1Command(verb, aid, tail, tid=f'"{sid}"' if known else "")
 
 
 def _ordered(pair: Pair) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from base.addresses import join_address
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable, unreachable
 from ocs_driver.scpi.codec import ReplyParser
-from ocs_driver.turns import Turns
+from ocs_driver.turns import CommandTurns
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ScpiSession:
         port: int,
         *,
         timing: ScpiTiming | None = None,
-        turns: Turns | None = None,
+        turns: CommandTurns | None = None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
         self.name = join_address(host, port)
@@ -52,7 +52,7 @@ class ScpiSession:
         self._port = port
         self._timing = timing or ScpiTiming()
         self._on_link = on_link
-        self._turns = turns or Turns(self.name)
+        self._turns = turns or CommandTurns(self.name)
         self._stream: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used_at = 0.0

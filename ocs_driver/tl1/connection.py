@@ -13,11 +13,11 @@ from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable, unreachable
 from ocs_driver.tl1.messages import (
     ACK_REJECTED,
     Ack,
-    Command,
     Message,
     Overflow,
-    Report,
     Response,
+    Tl1Command,
+    Tl1Report,
 )
 from ocs_driver.tl1.parser import Tl1Parser
 
@@ -39,7 +39,7 @@ class Tl1Connection:
         name: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        on_report: Callable[[Report], None],
+        on_report: Callable[[Tl1Report], None],
     ) -> None:
         self.name = name
         self._reader = reader
@@ -55,7 +55,7 @@ class Tl1Connection:
 
     @classmethod
     async def open(
-        cls, host: str, port: int, timeout_s: float, on_report: Callable[[Report], None]
+        cls, host: str, port: int, timeout_s: float, on_report: Callable[[Tl1Report], None]
     ) -> Tl1Connection:
         """Connect. Raises OcsUnreachable on failure or after ``timeout_s``."""
         name = join_address(host, port)
@@ -66,7 +66,7 @@ class Tl1Connection:
             raise unreachable(name, error, timeout_s) from None
         return cls(name, reader, writer, on_report)
 
-    async def exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Response]:
+    async def exchange(self, commands: Sequence[Tl1Command], timeout_s: float) -> list[Response]:
         """Send all commands before waiting, and return their responses in order.
 
         Raises OcsTimeout (outcome unknown, connection closed) when a response is missing.
@@ -145,7 +145,7 @@ class Tl1Connection:
             self.abort()
 
     def _dispatch(self, message: Message) -> None:
-        if isinstance(message, Report):
+        if isinstance(message, Tl1Report):
             self._on_report(message)
         elif isinstance(message, Overflow):
             raise OcsUnreachable(

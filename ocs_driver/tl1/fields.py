@@ -13,7 +13,7 @@ from ocs_driver.errors import OcsBadReply
 
 
 @dataclass(slots=True, frozen=True)
-class Row:
+class ReplyRow:
     """One payload row: its identifier, values without a key, and values by key."""
 
     aid: str
@@ -62,7 +62,7 @@ def unquote(text: str) -> str:
     return value
 
 
-def parse_row(row: str) -> Row:
+def parse_row(row: str) -> ReplyRow:
     """Parse one payload row (without its outer quotes)."""
     aid, *blocks = split(row, ":")
     positional: list[str] = []
@@ -83,4 +83,4 @@ def parse_row(row: str) -> Row:
                 positional.append(unquote(piece))
     values |= {key: ",".join(pieces) for key, pieces in longer.items()}
     read = {key: unquote(value) for key, value in values.items()}
-    return Row(unquote(aid), tuple(positional), read)
+    return ReplyRow(unquote(aid), tuple(positional), read)

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import GROUP, EventKind, OcsEvent
 from ocs_driver.linked import LinkedDriver
-from ocs_driver.tl1.messages import Report
+from ocs_driver.tl1.messages import Tl1Report
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
 
 
@@ -43,6 +43,6 @@ class Tl1MatrixDriver(LinkedDriver):
         """Build a driver for ``VENDOR+tl1://user@host:port``. Raises OcsLogin without login."""
         return cls(address, Login.of(address, password), group=group)
 
-    def _on_report(self, report: Report) -> None:
+    def _on_report(self, report: Tl1Report) -> None:
         text = " ".join((report.verb, *report.rows, *report.comments)).strip()
         self._feed.publish(OcsEvent(EventKind.REPORT, self.name, report.severity, text))

@@ -16,7 +16,7 @@ ACK_REJECTED = frozenset({"NG", "RL"})
 
 
 @dataclass(slots=True, frozen=True)
-class Command:
+class Tl1Command:
     """A command ``VERB:tid:aid:ctag`` plus a ``tail`` that begins with its own colons."""
 
     verb: str
@@ -84,7 +84,7 @@ class Response:
 
 
 @dataclass(slots=True, frozen=True)
-class Report:
+class Tl1Report:
     """An autonomous message; ``severity`` is critical, major, minor or none."""
 
     sid: str
@@ -104,4 +104,4 @@ class Overflow:
     size: int
 
 
-Message = Ack | Response | Report | Overflow
+Message = Ack | Response | Tl1Report | Overflow

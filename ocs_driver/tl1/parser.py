@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from ocs_driver.tl1.messages import Ack, Message, Overflow, Report, Response
+from ocs_driver.tl1.messages import Ack, Message, Overflow, Response, Tl1Report
 
 _STAMP = re.compile(r"(\d\d(?:\d\d)?-\d\d-\d\d)\s(\d\d:\d\d:\d\d)\Z")
 _ANSWER = re.compile(r"M\s+(\S+)\s+(COMPLD|DENY|PRTL|DELAY|RTRV)\b")
@@ -64,7 +64,7 @@ class _Draft:
         if not self.is_answer:
             verb = self.kind.partition(" ")[2].strip()
             severity = _SEVERITY[self.kind.partition(" ")[0]]
-            return Report(self.sid, self.time, self.tag, severity, verb, rows, comments, text)
+            return Tl1Report(self.sid, self.time, self.tag, severity, verb, rows, comments, text)
         return Response(
             self.sid, self.time, self.tag, self.kind, self.code, rows, comments, text, complete
         )

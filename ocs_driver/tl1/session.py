@@ -24,8 +24,8 @@ from ocs_driver.errors import (
     OcsUnreachable,
 )
 from ocs_driver.tl1.connection import Tl1Connection
-from ocs_driver.tl1.messages import Command, Report, Response, parameter
-from ocs_driver.turns import Turns
+from ocs_driver.tl1.messages import Response, Tl1Command, Tl1Report, parameter
+from ocs_driver.turns import CommandTurns
 
 _log = logging.getLogger(__name__)
 
@@ -90,8 +90,8 @@ class Tl1Session:
         *,
         timing: Tl1Timing | None = None,
         tail: str = "",
-        turns: Turns | None = None,
-        on_report: Callable[[Report], None] = lambda report: None,
+        turns: CommandTurns | None = None,
+        on_report: Callable[[Tl1Report], None] = lambda report: None,
         on_link: Callable[[bool], None] = lambda up: None,
     ) -> None:
         self.name = join_address(host, port)
@@ -104,7 +104,7 @@ class Tl1Session:
         """The switch's own name, from its response to the login."""
         self._on_report = on_report
         self._on_link = on_link
-        self._turns = turns or Turns(self.name)
+        self._turns = turns or CommandTurns(self.name)
         self._link: Tl1Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._used_at = 0.0
@@ -132,12 +132,12 @@ class Tl1Session:
             if link is None:
                 return
             if not link.closed.is_set():
-                logout = Command("CANC-USER", parameter(self._login.user), self._tail)
+                logout = Tl1Command("CANC-USER", parameter(self._login.user), self._tail)
                 with contextlib.suppress(OcsError):
                     await link.exchange([logout], self._timing.logout_s)
             await link.close()
 
-    async def ask(self, command: Command, timeout_s: float | None = None) -> Response:
+    async def ask(self, command: Tl1Command, timeout_s: float | None = None) -> Response:
         """Send a read-only command and return its response. OcsDenied when refused, OcsBadReply.
 
         A read may be repeated, so the session reconnects once on a lost connection.
@@ -146,7 +146,7 @@ class Tl1Session:
         return accept_list(command, response, self.name)
 
     async def read_bulk(
-        self, commands: Sequence[Command], timeout_s: float | None = None
+        self, commands: Sequence[Tl1Command], timeout_s: float | None = None
     ) -> list[Response]:
         """Send read-only commands; reconnects once on a lost connection.
 
@@ -166,7 +166,7 @@ class Tl1Session:
         return answers
 
     async def bulk(
-        self, commands: Sequence[Command], timeout_s: float | None = None
+        self, commands: Sequence[Tl1Command], timeout_s: float | None = None
     ) -> list[Response]:
         """Send all commands back to back and return their responses, including refusals.
 
@@ -179,7 +179,7 @@ class Tl1Session:
         limit = self._timing.answer_s if timeout_s is None else timeout_s
         return asyncio.get_running_loop().time() + limit
 
-    async def _portion(self, commands: Sequence[Command], until: float) -> list[Response]:
+    async def _portion(self, commands: Sequence[Tl1Command], until: float) -> list[Response]:
         async with self._turns.command(until):
             answers: list[Response] = []
             for start in range(0, len(commands), self._INFLIGHT):
@@ -188,7 +188,7 @@ class Tl1Session:
 
     # -- below: this task holds the turn -----------------------------------------
 
-    async def _send(self, commands: Sequence[Command], until: float) -> list[Response]:
+    async def _send(self, commands: Sequence[Tl1Command], until: float) -> list[Response]:
         answers = await self._exchange(commands, until)
         for remedy in (self._wait_for_login, self._log_in_again):
             refused = [i for i, answer in enumerate(answers) if login_not_active(answer)]
@@ -201,7 +201,7 @@ class Tl1Session:
                 answers[i] = answer
         return answers
 
-    async def _exchange(self, commands: Sequence[Command], until: float) -> list[Response]:
+    async def _exchange(self, commands: Sequence[Tl1Command], until: float) -> list[Response]:
         link = await self._ensure(until)
         loop = asyncio.get_running_loop()
         self._used_at = loop.time()
@@ -270,7 +270,7 @@ class Tl1Session:
             min(self._timing.connect_s, self._left(until)),
             self._on_report,
         )
-        command = Command(
+        command = Tl1Command(
             "ACT-USER",
             aid=parameter(self._login.user),
             tail=f"::{parameter(self._login.password)}",
@@ -310,7 +310,7 @@ class Tl1Session:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        ping = Command("RTRV-HDR", tail=self._tail)
+        ping = Tl1Command("RTRV-HDR", tail=self._tail)
         while True:
             link = self._link
             if link is None:
@@ -347,7 +347,7 @@ def session_limit(response: Response) -> bool:
 
 
 def refusals(
-    commands: Sequence[Command], responses: Sequence[Response], name: str
+    commands: Sequence[Tl1Command], responses: Sequence[Response], name: str
 ) -> list[OcsError | None]:
     """Return the error of each denied command, None for the others."""
     found: list[OcsError | None] = []
@@ -360,7 +360,7 @@ def refusals(
     return found
 
 
-def accept(command: Command, response: Response, name: str) -> Response:
+def accept(command: Tl1Command, response: Response, name: str) -> Response:
     """Return the response if the command was completed, else raise OcsDenied."""
     if response.ok:
         return response
@@ -368,7 +368,7 @@ def accept(command: Command, response: Response, name: str) -> Response:
     raise OcsDenied(code, name, f"{command} returned {response.completion}: {response.reason}")
 
 
-def accept_list(command: Command, response: Response, name: str) -> Response:
+def accept_list(command: Tl1Command, response: Response, name: str) -> Response:
     """Return a response whose body is rows and comments. Raises OcsDenied, OcsBadReply.
 
     A completed read without rows is an empty list; one with another text is none.

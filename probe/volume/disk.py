@@ -17,7 +17,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(slots=True, frozen=True)
-class Device:
+class DirectoryDevice:
     """What a directory lies on."""
 
     filesystem: str
@@ -35,7 +35,7 @@ class Device:
         return ""
 
 
-def device(directory: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> Device:
+def device(directory: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> DirectoryDevice:
     """Return what ``directory`` lies on, by the mount with the longest path."""
     found, best = ("", ""), -1
     with contextlib.suppress(OSError):
@@ -47,7 +47,7 @@ def device(directory: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> D
             kind = fields[fields.index("-", 6) + 1]
             if directory.is_relative_to(at) and len(at) >= best:
                 found, best = (kind, fields[2]), len(at)
-    return Device(found[0], found[1], _direct_loop(found[1]))
+    return DirectoryDevice(found[0], found[1], _direct_loop(found[1]))
 
 
 def _direct_loop(number: str) -> bool | None:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from probe.volume.samples import Reader
+from probe.volume.samples import SampleReader
 
 
 @dataclass(slots=True, frozen=True)
-class Batch:
+class BatchTimes:
     """What making one batch took: sums over its samples, in seconds."""
 
     read_s: float
@@ -48,17 +48,17 @@ class Pipeline:
             yield from indices
 
 
-class Builtin(AbstractContextManager["Builtin"], Iterator[Batch]):
+class Builtin(AbstractContextManager["Builtin"], Iterator[BatchTimes]):
     """Threads that read samples, and a queue of batches ahead of the reader."""
 
-    def __init__(self, pipeline: Pipeline, reader: Reader) -> None:
+    def __init__(self, pipeline: Pipeline, reader: SampleReader) -> None:
         self._pipeline = pipeline
         self._reader = reader
         self._order = pipeline.order()
         self._threads = ThreadPoolExecutor(pipeline.workers, "loader")
         self._ahead: deque[list[Future[tuple[float, float]]]] = deque()
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> BatchTimes:
         """Return the next batch when it is complete. Raises OSError of its reads."""
         # What is taken now makes room for one more behind it.
         while len(self._ahead) < max(self._pipeline.prefetch, 1):
@@ -66,7 +66,7 @@ class Builtin(AbstractContextManager["Builtin"], Iterator[Batch]):
         spent = [future.result() for future in self._ahead.popleft()]
         if self._pipeline.prefetch:
             self._submit()
-        return Batch(sum(read for read, _ in spent), sum(decode for _, decode in spent))
+        return BatchTimes(sum(read for read, _ in spent), sum(decode for _, decode in spent))
 
     def __exit__(
         self,
@@ -81,10 +81,10 @@ class Builtin(AbstractContextManager["Builtin"], Iterator[Batch]):
         self._ahead.append([self._threads.submit(self._reader, index) for index in samples])
 
 
-class Torch(AbstractContextManager["Torch"], Iterator[Batch]):
+class TorchLoader(AbstractContextManager["TorchLoader"], Iterator[BatchTimes]):
     """A DataLoader; the time inside ``next`` is what a training waits."""
 
-    def __init__(self, pipeline: Pipeline, reader: Reader) -> None:
+    def __init__(self, pipeline: Pipeline, reader: SampleReader) -> None:
         from torch.utils.data import DataLoader  # noqa: PLC0415 - only where the image has it
 
         self._loader = DataLoader(
@@ -98,9 +98,9 @@ class Torch(AbstractContextManager["Torch"], Iterator[Batch]):
         )
         self._batches = iter(self._loader)
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> BatchTimes:
         """Return the next batch."""
-        return Batch(*next(self._batches))
+        return BatchTimes(*next(self._batches))
 
     def __exit__(
         self,
@@ -115,7 +115,7 @@ class Torch(AbstractContextManager["Torch"], Iterator[Batch]):
 @dataclass(slots=True, frozen=True)
 class _Dataset:
     count: int
-    reader: Reader
+    reader: SampleReader
 
     def __len__(self) -> int:
         return self.count
@@ -139,10 +139,10 @@ def _sums(samples: list[tuple[float, float]]) -> tuple[float, float]:
     return sum(read for read, _ in samples), sum(decode for _, decode in samples)
 
 
-class TensorFlow(AbstractContextManager["TensorFlow"], Iterator[Batch]):
+class TensorFlowLoader(AbstractContextManager["TensorFlowLoader"], Iterator[BatchTimes]):
     """A tf.data pipeline: parallel calls for samples, batches, prefetch."""
 
-    def __init__(self, pipeline: Pipeline, reader: Reader) -> None:
+    def __init__(self, pipeline: Pipeline, reader: SampleReader) -> None:
         import tensorflow as tf  # noqa: PLC0415 - only where the image has it
 
         def read(index: Any) -> Any:
@@ -159,10 +159,10 @@ class TensorFlow(AbstractContextManager["TensorFlow"], Iterator[Batch]):
             data = data.prefetch(pipeline.prefetch)
         self._batches = iter(data)
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> BatchTimes:
         """Return the next batch."""
         read_s, decode_s = next(self._batches).numpy().sum(axis=0)
-        return Batch(float(read_s), float(decode_s))
+        return BatchTimes(float(read_s), float(decode_s))
 
     def __exit__(
         self,
@@ -173,9 +173,9 @@ class TensorFlow(AbstractContextManager["TensorFlow"], Iterator[Batch]):
         del self._batches
 
 
-Loader = Builtin | Torch | TensorFlow
-LOADERS: dict[str, Callable[[Pipeline, Reader], Loader]] = {
+Loader = Builtin | TorchLoader | TensorFlowLoader
+LOADERS: dict[str, Callable[[Pipeline, SampleReader], Loader]] = {
     "builtin": Builtin,
-    "torch": Torch,
-    "tf": TensorFlow,
+    "torch": TorchLoader,
+    "tf": TensorFlowLoader,
 }

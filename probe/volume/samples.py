@@ -47,7 +47,7 @@ class Samples:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class Reader:
+class SampleReader:
     """Reads samples and decodes them; threads and forked processes may share it."""
 
     def __init__(self, samples: Samples, *, direct: bool, decode_s: float, busy: bool) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sitefile import CabledSite
-from testbed.demo.cases import Arm, Work
+from testbed.demo.cases import CaseArm, JobSize
 from testbed.demo.errors import DemoError
-from testbed.demo.jobs import Jobs, Training
-from testbed.demo.rule import CALIBRATION_BATCH, Calibration, measured_overlap
+from testbed.demo.jobs import DemoJobs, Training
+from testbed.demo.rule import CALIBRATION_BATCH, TrainerCalibration, measured_overlap
 from testbed.demo.trainer_log import StepLine, TrainerLog
 
 FILE = Path("/var/lib/lightloom/rates.json")
@@ -29,15 +29,15 @@ def cache_key(image: str, share: float) -> str:
     return f"{image} share={share:g}"
 
 
-def load(file: Path, key: str) -> Calibration | None:
+def load(file: Path, key: str) -> TrainerCalibration | None:
     """Return the stored measurement for ``key``; None when it is missing or unreadable."""
     try:
-        return Calibration(**json.loads(file.read_text(encoding="utf-8"))[key])
+        return TrainerCalibration(**json.loads(file.read_text(encoding="utf-8"))[key])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def save(file: Path, key: str, measured: Calibration) -> None:
+def save(file: Path, key: str, measured: TrainerCalibration) -> None:
     """Store the measurement atomically, for the other case and for later runs."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
@@ -46,7 +46,7 @@ def save(file: Path, key: str, measured: Calibration) -> None:
 
 
 def known_or_measured(
-    jobs: Jobs,
+    jobs: DemoJobs,
     site: CabledSite,
     image: str,
     *,
@@ -54,7 +54,7 @@ def known_or_measured(
     recalibrate: bool,
     unshape: Callable[[], None],
     progress: Progress,
-) -> Calibration:
+) -> TrainerCalibration:
     """Return the stored measurement for this image and CPU share, or measure and store one.
 
     ``unshape`` gives the links a rate that nothing reaches.
@@ -71,8 +71,8 @@ def known_or_measured(
 
 
 def measure(
-    jobs: Jobs, site: CabledSite, *, image: str, run_id: str, progress: Progress
-) -> Calibration:
+    jobs: DemoJobs, site: CabledSite, *, image: str, run_id: str, progress: Progress
+) -> TrainerCalibration:
     """Train one rank, then a ring of two under one aggregator; the links are not shaped.
 
     The result is the mean and not the median: the kernel grants a CPU share in slices, so a
@@ -80,13 +80,13 @@ def measure(
     """
     pair = _neighbours(site)
     progress("calibration: one rank alone")
-    work = Work(1, CALIBRATION_BATCH)
+    work = JobSize(1, CALIBRATION_BATCH)
     alone = _train(jobs, _training(f"alone-{run_id}", work, ALONE_STEPS, pair[:1], image))
     progress("calibration: two ranks under one aggregator")
-    work = Work(2, CALIBRATION_BATCH)
+    work = JobSize(2, CALIBRATION_BATCH)
     both = _train(jobs, _training(f"pair-{run_id}", work, PAIR_STEPS, pair, image))
     steps = usual(both)
-    return Calibration(
+    return TrainerCalibration(
         compute_s=_mean("compute_s", usual(alone)),
         gradient_bytes=alone.gradient_bytes,
         overlap=measured_overlap(
@@ -101,19 +101,21 @@ def usual(log: TrainerLog) -> list[StepLine]:
     return log.steps[0][UNUSUAL_STEPS:]
 
 
-def _training(name: str, work: Work, steps: int, endpoints: Sequence[str], image: str) -> Training:
+def _training(
+    name: str, work: JobSize, steps: int, endpoints: Sequence[str], image: str
+) -> Training:
     return Training(
         name=name,
         work=work,
         samples=steps * work.global_batch,
         endpoints=endpoints,
-        arm=Arm.FRAGMENTED,
+        arm=CaseArm.FRAGMENTED,
         project="demo",
         image=image,
     )
 
 
-def _train(jobs: Jobs, training: Training) -> TrainerLog:
+def _train(jobs: DemoJobs, training: Training) -> TrainerLog:
     jobs.submit(training)
     log = jobs.follow(training.name, training.work.count, lambda rank, line: None)
     jobs.wait_completed(training.name)

@@ -18,7 +18,7 @@ from testbed.demo.errors import DemoError
 from testbed.demo.rule import CALIBRATION_BATCH
 
 
-class Arm(StrEnum):
+class CaseArm(StrEnum):
     """One way to run the red job while the blue job runs concurrently."""
 
     FRAGMENTED = "fragmented"
@@ -33,17 +33,17 @@ class Arm(StrEnum):
     @property
     def locality(self) -> Locality:
         """Requested locality of the arm's jobs."""
-        return Locality.REGROUP if self is Arm.REGROUPED else Locality.ANY
+        return Locality.REGROUP if self is CaseArm.REGROUPED else Locality.ANY
 
     @property
     def rank_order(self) -> RankOrder:
         """Requested rank order of the arm's jobs."""
-        placed = self in (Arm.FRAGMENTED, Arm.LIVE)
+        placed = self in (CaseArm.FRAGMENTED, CaseArm.LIVE)
         return RankOrder.PLACED if placed else RankOrder.AGGREGATOR
 
 
 @dataclass(slots=True, frozen=True)
-class Work:
+class JobSize:
     """A job's size: number of endpoints, and images per step of each of them."""
 
     count: int
@@ -65,18 +65,18 @@ class Paper:
 
 
 @dataclass(slots=True, frozen=True)
-class Case:
+class PaperCase:
     """One of the paper's cases."""
 
     name: str
-    red: Work
-    blue: Work
+    red: JobSize
+    blue: JobSize
     paper: Paper
 
 
-CASES: Mapping[str, Case] = {
-    "a": Case("a", Work(4), Work(2), Paper(407.0, 109.0, 0.732)),
-    "b": Case("b", Work(3), Work(3), Paper(368.0, 140.0, 0.620)),
+CASES: Mapping[str, PaperCase] = {
+    "a": PaperCase("a", JobSize(4), JobSize(2), Paper(407.0, 109.0, 0.732)),
+    "b": PaperCase("b", JobSize(3), JobSize(3), Paper(368.0, 140.0, 0.620)),
 }
 """The paper fixes the number of samples: its times after regrouping scale with 1/N. The batch of a
 rank is fixed, so a job of fewer ranks takes more steps, as in the model that gives the link rates
@@ -91,7 +91,7 @@ class Places:
     blue: tuple[str, ...]
 
 
-def find_case(name: str) -> Case:
+def find_case(name: str) -> PaperCase:
     """Return the case called ``name``. Raises DemoError(invalid) when there is none."""
     if name not in CASES:
         raise DemoError("invalid", f"unknown case {name!r}", hint="the cases are a and b")
@@ -117,12 +117,12 @@ def chosen(names: Sequence[str] | None, arms: type[AnArm]) -> tuple[AnArm, ...]:
     return tuple(arm for arm in arms if arm.value in names)
 
 
-def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+def parse_arms(names: Sequence[str] | None) -> tuple[CaseArm, ...]:
     """Return the requested arms of a case, as :func:`chosen`."""
-    return chosen(names, Arm)
+    return chosen(names, CaseArm)
 
 
-def scattered(site: CabledSite, case: Case) -> Places:
+def scattered(site: CabledSite, case: PaperCase) -> Places:
     """Return where a topology-blind scheduler places red and then blue on the idle site.
 
     The scheduler's own placement computes it, so that blue can start (and train) before red on

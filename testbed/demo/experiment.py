@@ -14,12 +14,12 @@ from sitefile import CabledSite, load_site
 from testbed import rack
 from testbed.demo import calibrate, plots, report
 from testbed.demo.api import Controller, Document
-from testbed.demo.cases import Case, Places, find_case, parse_arms, scattered
-from testbed.demo.measure import Experiment, Measured, run_arm
+from testbed.demo.cases import PaperCase, Places, find_case, parse_arms, scattered
+from testbed.demo.measure import CaseExperiment, CaseResult, run_arm
 from testbed.demo.rule import (
     Base,
-    Calibration,
-    Rates,
+    LinkRates,
+    TrainerCalibration,
     crossings,
     derive_rates,
     fixed_samples,
@@ -79,7 +79,7 @@ def run(
             rates = derive_rates(measured, rates_from)
             progress(f"link rates by rule: {rates.rule}")
             rack.set_rates(run_dir, rates.access_bps, rates.inter_aggregator_bps)
-            experiment = Experiment(
+            experiment = CaseExperiment(
                 controller=controller,
                 jobs=jobs,
                 case=chosen_case,
@@ -106,7 +106,11 @@ def run(
 
 
 def samples_of(
-    case: Case, places: Places, site: CabledSite, measured: Calibration, rates: Rates
+    case: PaperCase,
+    places: Places,
+    site: CabledSite,
+    measured: TrainerCalibration,
+    rates: LinkRates,
 ) -> int:
     """Return the number of samples that every arm trains."""
     step_s = predicted_step_s(
@@ -120,7 +124,7 @@ def samples_of(
     return fixed_samples(step_s, case.red.global_batch)
 
 
-def write(out_dir: Path, case: Case, result: Document, arms: Sequence[Measured]) -> None:
+def write(out_dir: Path, case: PaperCase, result: Document, arms: Sequence[CaseResult]) -> None:
     """Write the result and all steps and samples that it is computed from."""
     raw = {
         measured.arm.value: {

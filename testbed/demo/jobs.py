@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from base import clock
 from testbed.demo.api import Controller, Document
-from testbed.demo.cases import Arm, Work
+from testbed.demo.cases import CaseArm, JobSize
 from testbed.demo.errors import DemoError
 from testbed.demo.trainer_log import EndLine, StepLine, TrainerLog
 
@@ -27,10 +27,10 @@ class Training:
     """One training job to submit."""
 
     name: str
-    work: Work
+    work: JobSize
     samples: int
     endpoints: Sequence[str]
-    arm: Arm
+    arm: CaseArm
     project: str
     image: str
 
@@ -54,7 +54,7 @@ class Training:
 
 
 @dataclass(slots=True)
-class Jobs:
+class DemoJobs:
     """All jobs that the demo has submitted and that have not ended."""
 
     controller: Controller

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from testbed.demo import homes
 from testbed.demo.api import Controller, Document
-from testbed.demo.cases import Arm, Case, Places
+from testbed.demo.cases import CaseArm, PaperCase, Places
 from testbed.demo.errors import DemoError
-from testbed.demo.jobs import Jobs, Training
+from testbed.demo.jobs import DemoJobs, Training
 from testbed.demo.trainer_log import StepLine, TrainerLog, longest_gap_s
 
 BLUE_STEPS = 10_000
@@ -27,12 +27,12 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Experiment:
+class CaseExperiment:
     """The settings that all arms of one run share."""
 
     controller: Controller
-    jobs: Jobs
-    case: Case
+    jobs: DemoJobs
+    case: PaperCase
     places: Places
     samples: int
     image: str
@@ -42,10 +42,10 @@ class Experiment:
 
 
 @dataclass(slots=True, frozen=True)
-class Measured:
+class CaseResult:
     """One arm's result: the figures of the JSON contract, and the data of the plots."""
 
-    arm: Arm
+    arm: CaseArm
     red: str
     blue: str
     samples: int
@@ -63,7 +63,7 @@ class Measured:
         return light_moved(self.transaction)
 
 
-def run_arm(experiment: Experiment, arm: Arm) -> Measured:
+def run_arm(experiment: CaseExperiment, arm: CaseArm) -> CaseResult:
     """Measure one arm on the idle rack and leave the rack idle."""
     say = experiment.progress
     case, places = experiment.case, experiment.places
@@ -81,7 +81,7 @@ def run_arm(experiment: Experiment, arm: Arm) -> Measured:
     view = experiment.jobs.wait_completed(red.name)
     series = _series(experiment.controller, log, (red.name, blue.name))
     experiment.jobs.end(blue.name)
-    return Measured(
+    return CaseResult(
         arm=arm,
         red=red.name,
         blue=blue.name,
@@ -139,8 +139,8 @@ def mean_utilisation(series: Document, job: str, begin: float, end: float) -> fl
 class _Watch:
     """Handles every step of red: reports progress and starts the live arm's regroup."""
 
-    experiment: Experiment
-    arm: Arm
+    experiment: CaseExperiment
+    arm: CaseArm
     job: str
     regroup: Document | None = None
     replaced: int = 0
@@ -163,7 +163,7 @@ class _Watch:
                 f"{self.arm}: step {line.step + 1} of {steps}, {line.step_s:.2f} s"
             )
         if (
-            self.arm is Arm.LIVE
+            self.arm is CaseArm.LIVE
             and self.regroup is None
             and line.step + 1 >= steps // REGROUP_AFTER
         ):
@@ -194,7 +194,7 @@ def light_moved(transaction: Document | None) -> tuple[float, float] | None:
     return min(drained, default=transaction["started_at"]), transaction["finished_at"]
 
 
-def _training(experiment: Experiment, arm: Arm, role: str) -> Training:
+def _training(experiment: CaseExperiment, arm: CaseArm, role: str) -> Training:
     red = role == "red"
     work = experiment.case.red if red else experiment.case.blue
     return Training(

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from testbed.demo.api import Document
-from testbed.demo.measure import Measured
+from testbed.demo.measure import CaseResult
 
 COLOURS = {
     "red": ("#7f0000", "#c62828", "#ef5350", "#ff8a65"),
@@ -20,7 +20,7 @@ TAIL_S = 2.0
 """Seconds shown after red's last step."""
 
 
-def draw(case: str, arms: Sequence[Measured], out_dir: Path) -> list[str]:
+def draw(case: str, arms: Sequence[CaseResult], out_dir: Path) -> list[str]:
     """Write one plot per arm and one with the arms side by side; return the files."""
     files = []
     for measured in arms:
@@ -42,7 +42,7 @@ def draw(case: str, arms: Sequence[Measured], out_dir: Path) -> list[str]:
     return files
 
 
-def _arm(axes: Any, measured: Measured) -> None:
+def _arm(axes: Any, measured: CaseResult) -> None:
     throughput, utilisation = axes
     series = measured.series
     times = [at - measured.started_at for at in series["times"]]

@@ -10,29 +10,29 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.demo.api import Document
-from testbed.demo.cases import Arm, Case
+from testbed.demo.cases import CaseArm, PaperCase
 from testbed.demo.errors import DemoError
-from testbed.demo.rule import LEAST_TRAINING_S, Rates
+from testbed.demo.rule import LEAST_TRAINING_S, LinkRates
 
 LOSS_TOLERANCE = 1e-3
 """Relative tolerance. On one machine the losses are bit-identical; see testbed/trainer.py."""
 
 
 def document(
-    case: Case,
+    case: PaperCase,
     site: str,
-    rates: Rates,
-    arms: Mapping[Arm, Document],
+    rates: LinkRates,
+    arms: Mapping[CaseArm, Document],
     *,
     plots: Sequence[str],
     emulated: Sequence[str],
 ) -> Document:
     """Return the result; reductions are fractions of the fragmented arm's completion time."""
-    fragmented = arms.get(Arm.FRAGMENTED)
+    fragmented = arms.get(CaseArm.FRAGMENTED)
     reduction = {
         arm.value: round(1 - figures["completion_s"] / fragmented["completion_s"], 4)
         for arm, figures in arms.items()
-        if fragmented is not None and arm is not Arm.FRAGMENTED
+        if fragmented is not None and arm is not CaseArm.FRAGMENTED
     }
     return {
         "case": case.name,
@@ -74,7 +74,7 @@ def check(result: Document) -> None:
                 object=f"arm/{name}",
                 hint="see: lightloom get events; the raw figures are written",
             )
-    fragmented = result["arms"].get(Arm.FRAGMENTED.value)
+    fragmented = result["arms"].get(CaseArm.FRAGMENTED.value)
     if fragmented is not None and fragmented["completion_s"] < LEAST_TRAINING_S:
         raise DemoError(
             "failed",
@@ -123,9 +123,9 @@ def render(result: Document) -> RenderableType:
 
 
 def _paper(paper: Mapping[str, Any], arm: str) -> tuple[str, str]:
-    if arm == Arm.FRAGMENTED:
+    if arm == CaseArm.FRAGMENTED:
         return f"{paper['fragmented_s']:.0f}", ""
-    if arm == Arm.REGROUPED:
+    if arm == CaseArm.REGROUPED:
         return f"{paper['regrouped_s']:.0f}", _percent(paper["reduction"])
     return "", ""
 

@@ -44,7 +44,7 @@ class Base(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Calibration:
+class TrainerCalibration:
     """Measurements of the trainer: seconds per step, bytes per gradient, overlap 0 to 1."""
 
     compute_s: float
@@ -61,7 +61,7 @@ class Calibration:
 
 
 @dataclass(slots=True, frozen=True)
-class Rates:
+class LinkRates:
     """Link rates in bit/s and the text of their rule."""
 
     access_bps: float
@@ -77,7 +77,7 @@ def measured_overlap(compute_s: float, comm_s: float, step_s: float) -> float:
     return min(1.0, max(0.0, (compute_s + comm_s - step_s) / compute_s))
 
 
-def derive_rates(measured: Calibration, base: Base = Base.RING) -> Rates:
+def derive_rates(measured: TrainerCalibration, base: Base = Base.RING) -> LinkRates:
     """Apply the rule. It is not extrapolated above h = 0.9, where no fit supports it."""
     bits = 8 * measured.gradient_bytes
     ratio = 0.725 - 0.73 * min(measured.overlap, 0.9)
@@ -90,7 +90,7 @@ def derive_rates(measured: Calibration, base: Base = Base.RING) -> Rates:
         f"measured t_c = {step_s:.3f} s ({what}) at {CALIBRATION_BATCH} images a rank, "
         f"M = {bits / 1e6:.2f} Mbit, h = {measured.overlap:.2f}"
     )
-    return Rates(float(access), float(inter), rule)
+    return LinkRates(float(access), float(inter), rule)
 
 
 def crossings(order: Sequence[str], homes: Mapping[str, str | None]) -> int:
@@ -102,7 +102,7 @@ def crossings(order: Sequence[str], homes: Mapping[str, str | None]) -> int:
 
 
 def predicted_step_s(
-    measured: Calibration, rates: Rates, ranks: int, batch: int, *, own: int, others: int
+    measured: TrainerCalibration, rates: LinkRates, ranks: int, batch: int, *, own: int, others: int
 ) -> float:
     """Predict a step of a ring that competes with others on the inter-aggregator link.
 

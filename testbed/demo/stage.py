@@ -10,7 +10,7 @@ from testbed import rack
 from testbed.demo import homes
 from testbed.demo.api import Controller
 from testbed.demo.errors import DemoError
-from testbed.demo.jobs import ENDED, Jobs
+from testbed.demo.jobs import ENDED, DemoJobs
 
 Progress = Callable[[str], None]
 
@@ -57,9 +57,9 @@ def rack_for(
 
 
 @contextmanager
-def tidied(controller: Controller, progress: Progress) -> Iterator[Jobs]:
+def tidied(controller: Controller, progress: Progress) -> Iterator[DemoJobs]:
     """Cancel the remaining jobs at the end, and move the endpoints back to their homes."""
-    jobs = Jobs(controller)
+    jobs = DemoJobs(controller)
     found = homes.present(controller)
     try:
         yield jobs

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from testbed.guests.errors import GuestError
 from testbed.guests.packages import QEMU, QEMU_PACKAGE
-from testbed.guests.parts import Parts
-from testbed.rack.process import Process, Program, end_all, spawn, wait_ready
+from testbed.guests.parts import GuestFiles
+from testbed.rack.process import Process, ProgramSpec, end_all, spawn, wait_ready
 
 BOOT_TIMEOUT_S = 120.0
 """Time limit for software emulation on a loaded machine; some 5 s are usual."""
@@ -25,7 +25,7 @@ _READY = b"ll-ready\n"
 _DONE = b"ll-done "
 
 
-class Machine:
+class GuestMachine:
     """A running guest. Methods raise GuestError."""
 
     def __init__(self, name: str, process: Process, control: socket.socket) -> None:
@@ -44,14 +44,14 @@ class Machine:
         logs: Path,
         mark: str,
         netns: str | None = None,
-    ) -> Machine:
+    ) -> GuestMachine:
         """Start a guest with a command line of :func:`command_line`; :meth:`await_boot` is next.
 
         ``mark`` is the run directory whose ``testbed down`` also ends the guest.
         """
         if shutil.which(QEMU) is None:
             raise GuestError(f"{QEMU} is not installed", f"apt-get install {QEMU_PACKAGE}")
-        process = spawn(Program(name, tuple(argv), netns=netns), logs, mark)
+        process = spawn(ProgramSpec(name, tuple(argv), netns=netns), logs, mark)
         try:
             return cls(name, process, connected(process, control))
         except BaseException:
@@ -128,7 +128,7 @@ def connected(process: Process, path: Path) -> socket.socket:
 
 
 def command_line(
-    name: str, parts: Parts, *, memory_mib: int, variables: str, control: Path, console: Path
+    name: str, parts: GuestFiles, *, memory_mib: int, variables: str, control: Path, console: Path
 ) -> tuple[str, ...]:
     """Return QEMU's command line without devices.
 

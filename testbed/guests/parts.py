@@ -47,7 +47,7 @@ class Recipe:
 
 
 @dataclass(slots=True, frozen=True)
-class Parts:
+class GuestFiles:
     """The two files from which a guest boots, and the packages that it may mount."""
 
     kernel: Path
@@ -55,13 +55,13 @@ class Parts:
     root: Path
 
 
-def ensure(recipe: Recipe, cache: Path = CACHE) -> Parts:
+def ensure(recipe: Recipe, cache: Path = CACHE) -> GuestFiles:
     """Return the parts of a recipe's guests, built if not cached. Raises GuestError."""
     folder = cache / recipe.name
     folder.mkdir(parents=True, exist_ok=True)
     wanted = packages.names(recipe.tools)
     target = folder / _digest(recipe, packages.files(wanted))
-    parts = Parts(target / "vmlinuz", target / "initramfs", target / "root")
+    parts = GuestFiles(target / "vmlinuz", target / "initramfs", target / "root")
     with locked(folder / "lock"):
         if not target.is_dir():
             _log.info("making a guest's kernel and initramfs", into=str(target))
@@ -80,7 +80,7 @@ def ensure(recipe: Recipe, cache: Path = CACHE) -> Parts:
     return parts
 
 
-def install(recipe: Recipe) -> Parts:
+def install(recipe: Recipe) -> GuestFiles:
     """Install QEMU if it is missing, and build the parts. Idempotent. Raises GuestError."""
     if shutil.which(packages.QEMU) is None:
         packages.refresh()

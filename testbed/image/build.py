@@ -172,7 +172,7 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 @contextmanager
 def lacking(client: docker.DockerClient, tag: str, cache: Path) -> Iterator[bool]:
-    """Say whether the engine lacks an image; then nobody else builds one meanwhile."""
+    """Return whether the engine lacks an image; then nobody else builds one meanwhile."""
     if client.images.list(name=tag):
         yield False
         return

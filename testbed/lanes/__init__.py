@@ -9,11 +9,11 @@ the keeper, or by the next command if the keeper was killed.
 
 from testbed.lanes.errors import LaneError
 from testbed.lanes.manage import command, create, end, everyone, find, processor_s, sweep
-from testbed.lanes.record import Lane
+from testbed.lanes.record import RackLane
 
 __all__ = [
-    "Lane",
     "LaneError",
+    "RackLane",
     "command",
     "create",
     "end",

@@ -44,7 +44,7 @@ def main() -> int:
     return 128 - status
 
 
-def _run(lane: record.Lane, argv: Sequence[str]) -> int:
+def _run(lane: record.RackLane, argv: Sequence[str]) -> int:
     where = Path.cwd()
     me = os.pidfd_open(os.getpid())
     inside = os.pidfd_open(lane.first)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from testbed.lanes import cgroups, clone, first, kernel, record, removal
 from testbed.lanes.errors import LaneError
-from testbed.lanes.relay import Relay
+from testbed.lanes.relay import LoopbackRelay
 
 _READ = 4096
 
@@ -59,12 +59,12 @@ def _keep(name: str, owner: int | None, ports: Sequence[int], creator: int) -> N
     if news != first.READY:
         raise LaneError("failed", news.decode(errors="replace") or "it ended at once", object=name)
     asyncio.run(
-        _stay(record.Lane(name, os.getpid(), pid, time.time()), inside, owner, ports, creator)
+        _stay(record.RackLane(name, os.getpid(), pid, time.time()), inside, owner, ports, creator)
     )
 
 
 async def _stay(
-    lane: record.Lane,
+    lane: record.RackLane,
     inside: socket.socket,
     owner: int | None,
     ports: Sequence[int],
@@ -77,7 +77,7 @@ async def _stay(
     loop.add_reader(inside, over.set)
     if owner is not None:
         loop.add_reader(owner, over.set)
-    relay = Relay(lane.first)
+    relay = LoopbackRelay(lane.first)
     reached = {port: await relay.listen(port) for port in ports}
     record.save(dataclasses.replace(lane, ports=reached))
     os.write(creator, first.READY)

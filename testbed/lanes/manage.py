@@ -16,7 +16,7 @@ import testbed
 from testbed.lanes import cgroups, clone, record, removal
 from testbed.lanes.errors import LaneError
 from testbed.lanes.first import READY
-from testbed.lanes.record import Lane
+from testbed.lanes.record import RackLane
 from testbed.rack.procfs import MARKER
 
 READY_S = 60.0
@@ -25,7 +25,7 @@ KILL_S = 10.0
 _ROOT = Path(testbed.__file__).resolve().parents[1]
 
 
-def create(name: str, *, ports: Iterable[int] = (), owner: int | None = None) -> Lane:
+def create(name: str, *, ports: Iterable[int] = (), owner: int | None = None) -> RackLane:
     """Make a lane and return when commands can run in it.
 
     ``ports`` are those of its loopback that this machine reaches, at ports that the kernel
@@ -58,7 +58,7 @@ def processor_s(name: str) -> float:
     return cgroups.processor_s(name, cgroups.mounted())
 
 
-def find(name: str) -> Lane:
+def find(name: str) -> RackLane:
     """Return a lane that is ready. Raises LaneError(not_found)."""
     record.check_name(name)
     lane = record.load(name)
@@ -70,7 +70,7 @@ def find(name: str) -> Lane:
     return lane
 
 
-def everyone() -> tuple[Lane, ...]:
+def everyone() -> tuple[RackLane, ...]:
     """Return the lanes that are ready, by name."""
     return tuple(lane for name in record.names() if (lane := record.load(name)) is not None)
 
@@ -90,7 +90,7 @@ def end(name: str) -> None:
         raise LaneError("failed", f"lane {name} does not end", object=name, hint="try again")
 
 
-def _end_keeper(lane: Lane) -> None:
+def _end_keeper(lane: RackLane) -> None:
     try:
         keeper = os.pidfd_open(lane.keeper)
     except OSError:

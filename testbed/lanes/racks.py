@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from base.addresses import split_address
 from sitefile import load_site
-from testbed.engine import EngineError
+from testbed.engine import DockerEngineError
 from testbed.image.errors import ImageError
 from testbed.lanes import clone, manage
 from testbed.lanes.errors import LaneError
-from testbed.lanes.record import Lane
+from testbed.lanes.record import RackLane
 from testbed.rack import preflight, procfs
 from testbed.rack.slurm.root import ensure_root
 from testbed.rack.up import KEPT_LOGS, RUN_DIR
@@ -55,7 +55,7 @@ def prepare(
     progress("container images (built if missing)")
     try:
         image.ensure([image.BUILDERS[name] for name in images], private=True)
-    except (EngineError, ImageError) as error:
+    except (DockerEngineError, ImageError) as error:
         raise LaneError("unavailable", str(error), object="image", hint=error.hint) from error
     if slurm:
         progress("Slurm's packages (unpacked if missing)")
@@ -100,7 +100,7 @@ def everyone() -> tuple[NamedRack, ...]:
     return tuple(_seen(lane) for lane in manage.everyone())
 
 
-def _seen(lane: Lane) -> NamedRack:
+def _seen(lane: RackLane) -> NamedRack:
     """Look into a lane from outside, by the root folder of its first process."""
     root = Path(f"/proc/{lane.first}/root")
     try:

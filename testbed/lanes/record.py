@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?")
 
 
 @dataclass(slots=True, frozen=True)
-class Lane:
+class RackLane:
     """One lane that is ready."""
 
     name: str
@@ -58,19 +58,19 @@ def folder(name: str) -> Path:
     return LANES / name
 
 
-def save(lane: Lane) -> None:
+def save(lane: RackLane) -> None:
     """Write the record atomically."""
     draft = folder(lane.name) / _DRAFT
     draft.write_text(json.dumps(dataclasses.asdict(lane), indent=1), encoding="utf-8")
     draft.replace(folder(lane.name) / _FILE)
 
 
-def load(name: str) -> Lane | None:
+def load(name: str) -> RackLane | None:
     """Return the record of lane ``name``, None when it is not ready or does not exist."""
     try:
         data: dict[str, Any] = json.loads((folder(name) / _FILE).read_text(encoding="utf-8"))
         ports = {int(inner): int(outer) for inner, outer in data.pop("ports").items()}
-        return Lane(**data, ports=ports)
+        return RackLane(**data, ports=ports)
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

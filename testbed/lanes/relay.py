@@ -13,7 +13,7 @@ _CHUNK = 1 << 16
 _HOST = "127.0.0.1"
 
 
-class Relay:
+class LoopbackRelay:
     """Connects to a lane's loopback. Use it in a process with one thread."""
 
     def __init__(self, first: int) -> None:

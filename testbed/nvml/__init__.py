@@ -14,15 +14,15 @@ _LIMIT_S = 60
 _FLAGS = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
-class BuildError(Exception):
+class NvmlBuildError(Exception):
     """There is no library; the text says why."""
 
 
 def build(folder: Path) -> Path:
-    """Compile the library into ``folder`` and return it. Raises BuildError."""
+    """Compile the library into ``folder`` and return it. Raises NvmlBuildError."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise BuildError("no C compiler: install gcc and libc6-dev")
+        raise NvmlBuildError("no C compiler: install gcc and libc6-dev")
     target = folder / LIBRARY
     command = [compiler, *_FLAGS, "-o", str(target), str(SOURCE), "-ldl"]
     try:
@@ -30,9 +30,9 @@ def build(folder: Path) -> Path:
             command, capture_output=True, text=True, timeout=_LIMIT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"the compiler did not end: {error}") from error
+        raise NvmlBuildError(f"the compiler did not end: {error}") from error
     if done.returncode:
-        raise BuildError(f"the compiler refuses the library: {done.stderr[-500:]}")
+        raise NvmlBuildError(f"the compiler refuses the library: {done.stderr[-500:]}")
     return target
 
 

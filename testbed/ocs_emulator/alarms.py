@@ -8,7 +8,7 @@ from enum import StrEnum
 from testbed.ocs_emulator.model import OpticalModel
 
 
-class Kind(StrEnum):
+class AlarmKind(StrEnum):
     """Kind of an event."""
 
     RAISED = "raised"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 class Happening:
     """An unsolicited event of a switch. ``severity`` is CR, MJ, MN or CL."""
 
-    kind: Kind
+    kind: AlarmKind
     obj: str
     severity: str = "CL"
     cause: str = ""
@@ -41,7 +41,7 @@ class AlarmBook:
         now = self._now()
         news = [a for port, a in now.items() if port not in self.standing]
         news += [
-            Happening(Kind.CLEARED, port, "CL", old.cause)
+            Happening(AlarmKind.CLEARED, port, "CL", old.cause)
             for port, old in self.standing.items()
             if port not in now
         ]
@@ -50,7 +50,8 @@ class AlarmBook:
 
     def _now(self) -> dict[str, Happening]:
         found = {
-            port: Happening(Kind.RAISED, port, "CR", "LOS") for port in sorted(self._model.failed)
+            port: Happening(AlarmKind.RAISED, port, "CR", "LOS")
+            for port in sorted(self._model.failed)
         }
         light = self._model.personality.light
         for circuit in self._model.circuits.values():
@@ -61,5 +62,5 @@ class AlarmBook:
                 if sink in self.standing:
                     limit += light.los_hysteresis_db
                 if sink not in found and self._model.power_out_dbm(sink) < limit:
-                    found[sink] = Happening(Kind.RAISED, sink, "MJ", "LOS")
+                    found[sink] = Happening(AlarmKind.RAISED, sink, "MJ", "LOS")
         return found

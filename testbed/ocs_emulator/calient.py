@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from testbed.ocs_emulator.model import Crosspoint, Fault, Mirrors, ModelError, OpticalModel
-from testbed.ocs_emulator.switch import Switch
-from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+from testbed.ocs_emulator.switch import EmulatedSwitch
+from testbed.ocs_emulator.tl1_text import Tl1Answer, Tl1Request, refusal
 
 # The real error table is not public; these are the generic codes of GR-833.
 _CODES = {
@@ -32,7 +32,7 @@ class CalientDialect:
     rows_per_block = 0
     reports = True
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
         self._model: OpticalModel = switch.model
         self.sid = self._model.personality.sid
@@ -47,11 +47,11 @@ class CalientDialect:
             "DLT-CRS": self._delete,
         }
 
-    def changes(self, request: Request) -> bool:
+    def changes(self, request: Tl1Request) -> bool:
         """Whether a command changes circuits."""
         return request.verb.endswith("-CRS") and not request.verb.startswith("RTRV-")
 
-    async def answer(self, request: Request, user: str) -> Answer:
+    async def answer(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Execute one command."""
         verb = self._verbs.get(request.verb)
         if verb is None:
@@ -67,23 +67,23 @@ class CalientDialect:
 
     # -- reading -------------------------------------------------------------------
 
-    async def _identify(self, request: Request) -> Answer:
+    async def _identify(self, request: Tl1Request) -> Tl1Answer:
         del request
         p = self._model.personality
-        return Answer(
+        return Tl1Answer(
             (
                 f"{p.sid}:SERIALNUMBER={p.serial},SWPACKAGE={p.firmware},STATUS=OK,"
                 f"CHASSISTYPE={p.model},PLATFORM={p.platform}",
             )
         )
 
-    async def _ports(self, request: Request) -> Answer:
+    async def _ports(self, request: Tl1Request) -> Tl1Answer:
         """List all ports for ``RTRV-PORT::0``, one port for any other AID."""
         if request.aid in ("", "0", "ALL"):
-            return Answer(tuple(self._port(port) for port in self._model.personality.ports))
-        return Answer((self._port(self._known(request.aid)),))
+            return Tl1Answer(tuple(self._port(port) for port in self._model.personality.ports))
+        return Tl1Answer((self._port(self._known(request.aid)),))
 
-    async def _port_summary(self, request: Request) -> Answer:
+    async def _port_summary(self, request: Tl1Request) -> Tl1Answer:
         port = self._known(request.aid)
         circuits = self._model.on_port(port)
         fields = ["ALIAS=NONE", f"INPWR={self._power(port, self._model.power_in_dbm(port))}"]
@@ -93,9 +93,9 @@ class CalientDialect:
             active = circuit is not None and circuit.ready_at is not None
             fields.append(f"CONNNAME{number}={circuit.name if circuit else 'NONE'}")
             fields.append(f"CONNSTATE{number}={'ACT' if active else 'NONE'}")
-        return Answer((f"{port}:{','.join(fields)}",))
+        return Tl1Answer((f"{port}:{','.join(fields)}",))
 
-    async def _circuits(self, request: Request) -> Answer:
+    async def _circuits(self, request: Tl1Request) -> Tl1Answer:
         """List all circuits for ``RTRV-CRS:::ctag::ALL``, some for ``::group,name``."""
         wanted = request.block(0)
         group, _, name = wanted.partition(",")
@@ -105,11 +105,11 @@ class CalientDialect:
             if wanted in ("", "ALL")
             or (group in ("", circuit.group) and name in ("", circuit.name))
         ]
-        return Answer(tuple(self._circuit(circuit) for circuit in chosen))
+        return Tl1Answer(tuple(self._circuit(circuit) for circuit in chosen))
 
     # -- changing --------------------------------------------------------------------
 
-    async def _enter(self, request: Request) -> Answer:
+    async def _enter(self, request: Tl1Request) -> Tl1Answer:
         """Provision a circuit: ``ENT-CRS::src,dst:ctag::group,2WAY``."""
         a, comma, b = request.aid.partition(",")
         group, _, kind = request.block(0).partition(",")
@@ -118,21 +118,21 @@ class CalientDialect:
         duplex = kind == "2WAY"
         name = f"{a}{'-' if duplex else '>'}{b}"
         self._model.enter(name, a, b, duplex=duplex, group=group)
-        return Answer()
+        return Tl1Answer()
 
-    async def _activate(self, request: Request) -> Answer:
+    async def _activate(self, request: Tl1Request) -> Tl1Answer:
         """Drive the mirrors: ``ACT-CRS::src,dst:ctag::name,group``."""
         self._model.activate(request.block(0).partition(",")[0], self._switch.now())
-        return Answer()
+        return Tl1Answer()
 
-    async def _cancel(self, request: Request) -> Answer:
+    async def _cancel(self, request: Tl1Request) -> Tl1Answer:
         self._model.deactivate(request.block(0))
         await self._switch.refresh()
-        return Answer()
+        return Tl1Answer()
 
-    async def _delete(self, request: Request) -> Answer:
+    async def _delete(self, request: Tl1Request) -> Tl1Answer:
         self._model.delete(request.block(0))
-        return Answer()
+        return Tl1Answer()
 
     # -- rows ------------------------------------------------------------------------
 

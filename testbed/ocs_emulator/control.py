@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.ocs_emulator.alarms import Happening, Kind
+from testbed.ocs_emulator.alarms import AlarmKind, Happening
 from testbed.ocs_emulator.emulator import Emulator
-from testbed.ocs_emulator.faults import Firmware, Rule, Trick
+from testbed.ocs_emulator.faults import FaultRule, Firmware, Trick
 from testbed.ocs_emulator.model import ModelError
 
 Order = Mapping[str, Any]
@@ -76,7 +76,7 @@ class Control:
         return {"ok": True}
 
     def _trick(self, trick: Trick, order: Order) -> None:
-        rule = Rule(
+        rule = FaultRule(
             trick,
             str(order.get("match", "")).upper(),
             int(order.get("count", 1)),
@@ -158,7 +158,7 @@ class Control:
         ports = self._emulator.personality.ports
         for number in range(int(order.get("count", 100))):
             port = ports[number % len(ports)]
-            self._emulator.switch.tell(Happening(Kind.RAISED, port, "MN", "STORM"))
+            self._emulator.switch.tell(Happening(AlarmKind.RAISED, port, "MN", "STORM"))
         self._faults.interleave = int(order.get("interleave", 0))
 
     # -- the conversation ------------------------------------------------------------

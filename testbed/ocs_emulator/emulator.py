@@ -16,7 +16,7 @@ from testbed.ocs_emulator.netconf_server import NetconfServer
 from testbed.ocs_emulator.personality import Personality
 from testbed.ocs_emulator.polatis_tl1 import PolatisTl1Dialect
 from testbed.ocs_emulator.scpi_server import ScpiServer
-from testbed.ocs_emulator.switch import Switch
+from testbed.ocs_emulator.switch import EmulatedSwitch
 from testbed.ocs_emulator.tl1_server import Tl1Server
 
 Address = tuple[str, int]
@@ -32,7 +32,7 @@ class FrontEnd(Protocol):
         """Close the socket and end all sessions."""
 
 
-FRONT_ENDS: Mapping[str, Callable[[Switch, str | None], FrontEnd]] = {
+FRONT_ENDS: Mapping[str, Callable[[EmulatedSwitch, str | None], FrontEnd]] = {
     "calient-tl1-raw": lambda switch, password: Tl1Server(
         CalientDialect(switch), switch, prompting=False, password=password
     ),
@@ -110,7 +110,7 @@ class Emulator:
         self.model = OpticalModel(personality)
         self.addresses: tuple[Address, ...] = ()
         """The bound addresses, once started."""
-        self.switch = Switch(self.model, dataplane or NoDataPlane())
+        self.switch = EmulatedSwitch(self.model, dataplane or NoDataPlane())
         self._listen = tuple(listen)
         self.servers = [FRONT_ENDS[name](self.switch, password) for name in self.front_ends]
 

@@ -43,7 +43,7 @@ class Firmware(StrEnum):
 
 
 @dataclass(slots=True)
-class Rule:
+class FaultRule:
     """Applies a trick to the next ``count`` commands that contain ``match`` (upper case)."""
 
     trick: Trick
@@ -56,7 +56,7 @@ class Rule:
 class Faults:
     """The script: rules for commands, and the format of replies."""
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[FaultRule] = field(default_factory=list)
     firmware: Firmware = Firmware.USUAL
     shuffle_rows: bool = False
     segment: int = 0
@@ -70,7 +70,7 @@ class Faults:
     login_race_s: float | None = None
     random: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - reproducible, no secret
 
-    def trick(self, command: str, *, changes: bool) -> Rule | None:
+    def trick(self, command: str, *, changes: bool) -> FaultRule | None:
         """Return the rule for a command and count it. Rules without a match affect only changes."""
         text = command.upper()
         for rule in self.rules:

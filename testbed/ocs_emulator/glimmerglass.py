@@ -6,7 +6,7 @@ from testbed.ocs_emulator.faults import Firmware
 from testbed.ocs_emulator.matrix import MatrixSwitch
 from testbed.ocs_emulator.matrix_dialect import MatrixDialect
 from testbed.ocs_emulator.model import Crosspoint, Fault, Mirrors, ModelError
-from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+from testbed.ocs_emulator.tl1_text import Tl1Answer, Tl1Request, refusal
 
 _STATE = {
     Mirrors.IDLE: "CONNSTATE=single,CONNCAUSE=none",
@@ -37,17 +37,17 @@ class GlimmerglassDialect(MatrixDialect):
             "DLT-CRS-FIBER": self._delete,
         }
 
-    async def _system(self, request: Request, user: str) -> Answer:
+    async def _system(self, request: Tl1Request, user: str) -> Tl1Answer:
         del request, user
         p = self._personality
-        return Answer(
+        return Tl1Answer(
             (
                 f"{p.sid}:SerialNumber={p.serial},SystemType={p.platform},"
                 f"LicensedPortMatrix={self._matrix.size},SoftwareActiveVersion={p.firmware}",
             )
         )
 
-    async def _circuits(self, request: Request, user: str) -> Answer:
+    async def _circuits(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
         chosen = None if request.aid.lower() in ("", "all") else request.aid.split("&")
         rows = [
@@ -55,9 +55,9 @@ class GlimmerglassDialect(MatrixDialect):
             for number, circuit in enumerate(self._matrix.circuits())
             if chosen is None or circuit.a in chosen
         ]
-        return Answer(tuple(rows))
+        return Tl1Answer(tuple(rows))
 
-    async def _power(self, request: Request, user: str) -> Answer:
+    async def _power(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
         every = request.aid.lower() in ("", "all")
         ports = self._personality.ports if every else tuple(request.aid.split("&"))
@@ -65,7 +65,7 @@ class GlimmerglassDialect(MatrixDialect):
             if port not in self._matrix.model.ports:
                 raise ModelError(Fault.NO_SUCH_PORT, port)
         failed = self._matrix.model.failed
-        return Answer(
+        return Tl1Answer(
             tuple(
                 f"{self.sid}:PORTID={port},PORTPOWER={self._matrix.reading(port):.2f},"
                 f"PORTHEALTH={'bad' if port in failed else 'good'}"
@@ -73,18 +73,18 @@ class GlimmerglassDialect(MatrixDialect):
             )
         )
 
-    async def _enter(self, request: Request, user: str) -> Answer:
+    async def _enter(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Connect inputs to outputs in order, all or none: ``10001&10004,20004&20001``."""
         inputs, comma, outputs = request.aid.partition(",")
         sources, sinks = inputs.split("&"), outputs.split("&")
         if not comma or len(sources) != len(sinks):
             return refusal("IDNV", "Input, Data Not Valid")
         self._matrix.connect(list(zip(sources, sinks, strict=True)), user)
-        return Answer()
+        return Tl1Answer()
 
-    async def _delete(self, request: Request, user: str) -> Answer:
+    async def _delete(self, request: Tl1Request, user: str) -> Tl1Answer:
         await self._matrix.disconnect(request.aid.split("&"), user)
-        return Answer()
+        return Tl1Answer()
 
     def _row(self, number: int, circuit: Crosspoint) -> str:
         a, b = circuit.a, circuit.b

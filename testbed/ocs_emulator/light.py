@@ -10,7 +10,7 @@ _WINDOW_S = 0.01
 """Shortest averaging time of a power meter; each averaging step doubles it."""
 
 
-class Light:
+class EmulatedLight:
     """Powers in dBm, losses in dB. Ports may be dark, broken, or have excess loss."""
 
     def __init__(self, personality: Personality) -> None:

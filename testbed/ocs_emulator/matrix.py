@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from testbed.ocs_emulator.model import Crosspoint, Fault, ModelError, OpticalModel
-from testbed.ocs_emulator.switch import Switch
+from testbed.ocs_emulator.switch import EmulatedSwitch
 
 Pair = tuple[str, str]
 
@@ -16,7 +16,7 @@ Pair = tuple[str, str]
 class MatrixSwitch:
     """The optical model as the pair-wise dialects see it."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: EmulatedSwitch) -> None:
         self.switch = switch
         self.model: OpticalModel = switch.model
 

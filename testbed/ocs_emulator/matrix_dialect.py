@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from testbed.ocs_emulator.matrix import MatrixSwitch
 from testbed.ocs_emulator.model import Fault, ModelError
-from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+from testbed.ocs_emulator.tl1_text import Tl1Answer, Tl1Request, refusal
 
 # The real error tables are not public; these are the generic codes of GR-833.
 _CODES = {
@@ -19,7 +19,7 @@ _CODES = {
     Fault.NOT_ACTIVE: "SNVS",
 }
 
-Verb = Callable[[Request, str], Awaitable[Answer]]
+Verb = Callable[[Tl1Request, str], Awaitable[Tl1Answer]]
 
 
 class MatrixDialect:
@@ -35,11 +35,11 @@ class MatrixDialect:
         self.sid = self._personality.sid
         self._verbs: Mapping[str, Verb] = {}
 
-    def changes(self, request: Request) -> bool:
+    def changes(self, request: Tl1Request) -> bool:
         """Whether a command changes circuits."""
         return request.verb in self.changing
 
-    async def answer(self, request: Request, user: str) -> Answer:
+    async def answer(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Execute one command."""
         verb = self._verbs.get(request.verb)
         if verb is None:

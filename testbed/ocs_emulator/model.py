@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from testbed.ocs_emulator.light import Light
+from testbed.ocs_emulator.light import EmulatedLight
 from testbed.ocs_emulator.personality import Busy, Personality
 
 
@@ -88,7 +88,7 @@ class OpticalModel:
         self.personality = personality
         self.ports = frozenset(personality.ports)
         self.circuits: dict[str, Crosspoint] = {}
-        self.light = Light(personality)
+        self.light = EmulatedLight(personality)
         self.tuning = TuningFaults()
         self.on_change: Callable[[], None] = lambda: None
         """Callback after every change of the map; it must not change the map."""

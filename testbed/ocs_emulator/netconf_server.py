@@ -13,7 +13,7 @@ import asyncssh
 import structlog
 
 from base import clock
-from testbed.ocs_emulator.alarms import Happening, Kind
+from testbed.ocs_emulator.alarms import AlarmKind, Happening
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.matrix import MatrixSwitch
 from testbed.ocs_emulator.netconf_framing import Deframer, FramingError, frame
@@ -29,7 +29,7 @@ from testbed.ocs_emulator.netconf_xml import (
     refusal,
     reply,
 )
-from testbed.ocs_emulator.sessions import Sessions
+from testbed.ocs_emulator.sessions import SessionRules
 
 _log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class NetconfServer:
         self.matrix = matrix
         self.dialect = NetconfDialect(matrix)
         self.password = password
-        self.rules = Sessions(matrix.model.personality.behaviour, matrix.switch.faults)
+        self.rules = SessionRules(matrix.model.personality.behaviour, matrix.switch.faults)
         self.numbers = count(1)
         self._key = asyncssh.generate_private_key(_KEY)
         self._server: Any = None
@@ -106,7 +106,7 @@ class NetconfServer:
             process.close()
 
     def _tell(self, happening: Happening) -> None:
-        if happening.kind is Kind.CHANGED:
+        if happening.kind is AlarmKind.CHANGED:
             event = "activity-log-notification"
             fields = {
                 "username": happening.user,
@@ -115,7 +115,7 @@ class NetconfServer:
                 "activity": f"cross-connect {happening.obj}",
             }
         else:
-            raised = happening.kind is Kind.RAISED
+            raised = happening.kind is AlarmKind.RAISED
             event = "port-power-alarm" if raised else "port-power-alarm-clear"
             fields = {"port-id": happening.obj, "port-label": ""}
         stamp = datetime.fromtimestamp(clock.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -21,7 +21,7 @@ class Busy(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Timing:
+class SwitchTiming:
     """Times of a switch, in seconds."""
 
     command_s: float
@@ -90,7 +90,7 @@ class Personality:
     firmware: str
     platform: str
     ports: tuple[str, ...]
-    timing: Timing
+    timing: SwitchTiming
     light: LightBudget
     behaviour: Behaviour = field(default_factory=Behaviour)
     shape: Mapping[str, int] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def read_personality(name: str, text: str) -> Personality:
             firmware=str(data["firmware"]),
             platform=data.get("platform", ""),
             ports=ports,
-            timing=Timing(**data["timing"]),
+            timing=SwitchTiming(**data["timing"]),
             light=LightBudget(**data["light"]),
             behaviour=Behaviour(**behaviour),
             shape=data["ports"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.ocs_emulator.matrix import MatrixSwitch
 from testbed.ocs_emulator.matrix_dialect import MatrixDialect
 from testbed.ocs_emulator.model import Fault, ModelError
-from testbed.ocs_emulator.tl1_text import Answer, Request, refusal
+from testbed.ocs_emulator.tl1_text import Tl1Answer, Tl1Request, refusal
 
 _WAVELENGTH_NM = 1550.0
 
@@ -36,73 +36,75 @@ class PolatisTl1Dialect(MatrixDialect):
 
     # -- reading -------------------------------------------------------------------
 
-    async def _type(self, request: Request, user: str) -> Answer:
+    async def _type(self, request: Tl1Request, user: str) -> Tl1Answer:
         del request, user
         p = self._personality
-        return Answer((f"{p.vendor},{p.model},{p.platform},{p.firmware}",))
+        return Tl1Answer((f"{p.vendor},{p.model},{p.platform},{p.firmware}",))
 
-    async def _inventory(self, request: Request, user: str) -> Answer:
+    async def _inventory(self, request: Tl1Request, user: str) -> Tl1Answer:
         del request, user
         p = self._personality
-        return Answer((f"OCS:TYPE={p.platform},SN={p.serial},HWVER=1,SWVER={p.firmware}",))
+        return Tl1Answer((f"OCS:TYPE={p.platform},SN={p.serial},HWVER=1,SWVER={p.firmware}",))
 
-    async def _equipment(self, request: Request, user: str) -> Answer:
+    async def _equipment(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
         match request.aid.upper(), request.block(1).upper():
             case "SYSTEM", "PARAMETER=SIZE":
-                return Answer((f"SYSTEM:SIZE={self._matrix.size}",))
+                return Tl1Answer((f"SYSTEM:SIZE={self._matrix.size}",))
             case "PMON", "PARAMETER=CONFIG":
                 ports = self._personality.ports
-                return Answer(tuple(f"PMON::PORT={port},MODE=OUTPUT" for port in ports))
+                return Tl1Answer(tuple(f"PMON::PORT={port},MODE=OUTPUT" for port in ports))
             case _:
                 return refusal("IPNV", "Input, Parameter Not Valid")
 
-    async def _edit(self, request: Request, user: str) -> Answer:
+    async def _edit(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Set the idle time of sessions in seconds: ``ED-EQPT::TIMEOUT:ctag:::ADMIN=<n>``."""
         del user
         _, _, value = request.block(1).partition("=")
         if request.aid.upper() != "TIMEOUT" or not value.isdigit():
             return refusal("IPNV", "Input, Parameter Not Valid")
         self._matrix.switch.faults.idle_logout_s = float(value)
-        return Answer()
+        return Tl1Answer()
 
-    async def _patches(self, request: Request, user: str) -> Answer:
+    async def _patches(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
         chosen = None if request.aid in ("", "ALL") else set(self._ports(request.aid))
         pairs = self._matrix.pairs()
-        return Answer(
+        return Tl1Answer(
             tuple(f"{a},{b}" for a, b in pairs if chosen is None or a in chosen or b in chosen)
         )
 
-    async def _power(self, request: Request, user: str) -> Answer:
+    async def _power(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
-        return Answer(tuple(f"{p}:{self._matrix.reading(p):.2f}" for p in self._ports(request.aid)))
+        return Tl1Answer(
+            tuple(f"{p}:{self._matrix.reading(p):.2f}" for p in self._ports(request.aid))
+        )
 
-    async def _monitors(self, request: Request, user: str) -> Answer:
+    async def _monitors(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
-        return Answer(tuple(f"{p}:{_WAVELENGTH_NM:.1f},0.0,5" for p in self._ports(request.aid)))
+        return Tl1Answer(tuple(f"{p}:{_WAVELENGTH_NM:.1f},0.0,5" for p in self._ports(request.aid)))
 
-    async def _labels(self, request: Request, user: str) -> Answer:
+    async def _labels(self, request: Tl1Request, user: str) -> Tl1Answer:
         del user
-        return Answer(tuple(f'{p}:\\"\\"' for p in self._ports(request.aid)))
+        return Tl1Answer(tuple(f'{p}:\\"\\"' for p in self._ports(request.aid)))
 
     # -- changing --------------------------------------------------------------------
 
-    async def _enter(self, request: Request, user: str) -> Answer:
+    async def _enter(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Make a patch: ``ENT-PATCH::lower,higher:ctag:``; the lower number comes first."""
         a, comma, b = request.aid.partition(",")
         if not comma or not a.isdigit() or not b.isdigit() or int(a) >= int(b):
             return refusal("IDNV", "Input, Data Not Valid")
         self._matrix.connect([(a, b)], user)
-        return Answer()
+        return Tl1Answer()
 
-    async def _delete(self, request: Request, user: str) -> Answer:
+    async def _delete(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Remove patches: ``DLT-PATCH::port&port:ctag:`` or ``DLT-PATCH::ALL``."""
         if request.aid.upper() == "ALL":
             await self._matrix.clear(user)
         else:
             await self._matrix.disconnect(self._ports(request.aid), user)
-        return Answer()
+        return Tl1Answer()
 
     def _ports(self, aid: str) -> list[str]:
         """Parse ``1&3`` and ``1&&48``. Raises ModelError for unknown ports."""

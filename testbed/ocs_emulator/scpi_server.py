@@ -9,11 +9,11 @@ from collections import deque
 
 import structlog
 
-from testbed.ocs_emulator.faults import Rule, Trick
+from testbed.ocs_emulator.faults import FaultRule, Trick
 from testbed.ocs_emulator.matrix import MatrixSwitch
 from testbed.ocs_emulator.model import Fault, ModelError
 from testbed.ocs_emulator.scpi_text import LineScanner, Scpi, ScpiError, channels, parse_line
-from testbed.ocs_emulator.sessions import Sessions
+from testbed.ocs_emulator.sessions import SessionRules
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ class ScpiServer:
     def __init__(self, matrix: MatrixSwitch) -> None:
         self._matrix = matrix
         self._faults = matrix.switch.faults
-        self._rules = Sessions(matrix.model.personality.behaviour, self._faults)
+        self._rules = SessionRules(matrix.model.personality.behaviour, self._faults)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[tuple[int, str]] = deque(maxlen=_ERRORS_KEPT)
@@ -123,7 +123,7 @@ class ScpiServer:
         return True
 
     async def _replies(
-        self, commands: list[Scpi], rule: Rule | None, reader: asyncio.StreamReader
+        self, commands: list[Scpi], rule: FaultRule | None, reader: asyncio.StreamReader
     ) -> list[str]:
         if rule is not None and rule.trick is Trick.HOLLOW:
             return [rule.code for command in commands if command.query]
@@ -141,7 +141,7 @@ class ScpiServer:
         return replies
 
     async def _carry_out(
-        self, command: Scpi, rule: Rule | None, reader: asyncio.StreamReader
+        self, command: Scpi, rule: FaultRule | None, reader: asyncio.StreamReader
     ) -> str | None:
         changes = _changes(command)
         await self._matrix.switch.work(":".join(command.words), changes=changes)

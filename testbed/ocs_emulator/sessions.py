@@ -6,7 +6,7 @@ from testbed.ocs_emulator.faults import Faults
 from testbed.ocs_emulator.personality import Behaviour
 
 
-class Sessions:
+class SessionRules:
     """Session rules of one front end: the personality's, unless a fault overrides them."""
 
     def __init__(self, behaviour: Behaviour, faults: Faults) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from testbed.ocs_emulator.alarms import AlarmBook, Happening, Kind
+from testbed.ocs_emulator.alarms import AlarmBook, AlarmKind, Happening
 from testbed.ocs_emulator.dataplane import DataPlane, NoDataPlane
 from testbed.ocs_emulator.faults import Faults
 from testbed.ocs_emulator.model import OpticalModel
@@ -38,7 +38,7 @@ class Heard:
     changes: bool
 
 
-class Switch:
+class EmulatedSwitch:
     """Owns the model; every change of light goes through ``refresh``.
 
     ``listeners`` receive the unsolicited events. ``faults`` are the faults of its front ends.
@@ -105,7 +105,7 @@ class Switch:
 
     def changed(self, name: str, user: str) -> None:
         """Report that ``user`` made or removed a circuit, and update the light."""
-        self.tell(Happening(Kind.CHANGED, name, user=user))
+        self.tell(Happening(AlarmKind.CHANGED, name, user=user))
         self.poke()
 
     async def refresh(self) -> None:

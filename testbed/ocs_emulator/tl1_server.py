@@ -10,15 +10,15 @@ from itertools import count
 
 import structlog
 
-from testbed.ocs_emulator.alarms import Happening, Kind
+from testbed.ocs_emulator.alarms import AlarmKind, Happening
 from testbed.ocs_emulator.faults import Trick
-from testbed.ocs_emulator.sessions import Sessions
-from testbed.ocs_emulator.switch import Switch
+from testbed.ocs_emulator.sessions import SessionRules
+from testbed.ocs_emulator.switch import EmulatedSwitch
 from testbed.ocs_emulator.tl1_text import (
-    Answer,
     CommandScanner,
-    Request,
+    Tl1Answer,
     Tl1Dialect,
+    Tl1Request,
     dated,
     frame,
     frame_answer,
@@ -36,13 +36,13 @@ class Tl1Server:
     """One listening socket. ``password`` None accepts every user name."""
 
     def __init__(
-        self, dialect: Tl1Dialect, switch: Switch, *, prompting: bool, password: str | None
+        self, dialect: Tl1Dialect, switch: EmulatedSwitch, *, prompting: bool, password: str | None
     ) -> None:
         self.dialect = dialect
         self.switch = switch
         self.prompting = prompting
         self.password = password
-        self.rules = Sessions(switch.model.personality.behaviour, switch.faults)
+        self.rules = SessionRules(switch.model.personality.behaviour, switch.faults)
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()
         self._atags = count(1)
@@ -78,7 +78,7 @@ class Tl1Server:
     def _tell(self, happening: Happening) -> None:
         if not self.dialect.reports:
             return
-        if happening.kind is Kind.CHANGED:
+        if happening.kind is AlarmKind.CHANGED:
             self.report("A", "REPT DBCHG", (f"{happening.obj}:USER={happening.user}",))
         else:
             row = f"{happening.obj}:{happening.severity},{happening.cause},SA"
@@ -170,9 +170,9 @@ class _Session:
         if rule is not None and trick is Trick.DENY:
             answer = refusal(rule.code, "refused by script")
         elif trick is Trick.NO_EFFECT:
-            answer = Answer()
+            answer = Tl1Answer()
         elif rule is not None and trick is Trick.HOLLOW:
-            answer = Answer(text=(rule.code,))
+            answer = Tl1Answer(text=(rule.code,))
         else:
             answer = await self._answer(request)
         if trick is Trick.NO_REPLY:
@@ -181,7 +181,7 @@ class _Session:
             return False
         return await self._reply(request.ctag, answer, half=trick is Trick.HALF_REPLY)
 
-    async def _reply(self, ctag: str, answer: Answer, *, half: bool) -> bool:
+    async def _reply(self, ctag: str, answer: Tl1Answer, *, half: bool) -> bool:
         rows = [dated(row, self._faults.firmware) for row in self._faults.ordered(answer.rows)]
         answer = dataclasses.replace(answer, rows=tuple(rows))
         dialect = self._server.dialect
@@ -219,7 +219,7 @@ class _Session:
             self._writer.write(bytes(self._unsent))
             self._unsent.clear()
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: Tl1Request) -> Tl1Answer:
         if request.verb == "ACT-USER":
             return self._log_in(request)
         if not self._user or self._server.switch.now() < self._active_from:
@@ -235,9 +235,9 @@ class _Session:
                 pass
             case _:
                 return await self._server.dialect.answer(request, self._user)
-        return Answer()
+        return Tl1Answer()
 
-    def _log_in(self, request: Request) -> Answer:
+    def _log_in(self, request: Tl1Request) -> Tl1Answer:
         user = request.aid.strip('"')
         given = request.block(0)
         if len(given) > 1 and given.startswith('"') and given.endswith('"'):
@@ -254,4 +254,4 @@ class _Session:
         self.log_out()
         self._user = user
         self._active_from = self._server.switch.now() + self._server.rules.login_race_s
-        return Answer((f"{user}:{user},2",), (self._server.dialect.login_comment,))
+        return Tl1Answer((f"{user}:{user},2",), (self._server.dialect.login_comment,))

@@ -14,7 +14,7 @@ _COMMAND_LIMIT = 65536
 
 
 @dataclass(slots=True, frozen=True)
-class Request:
+class Tl1Request:
     """A received command; ``payload`` are the blocks after the general block."""
 
     verb: str
@@ -28,7 +28,7 @@ class Request:
 
 
 @dataclass(slots=True, frozen=True)
-class Answer:
+class Tl1Answer:
     """A dialect's response; a ``code`` makes it a refusal."""
 
     rows: tuple[str, ...] = ()
@@ -38,9 +38,9 @@ class Answer:
     """Lines that are no rows."""
 
 
-def refusal(code: str, text: str) -> Answer:
+def refusal(code: str, text: str) -> Tl1Answer:
     """Return a DENY response."""
-    return Answer(code=code, comments=(text,))
+    return Tl1Answer(code=code, comments=(text,))
 
 
 class Tl1Dialect(Protocol):
@@ -56,10 +56,10 @@ class Tl1Dialect(Protocol):
     reports: bool
     """Whether the switch sends autonomous messages."""
 
-    def changes(self, request: Request) -> bool:
+    def changes(self, request: Tl1Request) -> bool:
         """Whether a command changes circuits."""
 
-    async def answer(self, request: Request, user: str) -> Answer:
+    async def answer(self, request: Tl1Request, user: str) -> Tl1Answer:
         """Execute a command of a logged-in user."""
 
 
@@ -109,11 +109,11 @@ def split_quoted(text: str, separator: str) -> list[str]:
     return parts
 
 
-def parse_command(text: str) -> Request:
+def parse_command(text: str) -> Tl1Request:
     """Parse ``VERB:TID:AID:CTAG:GENERAL:PAYLOAD...``; a missing ctag becomes 0."""
     parts = [part.strip() for part in split_quoted(text, ":")]
     parts += [""] * (5 - len(parts))
-    return Request(parts[0].upper(), parts[2], parts[3] or "0", tuple(parts[5:]))
+    return Tl1Request(parts[0].upper(), parts[2], parts[3] or "0", tuple(parts[5:]))
 
 
 def frame(sid: str, head: str, body: Sequence[str], end: str = ";") -> str:
@@ -122,7 +122,7 @@ def frame(sid: str, head: str, body: Sequence[str], end: str = ";") -> str:
     return "\r\n".join([f"\r\n\n   {sid} {stamp}", head, *body, end])
 
 
-def frame_answer(sid: str, ctag: str, answer: Answer, rows_per_block: int) -> str:
+def frame_answer(sid: str, ctag: str, answer: Tl1Answer, rows_per_block: int) -> str:
     """Return a complete response, in several blocks if it has many rows."""
     head = f"M  {ctag} {'DENY' if answer.code else 'COMPLD'}"
     notes = [f"   /* {comment} */" for comment in answer.comments]

@@ -2,7 +2,7 @@
 
 from testbed.rack.down import down
 from testbed.rack.errors import RackError
-from testbed.rack.losses import Change, lose, repair
+from testbed.rack.losses import LossChange, lose, repair
 from testbed.rack.process import Process
 from testbed.rack.rates import set_rates
 from testbed.rack.status import EmulatedPart, PartStatus, RackStatus, status
@@ -10,8 +10,8 @@ from testbed.rack.up import RUN_DIR, up
 
 __all__ = [
     "RUN_DIR",
-    "Change",
     "EmulatedPart",
+    "LossChange",
     "PartStatus",
     "Process",
     "RackError",

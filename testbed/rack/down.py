@@ -15,7 +15,7 @@ from docker.models.containers import Container
 
 from base import clock
 from testbed import processes as kernel_view
-from testbed.engine import HOST_SOCKET, LABEL, Engine
+from testbed.engine import HOST_SOCKET, LABEL, DockerEngine
 from testbed.rack import locks, preflight, record, remains
 from testbed.rack.errors import RackError
 from testbed.rack.layout import PREFIX
@@ -49,7 +49,7 @@ def take_down(run_dir: Path, *, progress: Progress) -> None:
     _end_recorded(run_dir)
     progress("containers")
     containers = _remove_host_containers()
-    engine = Engine(run_dir)
+    engine = DockerEngine(run_dir)
     if engine.made:
         with locks.STORE.held(wait_s=locks.BUILD_S, progress=progress):
             engine.stop()

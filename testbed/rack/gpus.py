@@ -29,7 +29,7 @@ def prepare(run_dir: Path, site: CabledSite) -> None:
     folder.mkdir(exist_ok=True)
     try:
         nvml.build(folder)
-    except nvml.BuildError as error:
+    except nvml.NvmlBuildError as error:
         raise RackError(
             "unavailable", str(error), object="nvml", hint="run `make setup`"
         ) from error

@@ -59,7 +59,7 @@ class Patch:
 
 
 @dataclass(slots=True, frozen=True)
-class Layout:
+class RackLayout:
     """The complete network of a rack."""
 
     namespaces: tuple[str, ...]
@@ -82,7 +82,7 @@ def bridge_name(aggregator: str) -> str:
     return f"{PREFIX}{aggregator}"
 
 
-def lay_out(site: CabledSite) -> Layout:
+def lay_out(site: CabledSite) -> RackLayout:
     """Return the layout of ``site``. Raises RackError(invalid) for a name that Linux refuses."""
     optical = {switch.name for switch in site.switches}
     link_maps: dict[str, dict[str, str]] = {switch.name: {} for switch in site.switches}
@@ -116,7 +116,7 @@ def lay_out(site: CabledSite) -> Layout:
         for port, link in ((uplink.a, a), (uplink.b, b)):
             bridge_ports[port.device][_port_number(port)] = link
 
-    layout = Layout(
+    layout = RackLayout(
         namespaces=(FABRIC_NETNS, OCS_NETNS, *(server_netns(s.name) for s in site.servers)),
         fibers=tuple(fibers),
         uplinks=tuple(uplinks),
@@ -152,7 +152,7 @@ def _port_number(port: Port) -> int:
         ) from None
 
 
-def _check_names(layout: Layout) -> None:
+def _check_names(layout: RackLayout) -> None:
     links = [end for veth in (*layout.fibers, *layout.uplinks) for end in (veth.a, veth.b)]
     names = [*links, *(bridge.name for bridge in layout.bridges)]
     for name in names:

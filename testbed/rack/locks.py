@@ -29,7 +29,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 @dataclass(slots=True, frozen=True)
-class Lock:
+class HolderLock:
     """A lock that ends with its holder.
 
     ``address`` is an abstract socket (unix(7)), which the holder listens at: the kernel tells who
@@ -90,9 +90,9 @@ class Lock:
         return "another command"
 
 
-RACK = Lock("\0lightloom-testbed", "the rack")
+RACK = HolderLock("\0lightloom-testbed", "the rack")
 """Held while a rack goes up or down, or an object of it is lost or repaired."""
-STORE = Lock("\0lightloom-images", "the images of the private engine")
+STORE = HolderLock("\0lightloom-images", "the images of the private engine")
 """Held while an engine on its data root starts, ends, or is there only to build images."""
 
 

@@ -36,8 +36,8 @@ from testbed import processes as kernel_view
 from testbed.rack import gpus, locks, ovs, preflight, procfs, programs, record, remains
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, lay_out, server_netns
-from testbed.rack.process import Process, Program, end_all, kill_all, marked, spawn, wait_ready
-from testbed.rack.record import Record
+from testbed.rack.process import Process, ProgramSpec, end_all, kill_all, marked, spawn, wait_ready
+from testbed.rack.record import RackRecord
 
 Progress = Callable[[str], None]
 
@@ -49,7 +49,7 @@ IP_S = 30.0
 LOOK_S = 0.01
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """What an object of the site is."""
 
     ENDPOINT = "endpoint"
@@ -59,11 +59,11 @@ class Kind(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Change:
+class LossChange:
     """One object that was lost or repaired."""
 
     object: str
-    kind: Kind
+    kind: ObjectKind
     state: str
     """``lost`` or ``repaired``."""
     changed: bool
@@ -79,7 +79,7 @@ class Change:
         return {**dataclasses.asdict(self), "kind": self.kind.value, "killed": list(self.killed)}
 
 
-def lose(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> Change:
+def lose(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> LossChange:
     """Make an endpoint, server, aggregator or optical switch fail at once.
 
     ``progress`` hears for which command it waits. Raises RackError: ``conflict`` without a rack, or
@@ -97,10 +97,10 @@ def lose(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> Ch
         at, begin = time.time(), time.monotonic()
         killed = rack.lose(kind, name)
         took_s = round(time.monotonic() - begin, 4)
-        return Change(name, kind, "lost", changed, at, took_s, tuple(killed))
+        return LossChange(name, kind, "lost", changed, at, took_s, tuple(killed))
 
 
-def repair(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> Change:
+def repair(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> LossChange:
     """Bring a lost object back, empty as a device is after its power returns.
 
     Returns when its programs serve again. Raises RackError as :func:`lose`.
@@ -116,7 +116,7 @@ def repair(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> 
         if changed:
             rack.repair(kind, name)
             rack.save(lost=tuple(other for other in rack.record.lost if other != name))
-        return Change(name, kind, "repaired", changed, at, round(time.monotonic() - begin, 4))
+        return LossChange(name, kind, "repaired", changed, at, round(time.monotonic() - begin, 4))
 
 
 class _Rack:
@@ -129,17 +129,17 @@ class _Rack:
                 "conflict", "no rack is up", object="rack", hint="run `lightloom testbed up`"
             )
         self._dir = run_dir
-        self.record: Record = written
+        self.record: RackRecord = written
         self._site: CabledSite = load_site(record.site_copy(run_dir))
         self._layout = lay_out(self._site)
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> ObjectKind:
         """Return what an object is. Raises RackError(invalid)."""
         names = {
-            Kind.ENDPOINT: [end.name for end in self._site.endpoints if end.emulated],
-            Kind.SERVER: [server.name for server in self._site.servers],
-            Kind.AGGREGATOR: [aggregator.name for aggregator in self._site.aggregators],
-            Kind.SWITCH: [switch.name for switch in self._site.switches],
+            ObjectKind.ENDPOINT: [end.name for end in self._site.endpoints if end.emulated],
+            ObjectKind.SERVER: [server.name for server in self._site.servers],
+            ObjectKind.AGGREGATOR: [aggregator.name for aggregator in self._site.aggregators],
+            ObjectKind.SWITCH: [switch.name for switch in self._site.switches],
         }
         for kind, known in names.items():
             if name in known:
@@ -156,35 +156,35 @@ class _Rack:
         self.record = dataclasses.replace(self.record, **changes)
         record.save(self._dir, self.record)
 
-    def lose(self, kind: Kind, name: str) -> list[int]:
+    def lose(self, kind: ObjectKind, name: str) -> list[int]:
         """Make an object fail; return the processes that were killed."""
         match kind:
-            case Kind.ENDPOINT:
+            case ObjectKind.ENDPOINT:
                 gpus.tell(self._dir, self._site, lost=self.record.lost)
                 return self._kill(self._users_of("endpoint", name))
-            case Kind.SERVER:
+            case ObjectKind.SERVER:
                 return self._lose_server(name)
-            case Kind.AGGREGATOR:
+            case ObjectKind.AGGREGATOR:
                 self._set_links(FABRIC_NETNS, self._ports(name), up=False)
                 ovs.switch_off(self._dir, self._bridge(name))
                 return []
-            case Kind.SWITCH:
+            case ObjectKind.SWITCH:
                 killed = self._kill(self._process(name))
                 self._set_links(OCS_NETNS, self._layout.link_maps[name].values(), up=False)
                 return killed
 
-    def repair(self, kind: Kind, name: str) -> None:
+    def repair(self, kind: ObjectKind, name: str) -> None:
         """Bring an object back. Raises RackError when its program does not start."""
         match kind:
-            case Kind.ENDPOINT:
+            case ObjectKind.ENDPOINT:
                 lost = [other for other in self.record.lost if other != name]
                 gpus.tell(self._dir, self._site, lost=lost)
-            case Kind.SERVER:
+            case ObjectKind.SERVER:
                 self._repair_server(name)
-            case Kind.AGGREGATOR:
+            case ObjectKind.AGGREGATOR:
                 self._set_links(FABRIC_NETNS, self._ports(name), up=True)
                 ovs.switch_on(self._dir, self._bridge(name), self._site.openflow_listen)
-            case Kind.SWITCH:
+            case ObjectKind.SWITCH:
                 self._repair_switch(name)
 
     # -- servers ---------------------------------------------------------------------
@@ -255,7 +255,7 @@ class _Rack:
     def _process(self, name: str) -> list[tuple[int, int]]:
         return [(p.pid, p.ticks) for p in self.record.processes if p.name == name]
 
-    def _start(self, program: Program) -> None:
+    def _start(self, program: ProgramSpec) -> None:
         """Start a program in the place of the one that was killed."""
         end_all(self._process(program.name), grace_s=0)
         process = spawn(program, record.logs(self._dir), str(self._dir))

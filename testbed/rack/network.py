@@ -8,7 +8,7 @@ from pyroute2 import IPRoute, NetNS, config, netns
 from pyroute2.netlink.exceptions import NetlinkError
 
 from testbed.rack.errors import RackError
-from testbed.rack.layout import MTU, OCS_NETNS, Layout, Veth
+from testbed.rack.layout import MTU, OCS_NETNS, RackLayout, Veth
 
 PATIENCE_S = 60
 """Time limit for a new namespace. The kernel creates none while it removes others, and pyroute2,
@@ -17,7 +17,7 @@ config.default_communicate_timeout = PATIENCE_S
 config.default_create_socket_timeout = 2 * PATIENCE_S
 
 
-def build(layout: Layout) -> None:
+def build(layout: RackLayout) -> None:
     """Create everything in ``layout`` but the bridges; fibers stay dark at their optical end.
 
     Raises RackError(conflict) when a name exists, RackError(failed) when the kernel refuses.
@@ -60,7 +60,7 @@ def _add(root: IPRoute, veth: Veth) -> None:
     )
 
 
-def _bring_up(name: str, layout: Layout) -> None:
+def _bring_up(name: str, layout: RackLayout) -> None:
     """Set up loopback and all links except the optical ends of fibers, which circuits light."""
     patched = {end for patch in layout.patches for end in (patch.a, patch.b)}
     with NetNS(name) as namespace:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pki.authority import CA_FILE, CERT_FILE, KEY_FILE
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, Bridge
-from testbed.rack.process import Program
+from testbed.rack.process import ProgramSpec
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CALL_TIMEOUT_S = 60
@@ -46,10 +46,10 @@ def environment(run_dir: Path) -> dict[str, str]:
     return {"OVS_RUNDIR": str(run_dir / "ovs")}
 
 
-def database_program(run_dir: Path) -> Program:
+def database_program(run_dir: Path) -> ProgramSpec:
     """Return the database server as a program to start, after :func:`create_database`."""
     folder = run_dir / "ovs"
-    return Program(
+    return ProgramSpec(
         "ovsdb-server",
         (
             "ovsdb-server",
@@ -67,13 +67,13 @@ def control_socket(run_dir: Path) -> Path:
     return run_dir / "ovs" / "ovs-vswitchd.ctl"
 
 
-def switch_program(run_dir: Path) -> Program:
+def switch_program(run_dir: Path) -> ProgramSpec:
     """Return the switch as a program to start, after :func:`prepare`.
 
     It has priority over everything else: a packet switch has its own processor, which no job keeps
     busy. Where that is not permitted, ``nice`` says so in the log and starts it all the same.
     """
-    return Program(
+    return ProgramSpec(
         "ovs-vswitchd",
         (
             *("nice", "-n", "-10"),

@@ -14,7 +14,7 @@ from sitefile import CabledSite
 from testbed.engine import HOST_SOCKET
 from testbed.rack import ovs, programs, record, remains
 from testbed.rack.errors import RackError
-from testbed.rack.layout import Layout
+from testbed.rack.layout import RackLayout
 
 RACKS = Path("/run/lightloom")
 """Default parent folder of racks' folders."""
@@ -48,7 +48,7 @@ def need_tools() -> None:
         )
 
 
-def need_absent(run_dir: Path, layout: Layout) -> None:
+def need_absent(run_dir: Path, layout: RackLayout) -> None:
     """Raise RackError(conflict) when a rack is already up or remains of one exist."""
     written = record.load(run_dir)
     if written is not None and written.phase == "up" and any(p.alive() for p in written.processes):

@@ -39,7 +39,7 @@ class Process:
 
 
 @dataclass(slots=True, frozen=True)
-class Program:
+class ProgramSpec:
     """A program to start. ``netns`` is its network namespace, None for the machine's."""
 
     name: str
@@ -65,7 +65,7 @@ def marked(run_dir: Path) -> Iterator[None]:
             os.environ[procfs.MARKER] = before
 
 
-def spawn(program: Program, log_dir: Path, marker: str) -> Process:
+def spawn(program: ProgramSpec, log_dir: Path, marker: str) -> Process:
     """Start ``program`` in its own session, with its output in ``log_dir/<name>.log``.
 
     Raises RackError(unavailable) when the program is not installed, RackError(failed) when it

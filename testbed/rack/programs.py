@@ -18,7 +18,7 @@ from sitefile import CabledSite, EmulatedVolume, Emulation, Server, SwitchCable
 from testbed.rack import gpus
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, PREFIX, server_netns
-from testbed.rack.process import Program
+from testbed.rack.process import ProgramSpec
 from testbed.rack.slurm import config
 
 
@@ -131,7 +131,7 @@ def _front_ends(
 
 def emulator(
     run_dir: Path, switch: SwitchCable, emulation: Emulation, env: Mapping[str, str]
-) -> Program:
+) -> ProgramSpec:
     """Return the emulator of ``switch``, with a unique serial number."""
     player, address = _player(switch)
     listen = ",".join(
@@ -139,7 +139,7 @@ def emulator(
     )
     grid = address.options.get("ports")
     password = switch.password.env if switch.password else None
-    return Program(
+    return ProgramSpec(
         switch.name,
         (
             *(sys.executable, "-m", "testbed.ocs_emulator"),
@@ -158,7 +158,7 @@ def emulator(
 
 def agent(
     run_dir: Path, site: CabledSite, server: Server, docker_host: str, env: Mapping[str, str]
-) -> Program:
+) -> ProgramSpec:
     """Return the agent of ``server``."""
     served = [
         {
@@ -172,7 +172,7 @@ def agent(
         for e in site.endpoints
         if e.server == server.name
     ]
-    return Program(
+    return ProgramSpec(
         f"agent-{server.name}",
         (
             *(sys.executable, "-m", "container_mgr"),
@@ -210,13 +210,13 @@ def _volume_options(run_dir: Path, emulation: Emulation | None) -> Iterator[str]
         yield from ("--volume", f"{name}={path}:{mode}")
 
 
-def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str]) -> Program:
+def controller(run_dir: Path, site_path: Path, image: str, env: Mapping[str, str]) -> ProgramSpec:
     """Return the controller; it listens for OpenFlow in the namespace of the bridges.
 
     Its ledgers of switches that cannot store owners are removed with the rack.
     """
     env = {**env, "LIGHTLOOM_OCS_STATE_DIR": str(run_dir / "controller" / "ocs")}
-    return Program(
+    return ProgramSpec(
         "controller",
         (
             *(sys.executable, "-m", "controller"),

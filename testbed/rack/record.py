@@ -26,7 +26,7 @@ def logs(run_dir: Path) -> Path:
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class RackRecord:
     """One rack. It is written before the first object is created and after every step."""
 
     phase: Literal["starting", "up"]
@@ -46,7 +46,7 @@ class Record:
     """Objects of the site that were made to fail, in that order; see ``testbed.rack.losses``."""
 
 
-def save(run_dir: Path, record: Record) -> None:
+def save(run_dir: Path, record: RackRecord) -> None:
     """Write the record atomically: a reader sees the old one or the new one."""
     text = json.dumps(dataclasses.asdict(record), indent=1)
     draft = run_dir / DRAFT
@@ -54,7 +54,7 @@ def save(run_dir: Path, record: Record) -> None:
     draft.replace(run_dir / FILE)
 
 
-def load(run_dir: Path) -> Record | None:
+def load(run_dir: Path) -> RackRecord | None:
     """Return the record, None when there is none. Raises RackError(failed) if unreadable."""
     path = run_dir / FILE
     try:
@@ -62,7 +62,7 @@ def load(run_dir: Path) -> Record | None:
         processes = tuple(_process(entry) for entry in data.pop("processes"))
         dockerd = data.pop("dockerd")
         lost = tuple(data.pop("lost", ()))
-        return Record(
+        return RackRecord(
             **data, lost=lost, processes=processes, dockerd=_process(dockerd) if dockerd else None
         )
     except FileNotFoundError:

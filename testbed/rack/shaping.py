@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 
 from testbed.rack.errors import RackError
-from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Layout, Patch
+from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Patch, RackLayout
 
 TC_TIMEOUT_S = 60.0
 MIN_BPS = 8_000.0
@@ -62,17 +62,17 @@ def patch_lines(patches: Iterable[Patch]) -> list[str]:
     return lines
 
 
-def access_links(layout: Layout) -> list[str]:
+def access_links(layout: RackLayout) -> list[str]:
     """Return the shaped ends of all fibers, in the optical namespace."""
     return [veth.b for veth in layout.fibers]
 
 
-def uplink_ends(layout: Layout) -> list[str]:
+def uplink_ends(layout: RackLayout) -> list[str]:
     """Return both shaped ends of all uplinks, in the fabric's namespace."""
     return [end for veth in layout.uplinks for end in (veth.a, veth.b)]
 
 
-def setup_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
+def setup_lines(layout: RackLayout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
     """Return the first-time lines per namespace."""
     return {
         OCS_NETNS: htb_setup(access_links(layout), access_bps) + patch_lines(layout.patches),
@@ -80,7 +80,7 @@ def setup_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, li
     }
 
 
-def change_lines(layout: Layout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
+def change_lines(layout: RackLayout, access_bps: int, inter_bps: int) -> dict[str, list[str]]:
     """Return the lines per namespace that change the rates under traffic without packet loss."""
     return {
         OCS_NETNS: [htb_class(n, access_bps, verb="change") for n in access_links(layout)],

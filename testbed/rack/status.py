@@ -10,7 +10,7 @@ from typing import Any, Literal
 from sitefile import CabledSite, SiteFileError, load_site
 from testbed.rack import record, remains
 from testbed.rack.process import Process
-from testbed.rack.record import Record
+from testbed.rack.record import RackRecord
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +69,7 @@ def status(run_dir: Path) -> RackStatus:
     return of_record(run_dir, written)
 
 
-def of_record(run_dir: Path, written: Record) -> RackStatus:
+def of_record(run_dir: Path, written: RackRecord) -> RackStatus:
     """Return the status of a rack whose record is ``written``."""
     processes = [*written.processes, *([written.dockerd] if written.dockerd else [])]
     parts = tuple(_part(process) for process in processes)

@@ -18,7 +18,7 @@ import httpx
 
 from sitefile import CabledSite, Emulation, load_site
 from testbed import processes as kernel_view
-from testbed.engine import Engine, EngineError, EngineInfo, builder_engine, host_engine
+from testbed.engine import DockerEngine, DockerEngineError, EngineInfo, builder_engine, host_engine
 from testbed.image.build import ensure_image
 from testbed.image.errors import ImageError
 from testbed.image.probe import ensure_probe_image
@@ -26,9 +26,9 @@ from testbed.image.unpacked import ensure_unpacked
 from testbed.rack import gpus, locks, network, ovs, preflight, procfs, programs, record, shaping
 from testbed.rack.down import take_down
 from testbed.rack.errors import RackError
-from testbed.rack.layout import Layout, lay_out
-from testbed.rack.process import Process, Program, accepts, marked, spawn, wait_ready
-from testbed.rack.record import Record
+from testbed.rack.layout import RackLayout, lay_out
+from testbed.rack.process import Process, ProgramSpec, accepts, marked, spawn, wait_ready
+from testbed.rack.record import RackRecord
 from testbed.rack.slurm import engines
 from testbed.rack.slurm.config import UnderSlurm
 from testbed.rack.status import RackStatus, of_record
@@ -90,7 +90,7 @@ def up(
             run_dir,
             progress,
             slurm,
-            Record(
+            RackRecord(
                 phase="starting",
                 site=site.name,
                 site_file=str(site_path.absolute()),
@@ -119,11 +119,11 @@ class _Start:
     _site_path: Path
     _site: CabledSite
     _emulation: Emulation
-    _layout: Layout
+    _layout: RackLayout
     _dir: Path
     _progress: Progress
     _slurm: UnderSlurm | None
-    _record: Record
+    _record: RackRecord
 
     def run(self) -> RackStatus:
         """Perform all steps; Docker Engine takes longest and starts in parallel to the network."""
@@ -242,7 +242,7 @@ class _Start:
             ready = partial(programs.listening, Path(process.log))
             wait_ready(process, ready, timeout_s=timeout_s)
 
-    def _spawn(self, program: Program) -> Process:
+    def _spawn(self, program: ProgramSpec) -> Process:
         process = spawn(program, record.logs(self._dir), str(self._dir))
         self._save(processes=(*self._record.processes, process))
         return process
@@ -259,13 +259,13 @@ def _start_engine(run_dir: Path, progress: Progress) -> EngineInfo:
         with locks.STORE.held(wait_s=locks.BUILD_S, progress=progress):
             if (builder := builder_engine()).made:
                 builder.stop()  # a killed command left it on the data root
-            return Engine(run_dir).start()
-    except EngineError as error:
+            return DockerEngine(run_dir).start()
+    except DockerEngineError as error:
         raise RackError("unavailable", str(error), object="docker", hint=error.hint) from error
 
 
 def _dockerd(run_dir: Path) -> Process | None:
-    engine = Engine(run_dir)
+    engine = DockerEngine(run_dir)
     for pid in kernel_view.running("dockerd", run_dir):
         ticks = procfs.start_ticks(pid)
         if ticks is not None:

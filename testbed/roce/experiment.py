@@ -28,11 +28,11 @@ from testbed import rack
 from testbed.demo import PAPER_SITE
 from testbed.demo.api import Controller, Document
 from testbed.guests.errors import GuestError
-from testbed.guests.parts import Parts, ensure
+from testbed.guests.parts import GuestFiles, ensure
 from testbed.rack import ovs
 from testbed.rack.layout import bridge_name
 from testbed.roce import splice
-from testbed.roce.guest import RECIPE, Address, Guest
+from testbed.roce.guest import RECIPE, Guest, GuestAddress
 from testbed.roce.perftest import PORT, Transfer, client, parse, server
 
 RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
@@ -80,7 +80,7 @@ def run(run_dir: Path, *, progress: Progress) -> Document:
         rates = (status.access_bps / RATE_DIVISOR, status.inter_aggregator_bps / RATE_DIVISOR)
         rack.set_rates(run_dir, *rates)
         _start_jobs(controller)
-        experiment = Experiment(run_dir, controller, progress)
+        experiment = RoceExperiment(run_dir, controller, progress)
         stack.callback(experiment.close)
         experiment.boot(parts)
         document = experiment.measure()
@@ -92,7 +92,7 @@ def run(run_dir: Path, *, progress: Progress) -> Document:
     return document
 
 
-class Experiment:
+class RoceExperiment:
     """Guests with RDMA on the rack's endpoints, and what is measured between them."""
 
     def __init__(self, run_dir: Path, controller: Controller, progress: Progress) -> None:
@@ -103,13 +103,13 @@ class Experiment:
         self.guests: dict[str, Guest] = {}
         self._boot_s = 0.0
 
-    def boot(self, parts: Parts) -> None:
+    def boot(self, parts: GuestFiles) -> None:
         """Boot the three guests in parallel."""
         self._progress("three guests boot (software emulation)")
         begin = time.monotonic()
         for name, endpoint in (("red-0", RED[0]), ("red-1", RED[1]), ("blue-0", BLUE[0])):
             cable = self._site.endpoint(endpoint)
-            address = Address(cable.ip, cable.prefix_len, cable.mac)
+            address = GuestAddress(cable.ip, cable.prefix_len, cable.mac)
             room = _room(name)
             self.guests[name] = Guest.start(f"ll-{name}", room, address, parts, self._dir)
         for guest in self.guests.values():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from testbed.guests import parts
 from testbed.guests.errors import GuestError
-from testbed.guests.machine import Machine, command_line
-from testbed.guests.parts import LIBRARIES, Parts, Recipe, one
+from testbed.guests.machine import GuestMachine, command_line
+from testbed.guests.parts import LIBRARIES, GuestFiles, Recipe, one
 from testbed.rack import record
 from testbed.rack.layout import MTU
 from testbed.roce import splice
@@ -35,7 +35,7 @@ _PROVIDERS = "libibverbs/librxe-*.so"
 
 
 @dataclass(slots=True, frozen=True)
-class Address:
+class GuestAddress:
     """The guest's addresses on the data network, taken from its endpoint."""
 
     ip: str
@@ -46,16 +46,18 @@ class Address:
 class Guest:
     """A running guest in a container's network namespace. Methods raise GuestError."""
 
-    def __init__(self, netns: str, machine: Machine) -> None:
+    def __init__(self, netns: str, machine: GuestMachine) -> None:
         self.netns = netns
         self._machine = machine
 
     @classmethod
-    def start(cls, name: str, netns: str, address: Address, boot: Parts, run_dir: Path) -> Guest:
+    def start(
+        cls, name: str, netns: str, address: GuestAddress, boot: GuestFiles, run_dir: Path
+    ) -> Guest:
         """Boot a guest in ``netns`` and join it to the NIC there; :meth:`await_boot` comes next."""
         control, logs = run_dir / f"{name}.sock", record.logs(run_dir)
         argv = nic_command_line(name, address, boot, control, logs / f"{name}-console.log")
-        machine = Machine.start(name, argv, control, logs=logs, mark=str(run_dir), netns=netns)
+        machine = GuestMachine.start(name, argv, control, logs=logs, mark=str(run_dir), netns=netns)
         try:
             splice.join(netns)
         except BaseException:
@@ -84,7 +86,7 @@ class Guest:
 
 
 def nic_command_line(
-    name: str, address: Address, boot: Parts, control: Path, console: Path
+    name: str, address: GuestAddress, boot: GuestFiles, control: Path, console: Path
 ) -> tuple[str, ...]:
     """Return QEMU's command line with a NIC; ``control`` is the socket for guest commands."""
     variables = (

@@ -23,16 +23,16 @@ _CLASSED, _ROCE, _REST = 1, 2, 3
 
 
 @dataclass(slots=True, frozen=True)
-class Counted:
+class PacketCounts:
     """Packets in one direction. ``classed`` are RoCEv2 packets with the lossless class."""
 
     roce: int
     classed: int
     rest: int
 
-    def since(self, earlier: Counted) -> Counted:
+    def since(self, earlier: PacketCounts) -> PacketCounts:
         """Return the packets after ``earlier``."""
-        return Counted(
+        return PacketCounts(
             self.roce - earlier.roce, self.classed - earlier.classed, self.rest - earlier.rest
         )
 
@@ -61,23 +61,23 @@ def part(netns: str) -> None:
     run_tc(netns, [f"qdisc del dev {NIC} ingress"])
 
 
-def to_guest(netns: str) -> Counted:
+def to_guest(netns: str) -> PacketCounts:
     """Return the packets that arrived from the fabric."""
     return _counted(netns, NIC)
 
 
-def from_guest(netns: str) -> Counted:
+def from_guest(netns: str) -> PacketCounts:
     """Return the packets that the guest has sent."""
     return _counted(netns, TAP)
 
 
-def _counted(netns: str, link: str) -> Counted:
+def _counted(netns: str, link: str) -> PacketCounts:
     text = _run(["tc", "-n", netns, "-s", "-j", "filter", "show", "dev", link, "ingress"])
     packets = dict.fromkeys((_CLASSED, _ROCE, _REST), 0)
     for entry in json.loads(text):
         for action in entry.get("options", {}).get("actions", ()):
             packets[entry["pref"]] += action["stats"]["packets"]
-    return Counted(packets[_CLASSED] + packets[_ROCE], packets[_CLASSED], packets[_REST])
+    return PacketCounts(packets[_CLASSED] + packets[_ROCE], packets[_CLASSED], packets[_REST])
 
 
 def _ip(netns: str, lines: list[str]) -> None:

@@ -17,8 +17,8 @@ import structlog
 
 from testbed.engine import (
     BUILD_DIR,
-    Engine,
-    EngineError,
+    DockerEngine,
+    DockerEngineError,
     EngineInfo,
     builder_engine,
     host_engine,
@@ -49,7 +49,7 @@ def main() -> int:
     try:
         for image in ensure([BUILDERS[name] for name in names]):
             print(image)
-    except (EngineError, ImageError, RackError) as error:
+    except (DockerEngineError, ImageError, RackError) as error:
         print(f"{error} ({error.hint})", file=sys.stderr)
         return 1
     return 0
@@ -60,13 +60,13 @@ def ensure(builders: Sequence[Callable[[EngineInfo], str]], *, private: bool = F
 
     With ``private`` they are the private engine's, as lanes need them, else those of the engine
     that a rack would take. The rack is not locked meanwhile. While another command uses the
-    private engine's images it waits, at most ``locks.BUILD_S``. Raises EngineError, ImageError;
-    RackError(conflict) when the other command takes longer.
+    private engine's images it waits, at most ``locks.BUILD_S``. Raises DockerEngineError and
+    ImageError; RackError(conflict) when the other command takes longer.
     """
     at = None if private else host_engine()
     if at is None:
         with locks.STORE.held(wait_s=locks.BUILD_S, progress=_say), marked(BUILD_DIR):
-            at = Engine(RUN_DIR).answering()
+            at = DockerEngine(RUN_DIR).answering()
             if at is None:
                 return _on_its_own(builders)
     return [build(at) for build in builders]

@@ -12,7 +12,7 @@ READING_S = 1e-5
 """How long a reading of the clock takes in pool work, so that a search by the clock ends."""
 
 
-class Work(Protocol):
+class PoolWork(Protocol):
     """What the clock knows about the pool work of a simulation."""
 
     def read(self) -> None:
@@ -28,7 +28,7 @@ class VirtualClock:
     def __init__(self) -> None:
         self._passed_s = 0.0
         self._stepped_s = 0.0
-        self.work: Work | None = None
+        self.work: PoolWork | None = None
         """Set by the loop of the simulation."""
 
     @property

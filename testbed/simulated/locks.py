@@ -16,17 +16,17 @@ from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from testbed.simulated.work import Gate, _Call
+from testbed.simulated.work import WorkEvent, _Call
 
 
-class Lock:
+class SimulatedLock:
     """Stands in for ``threading.Lock``; between real threads it is one."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
         self._holder: _Call | None = None
         self._thread = 0
-        self._gates: list[Gate] = []
+        self._gates: list[WorkEvent] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; pool work waits without a limit."""
@@ -42,7 +42,7 @@ class Lock:
         while not self._lock.acquire(False):
             if not blocking:
                 return False
-            self._gates.append(gate := Gate())
+            self._gates.append(gate := WorkEvent())
             gate.wait()
         self._holder, self._thread = call, get_ident()
         call.holds += 1
@@ -76,7 +76,7 @@ class RLock:
     """Stands in for ``threading.RLock``."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = SimulatedLock()
         self._owner: Any = None
         self._count = 0
 
@@ -131,5 +131,5 @@ def _me() -> Any:
 @contextmanager
 def without_blocking() -> Iterator[None]:
     """Make locks of the simulation for a while."""
-    with patch.object(threading, "Lock", Lock), patch.object(threading, "RLock", RLock):
+    with patch.object(threading, "Lock", SimulatedLock), patch.object(threading, "RLock", RLock):
         yield

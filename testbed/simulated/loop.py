@@ -20,8 +20,8 @@ from testbed.simulated.calls import without_sockets
 from testbed.simulated.clock import VirtualClock
 from testbed.simulated.lives import Life, Ready
 from testbed.simulated.locks import without_blocking
-from testbed.simulated.streams import Address, Listener, Stream, connect
-from testbed.simulated.work import Workers
+from testbed.simulated.streams import Address, SimulatedStream, StreamListener, connect
+from testbed.simulated.work import SimulatedPools
 
 LONGEST_DELAY_S = 0.02
 """Longest time that pool work takes to begin, or to hand over its result, where a seed is given."""
@@ -72,7 +72,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if seed is not None:
             self._ready = Ready()
         self._thread = get_ident()
-        self._workers = Workers(self)
+        self._workers = SimulatedPools(self)
         clock.work = self._workers
         self.listeners: dict[Address, Callable[[], Any]] = {}
         self._ports = count(40_000)
@@ -167,7 +167,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         ssl: Any = None,
         sock: Any = None,
         **options: Any,
-    ) -> tuple[Stream, Any]:
+    ) -> tuple[SimulatedStream, Any]:
         """Connect in memory. ConnectionRefusedError where nothing listens."""
         del options
         if ssl or sock or host is None or port is None:
@@ -185,7 +185,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         ssl: Any = None,
         sock: Any = None,
         **options: Any,
-    ) -> Listener:
+    ) -> StreamListener:
         """Listen in memory. OSError where something listens already."""
         del options
         if ssl or sock or not isinstance(host, str) or port is None:
@@ -194,11 +194,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if address in self.listeners:
             raise OSError(errno.EADDRINUSE, f"error while attempting to bind on address {address}")
         self.listeners[address] = protocol_factory
-        return Listener(self, address)
+        return StreamListener(self, address)
 
     async def create_unix_connection(
         self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
-    ) -> tuple[Stream, Any]:
+    ) -> tuple[SimulatedStream, Any]:
         """Connect in memory. FileNotFoundError where nothing listens."""
         if options.get("ssl") or options.get("sock") or path is None:
             raise RealTimeError("a connection of a real socket, or with TLS,")
@@ -207,7 +207,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def create_unix_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], Any], path: Any = None, **options: Any
-    ) -> Listener:
+    ) -> StreamListener:
         """Listen in memory, at a socket that shows in the file system."""
         if options.get("ssl") or options.get("sock") or path is None:
             raise RealTimeError("a server on a real socket, or with TLS,")
@@ -215,11 +215,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             shown.bind(str(path))
         address = (str(path), 0)
         self.listeners[address] = protocol_factory
-        return Listener(self, address)
+        return StreamListener(self, address)
 
     async def _connect(
         self, protocol_factory: Callable[[], Any], here: Address, there: Address, refusal: OSError
-    ) -> tuple[Stream, Any]:
+    ) -> tuple[SimulatedStream, Any]:
         await asyncio.sleep(0)
         accept = self.listeners.get(there)
         if accept is None:

@@ -39,7 +39,7 @@ class _Socket:
         """Take any option: none changes a connection in memory."""
 
 
-class Stream(asyncio.Transport):
+class SimulatedStream(asyncio.Transport):
     """One end of a connection."""
 
     def __init__(self, loop: VirtualLoop, protocol: Any, peer: Address, own: Address) -> None:
@@ -51,7 +51,7 @@ class Stream(asyncio.Transport):
         self._paused = False
         self._closing = False
         self._gone = False
-        self.peer: Stream | None = None
+        self.peer: SimulatedStream | None = None
 
     def take(self, event: Callable[[], None]) -> None:
         """Add an event of this end; events happen in order."""
@@ -137,7 +137,7 @@ class Stream(asyncio.Transport):
         return self._protocol
 
 
-class Listener:
+class StreamListener:
     """Stands in for asyncio's server, and for its socket."""
 
     def __init__(self, loop: VirtualLoop, address: Address) -> None:
@@ -163,7 +163,7 @@ class Listener:
     async def start_serving(self) -> None:
         """Return at once: it has been serving since it was made."""
 
-    async def __aenter__(self) -> Listener:
+    async def __aenter__(self) -> StreamListener:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -172,9 +172,9 @@ class Listener:
 
 def connect(
     loop: VirtualLoop, ours: Any, theirs: Any, here: Address, there: Address
-) -> tuple[Stream, Stream]:
+) -> tuple[SimulatedStream, SimulatedStream]:
     """Connect two protocols, whose ends are ``here`` and ``there``."""
-    near, far = Stream(loop, ours, there, here), Stream(loop, theirs, here, there)
+    near, far = SimulatedStream(loop, ours, there, here), SimulatedStream(loop, theirs, here, there)
     near.peer, far.peer = far, near
     ours.connection_made(near)
     theirs.connection_made(far)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent
 
-from testbed.simulated.work import Gate, _Call
+from testbed.simulated.work import WorkEvent, _Call
 
 if TYPE_CHECKING:
     from testbed.simulated.loop import VirtualLoop
-    from testbed.simulated.streams import Stream
+    from testbed.simulated.streams import SimulatedStream
 
 SOCKET_BYTES = 208 << 10
 """What a socket takes before the other end reads, and what it keeps of what came."""
@@ -46,7 +46,7 @@ class Thread:
         self._target = target
         self._args = args
         self._kwargs = kwargs or {}
-        self._over = Gate()
+        self._over = WorkEvent()
 
     def start(self) -> None:
         """Begin to run."""
@@ -68,7 +68,7 @@ class _Waiting:
     """What threads wait for; whoever changes it calls ``_changed``."""
 
     def __init__(self) -> None:
-        self._gates: list[Gate] = []
+        self._gates: list[WorkEvent] = []
         """One for each thread that waits."""
 
     def _changed(self) -> None:
@@ -88,14 +88,14 @@ class _Waiting:
 
         timer = None if limit_s is None else _loop().call_later(limit_s, give_up)
         while not ready() and not late:
-            self._gates.append(gate := Gate())
+            self._gates.append(gate := WorkEvent())
             gate.wait()
         if timer is not None:
             timer.cancel()
         return bool(ready())
 
 
-class Queue(_Waiting):
+class SimulatedQueue(_Waiting):
     """Stands in for ``queue.Queue`` and ``SimpleQueue``; it is never full."""
 
     def __init__(self, maxsize: int = 0) -> None:
@@ -148,7 +148,7 @@ class Socket(_Waiting):
     def __init__(self, accepted: Callable[[Socket], None]) -> None:
         super().__init__()
         self._accepted = accepted
-        self._stream: Stream
+        self._stream: SimulatedStream
         self._heard = bytearray()
         self._under_way = 0
         """Bytes that the other end has not taken yet."""
@@ -157,7 +157,7 @@ class Socket(_Waiting):
         self._broken = False
         self._limit_s: float | None = None
 
-    def connection_made(self, stream: Stream) -> None:
+    def connection_made(self, stream: SimulatedStream) -> None:
         """Begin, as the protocol of ``stream``."""
         self._stream = stream
         self._accepted(self)
@@ -266,7 +266,7 @@ class Poll:
         return [(socket, select.POLLIN)] if ready else []
 
 
-class Listener(_Waiting):
+class ThreadListener(_Waiting):
     """A listening socket in memory, whose ``accept`` blocks the calling thread."""
 
     def __init__(self, host: str, port: int) -> None:

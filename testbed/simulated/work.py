@@ -1,7 +1,7 @@
 """Pool work of a simulation: each call runs on the loop's thread, in a greenlet of its own.
 
-Work that waits (``clock.sleep``, ``Gate.wait``) is suspended and the loop goes on, as with a thread
-that waits. A pool runs as many calls at a time as it has threads, in order of arrival.
+Work that waits (``clock.sleep``, ``WorkEvent.wait``) is suspended and the loop goes on, as with a
+thread that waits. A pool runs as many calls at a time as it has threads, in order of arrival.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from testbed.simulated.loop import VirtualLoop
 
 
-class Workers:
+class SimulatedPools:
     """The pools of one simulation."""
 
     def __init__(self, loop: VirtualLoop) -> None:
@@ -175,7 +175,7 @@ class _Pool:
         self._begin()
 
 
-class Gate:
+class WorkEvent:
     """An event for which pool work waits; ``threading.Event`` where no simulation runs."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import testbed
-from testbed.guests.machine import Machine, command_line
-from testbed.guests.parts import Parts, Recipe
+from testbed.guests.machine import GuestMachine, command_line
+from testbed.guests.parts import GuestFiles, Recipe
 
 MEMORY_MIB = 768
 MODULES = (
@@ -32,7 +32,7 @@ LIBRARIES = "/run/tools/usr/lib/x86_64-linux-gnu:/run/tools/lib/x86_64-linux-gnu
 """For LD_LIBRARY_PATH of the packages' own programs."""
 
 
-def start(name: str, boot: Parts, run_dir: Path) -> Machine:
+def start(name: str, boot: GuestFiles, run_dir: Path) -> GuestMachine:
     """Start a guest; its logs and socket are below ``run_dir``. Raises GuestError."""
     run_dir.mkdir(parents=True, exist_ok=True)
     control, console = run_dir / f"{name}.sock", run_dir / f"{name}-console.log"
@@ -44,4 +44,4 @@ def start(name: str, boot: Parts, run_dir: Path) -> Machine:
     for tag, path in (("host", Path("/")), ("tools", boot.root), ("project", checkout)):
         options = "security_model=none,readonly=on,multidevs=remap"
         argv += ("-virtfs", f"local,path={path},mount_tag={tag},{options}")
-    return Machine.start(name, argv, control, logs=run_dir, mark=str(run_dir))
+    return GuestMachine.start(name, argv, control, logs=run_dir, mark=str(run_dir))

@@ -148,8 +148,8 @@ class CheckpointContract:
     """The tests of the contract."""
 
     async def test_everything_is_told_first_and_then_changes(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
-        rig.holder.tell(own(1, kind=HoldingKind.AWAITS, digest="", written_s=None))
+        rig.holder.report(own(0))
+        rig.holder.report(own(1, kind=HoldingKind.AWAITS, digest="", written_s=None))
         async with telling(rig.engine) as told:
             first = await told.next()
             assert first.began
@@ -172,14 +172,14 @@ class CheckpointContract:
                 seen_at=1000.0,
             )
             assert both[1].written_s is None
-            rig.holder.tell(own(0, kind=HoldingKind.REFUSED, digest="", why="a link"))
+            rig.holder.report(own(0, kind=HoldingKind.REFUSED, digest="", why="a link"))
             refused = await told.says(HoldingKind.REFUSED)
             assert refused.why == "a link"
             assert len(told.began) == 1
 
     async def test_names_that_are_no_steps_are_told(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
-        rig.holder.tell(own(1, Key(0, 1), kind=HoldingKind.IGNORED, digest="", why="'final'"))
+        rig.holder.report(own(0))
+        rig.holder.report(own(1, Key(0, 1), kind=HoldingKind.IGNORED, digest="", why="'final'"))
         async with telling(rig.engine) as told:
             assert {h.kind for h in await told.all()} == {HoldingKind.OWN, HoldingKind.IGNORED}
             named = await told.says(HoldingKind.IGNORED, 1)
@@ -188,12 +188,12 @@ class CheckpointContract:
     async def test_a_large_inventory_arrives_whole(self, rig: Rig) -> None:
         steps = [Key(number, 1) for number in range(2_345)]
         for key in steps:
-            rig.holder.tell(own(0, key))
+            rig.holder.report(own(0, key))
         async with telling(rig.engine) as told:
             assert [holding.key for holding in await told.all()] == steps
 
     async def test_who_reads_again_is_told_everything_again(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
+        rig.holder.report(own(0))
         for _ in range(2):
             async with telling(rig.engine) as told:
                 assert len(await told.all()) == 1
@@ -201,11 +201,11 @@ class CheckpointContract:
         await until(_now(lambda: rig.holder.streams["ended"]), lambda ended: ended == 2)
 
     async def test_an_agent_that_restarts_begins_again(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
-        rig.holder.tell(own(1))
+        rig.holder.report(own(0))
+        rig.holder.report(own(1))
         async with telling(rig.engine) as told:
             assert len(await told.all()) == 2
-            rig.holder.tell(own(1, kind=HoldingKind.MISSING, digest=""))
+            rig.holder.report(own(1, kind=HoldingKind.MISSING, digest=""))
             await told.says(HoldingKind.MISSING, 1)
             await rig.restart()
             assert [holding.rank for holding in await told.all()] == [0]
@@ -213,7 +213,7 @@ class CheckpointContract:
             assert len(set(told.began)) == 1  # the machine did not start again
 
     async def test_a_stream_that_breaks_begins_again(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
+        rig.holder.report(own(0))
         rig.holder.news_breaks = True
         async with telling(rig.engine) as told:
             await told.all()
@@ -221,7 +221,7 @@ class CheckpointContract:
             rig.holder.news_breaks = False
             await told.all()
             assert len(told.began) >= 3
-            rig.holder.tell(own(1))
+            rig.holder.report(own(1))
             await told.says(HoldingKind.OWN, 1)
 
     async def test_keeps_are_queued_and_told_of(self, rig: Rig) -> None:
@@ -256,7 +256,7 @@ class CheckpointContract:
         assert len(rig.transfers.queued[RED]) == 2  # the other is queued
 
     async def test_a_closed_step_is_summed(self, rig: Rig) -> None:
-        rig.holder.tell(own(0, kind=HoldingKind.AWAITS, digest=""))
+        rig.holder.report(own(0, kind=HoldingKind.AWAITS, digest=""))
         async with telling(rig.engine) as told:
             await told.all()
             for _ in range(2):
@@ -322,7 +322,7 @@ class CheckpointContract:
 
     async def test_dropped_steps_are_no_longer_held(self, rig: Rig) -> None:
         for step in (1, 2, 3):
-            rig.holder.tell(own(0, Key(step, 1)))
+            rig.holder.report(own(0, Key(step, 1)))
         async with telling(rig.engine) as told:
             await told.all()
             for _ in range(2):
@@ -334,9 +334,9 @@ class CheckpointContract:
             assert [holding.key for holding in await told.all()] == [Key(3, 1)]
 
     async def test_parts_are_read_again(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
-        rig.holder.tell(own(1))
-        rig.holder.tell(own(0, Key(11, 1)))
+        rig.holder.report(own(0))
+        rig.holder.report(own(1))
+        rig.holder.report(own(0, Key(11, 1)))
         damaged = (RED, STEP, 1, "gpu1", HoldingKind.OWN)
         rig.holder.damages[damaged] = tuple(f"file-{n}: content" for n in range(999))
         assert await verified(rig, Key(11, 1)) == [
@@ -350,7 +350,7 @@ class CheckpointContract:
         assert await verified(rig, None, "never.00000000") == []
 
     async def test_forgetting_removes_all_once_no_rank_runs(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
+        rig.holder.report(own(0))
         rig.holder.in_use.add(RED)
         with pytest.raises(EngineError) as refused:
             await rig.engine.forget_checkpoints(SERVER, RED, 60)
@@ -388,7 +388,7 @@ class CheckpointContract:
         assert not rig.transfers.fetches
 
     async def test_only_the_newest_controller_changes_checkpoints(self, rig: Rig) -> None:
-        rig.holder.tell(own(0))
+        rig.holder.report(own(0))
         rig.engine.command(2)
         await rig.engine.confirm_command([SERVER], 60)
         rig.engine.command(1)

@@ -10,7 +10,7 @@ from testbed.ocs_emulator.emulator import Emulator
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.netconf_rpc import NetconfDialect
 from testbed.ocs_emulator.netconf_xml import OPTICAL, Element, RpcError, parse, reply
-from testbed.ocs_emulator.sessions import Sessions
+from testbed.ocs_emulator.sessions import SessionRules
 
 _NC = "urn:ietf:params:xml:ns:netconf:base:1.0"
 
@@ -19,7 +19,7 @@ class LocalNetconf:
     """Has the calls of ``NetconfSession``; a cut connection is one error and then works again."""
 
     def __init__(
-        self, dialect: NetconfDialect, emulator: Emulator, rules: Sessions | None = None
+        self, dialect: NetconfDialect, emulator: Emulator, rules: SessionRules | None = None
     ) -> None:
         """``rules`` are the session rules of a switch with a session limit."""
         self._dialect = dialect

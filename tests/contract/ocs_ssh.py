@@ -27,7 +27,7 @@ from ocs_driver.polatis import netconf_session
 from testbed.ocs_emulator.netconf_framing import Deframer, frame
 from testbed.ocs_emulator.netconf_xml import name, parse
 from testbed.simulated.loop import VirtualLoop
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ class Line:
     def wait(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Wait in pool work for a coroutine. OSError once the line is shut down."""
         self.work = _loop().create_task(work)
-        over = Gate()
+        over = WorkEvent()
         self.work.add_done_callback(lambda _: over.set())
         over.wait()
         if self.work.cancelled():
@@ -79,7 +79,7 @@ class Session:
 
     def __init__(self, _handler: object) -> None:
         self.notes: deque[str] = deque()
-        self.heard = Gate()
+        self.heard = WorkEvent()
         """Open when a note has come, or the session has ended."""
         self.connected = False
         self.capabilities: list[str] = []

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from agentlink.ranks import RankKey, RankSpec
 from agentlink.values import NicSpec
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.docker.arguments import Host, Limits
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.docker.arguments import ContainerLimits, Host
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.ranks.ranks import Ranks
@@ -84,10 +84,10 @@ async def run_once(seed: int, directory: Path) -> Counter[str]:
             engine=docker,  # type: ignore[arg-type]
             nics=nics,  # type: ignore[arg-type]
             inventory=inventory,
-            host=Host("srv0", "/ll", directory / "entry", Limits(1 << 30)),
+            host=Host("srv0", "/ll", directory / "entry", ContainerLimits(1 << 30)),
             fence=fence,
             volumes=Volumes({}),
-            checkpoints=Checkpoints(directory / "checkpoints"),
+            checkpoints=DiskHolder(directory / "checkpoints"),
             state_dir=directory,
             proc=docker.proc,
         )

@@ -24,7 +24,7 @@ from ocs_driver import (
     PortHealth,
     describe,
 )
-from testbed.ocs_emulator.faults import Rule, Trick
+from testbed.ocs_emulator.faults import FaultRule, Trick
 from testbed.ocs_emulator.model import Fault, ModelError
 from tests.parts.ocs.rig import (
     CREDENTIAL,
@@ -237,7 +237,7 @@ async def test_a_circuit_still_tuning_at_the_deadline_is_not_done(vendor: Vendor
 async def test_a_lost_response_is_resolved_by_another_read(bench: Rig, after_effect: bool) -> None:
     if not bench.vendor.activate:
         trick = Trick.CUT_AFTER if after_effect else Trick.CUT_BEFORE
-        bench.emulator.switch.faults.rules.append(Rule(trick))
+        bench.emulator.switch.faults.rules.append(FaultRule(trick))
         async with bench.driver() as driver:
             assert (await driver.apply([], straight(bench))).ok
         assert not bench.emulator.switch.faults.rules
@@ -251,7 +251,7 @@ async def test_a_lost_response_is_resolved_by_another_read(bench: Rig, after_eff
 
 
 async def test_a_switch_that_dies_during_a_change_leaves_the_outcome_unknown(bench: Rig) -> None:
-    bench.emulator.switch.faults.rules.append(Rule(Trick.NO_REPLY))
+    bench.emulator.switch.faults.rules.append(FaultRule(Trick.NO_REPLY))
     async with bench.driver() as driver:
         changing = asyncio.create_task(driver.apply([], straight(bench)))
         await bench.heard()

@@ -27,7 +27,7 @@ from ocs_driver.tl1.session import Tl1Timing
 from testbed.ocs_emulator.control import KINDS, Control
 from testbed.ocs_emulator.faults import Trick
 from testbed.ocs_emulator.netconf_server import NetconfServer
-from testbed.ocs_emulator.sessions import Sessions
+from testbed.ocs_emulator.sessions import SessionRules
 from tests.parts.ocs.rig import (
     CREDENTIAL,
     PATIENCE_S,
@@ -171,14 +171,14 @@ async def test_the_driver_recovers_from_an_idle_logout(
     bench: Rig, driver: OcsDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = 0
-    leave = Sessions.leave
+    leave = SessionRules.leave
 
-    def leaving(self: Sessions) -> None:
+    def leaving(self: SessionRules) -> None:
         nonlocal ended
         ended += 1
         leave(self)
 
-    monkeypatch.setattr(Sessions, "leave", leaving)
+    monkeypatch.setattr(SessionRules, "leave", leaving)
     for request in two(bench):
         before = ended
         await order(bench, fault="idle-logout", seconds=5.0)

@@ -16,7 +16,7 @@ from ocs_driver import OcsDriver, OcsError, OcsTimeout
 from ocs_driver.tl1 import connection
 from testbed.ocs_emulator import Emulator, load_personality
 from testbed.ocs_emulator.netconf_xml import hello
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.ocs.rig import PATIENCE_S, until
 
 CREDENTIAL = "x"
@@ -295,7 +295,7 @@ async def test_a_netconf_request_that_blocks_its_thread_frees_the_session(tmp_pa
         url = f"polatis+netconf://admin@{host}:{port}"
         driver = ocs_driver.open(url, password=CREDENTIAL, state_dir=tmp_path)
         async with driver, asyncio.timeout(PATIENCE_S):
-            goes_on = Gate()
+            goes_on = WorkEvent()
             try:
                 with pytest.raises(OcsTimeout):
                     await driver._session._request(  # type: ignore[attr-defined]

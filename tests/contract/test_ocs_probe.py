@@ -12,10 +12,10 @@ import ocs_driver
 from ocs_driver import BusyPort, CircuitRequest, OcsConflict, OcsError
 from ocs_driver.probe import probe
 from testbed.ocs_emulator import Emulator, Personality, load_personality
-from testbed.ocs_emulator.personality import Busy, Timing
+from testbed.ocs_emulator.personality import Busy, SwitchTiming
 from tests.parts.ocs.rig import CREDENTIAL, VENDORS, Vendor
 
-TIMING = Timing(command_s=0.004, mirror_s=0.05, bulk_s=0.15, conflict_bulk_s=0.4)
+TIMING = SwitchTiming(command_s=0.004, mirror_s=0.05, bulk_s=0.15, conflict_bulk_s=0.4)
 SESSIONS = 3
 
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from ocs_driver import OcsDenied, OcsLogin, OcsTimeout, OcsUnreachable
-from ocs_driver.tl1.messages import Command
+from ocs_driver.tl1.messages import Tl1Command
 from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing
 from tests.parts.ocs.rig import PATIENCE_S, reserved
 
-READ = Command("RTRV-HDR")
-WRITE = Command("ENT-CRS", aid="1.1.1,1.1.2", tail="::lightloom,2WAY")
+READ = Tl1Command("RTRV-HDR")
+WRITE = Tl1Command("ENT-CRS", aid="1.1.1,1.1.2", tail="::lightloom,2WAY")
 
 Reply = bytes | None
 """None closes the connection; empty bytes mean no response."""
@@ -150,7 +150,7 @@ async def test_answers_are_matched_by_ctag() -> None:
         return b"".join(answer(tag, body=f'   "{tag}"\r\n') for tag in reversed(held))
 
     async with session_with(script) as (session, _):
-        replies = await session.bulk([Command("RTRV-NE")] * 3)
+        replies = await session.bulk([Tl1Command("RTRV-NE")] * 3)
         assert [reply.rows[0] for reply in replies] == held
 
 
@@ -176,7 +176,7 @@ async def test_a_read_survives_one_cut() -> None:
         switch.script = lambda v, c: (
             None if v == "RTRV-NE" and switch.connections == 1 else answer(c)
         )
-        assert (await session.ask(Command("RTRV-NE"))).ok
+        assert (await session.ask(Tl1Command("RTRV-NE"))).ok
 
 
 async def test_refusals_have_the_code_and_text_of_the_switch() -> None:
@@ -187,7 +187,7 @@ async def test_refusals_have_the_code_and_text_of_the_switch() -> None:
 
     async with session_with(script) as (session, _):
         with pytest.raises(OcsDenied, match="no; never") as caught:
-            await session.ask(Command("RTRV-NE"))
+            await session.ask(Tl1Command("RTRV-NE"))
         assert caught.value.code == "ZZZZ"
 
 
@@ -197,7 +197,7 @@ async def test_repeat_later_is_a_refusal_and_delay_is_not_an_answer() -> None:
         "ACT-CRS": lambda ctag: answer(ctag, "DELAY") + f"IP {ctag}\r\n<".encode() + answer(ctag),
     }
     async with session_with(lambda v, c: replies.get(v, answer)(c)) as (session, _):
-        later, delayed = await session.bulk([WRITE, Command("ACT-CRS")])
+        later, delayed = await session.bulk([WRITE, Tl1Command("ACT-CRS")])
         assert (later.ok, later.code) == (False, "RL")
         assert delayed.completion == "COMPLD"
 

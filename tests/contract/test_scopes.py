@@ -13,7 +13,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from container_mgr.rpc.calls import Changes
+from container_mgr.rpc.calls import RunningChanges
 from container_mgr.rpc.scopes import ScopeCalls
 from container_mgr.scopes.scopes import Scopes
 from controller.devices.agents import scopes as agent_scopes
@@ -47,7 +47,7 @@ class Agents:
             tree = self.trees[name] = Tree(self.directory / name, 1)
             tree.top()
             scopes = Scopes(tree.groups(), proc=tree.proc, sysfs=tree.sysfs)
-            self.calls[name] = ScopeCalls(scopes, Changes())
+            self.calls[name] = ScopeCalls(scopes, RunningChanges())
             server = self.servers[name] = grpc.aio.server()
             agent_pb2_grpc.add_AgentServicer_to_server(self.calls[name], server)
             agents[name] = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

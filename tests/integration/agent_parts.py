@@ -23,7 +23,7 @@ from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
 from controller.devices.engine import ServerImage
 from pki import CONTROLLER, Authority, Credentials
-from testbed.engine import Engine, EngineInfo
+from testbed.engine import DockerEngine, EngineInfo
 from tests.integration.tiny_image import tiny_image_tar
 from tests.parts.agent.ranks import seen, until
 
@@ -46,7 +46,7 @@ async def nics_at_home() -> bool:
 class PrivateEngine:
     """A Docker Engine with its own directories and one tiny image."""
 
-    engine: Engine
+    engine: DockerEngine
     run_dir: Path
     info: EngineInfo
 
@@ -65,7 +65,7 @@ def private_engine(path: str = "") -> Iterator[PrivateEngine]:
     os.environ["PATH"] = f"{path}:{before}" if path else before
     run_dir = Path(tempfile.mkdtemp(prefix="ll-agent-"))
     run_dir.chmod(0o711)  # an engine that maps users enters it as one of them
-    engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test")
+    engine = DockerEngine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test")
     try:
         one = PrivateEngine(engine, run_dir, engine.start())
         with one.api() as api:

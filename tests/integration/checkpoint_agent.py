@@ -12,8 +12,8 @@ from pathlib import Path
 from agentlink.checkpoints import Holding
 from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
 from agentlink.values import NicSpec, RankLimits
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.docker.arguments import Host, Limits
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.docker.arguments import ContainerLimits, Host
 from container_mgr.docker.engine import DockerHost
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
@@ -32,7 +32,7 @@ class Agent:
     """What an agent has of ranks and checkpoints, and what it tells."""
 
     ranks: Ranks
-    checkpoints: Checkpoints
+    checkpoints: DiskHolder
     engine: DockerHost
     told: list[Holding] = field(default_factory=list)
 
@@ -65,12 +65,12 @@ class Agent:
 @asynccontextmanager
 async def agent(docker_host: str, directory: Path) -> AsyncIterator[Agent]:
     engine = DockerHost(docker_host, 30)
-    checkpoints = Checkpoints(directory / "checkpoints")
+    checkpoints = DiskHolder(directory / "checkpoints")
     ranks = Ranks(
         engine=engine,
         nics=Nics(SERVER, NETNS),
         inventory=Inventory(None, ServerFacts(4, 8 << 30)),
-        host=Host(SERVER, "/ll-test", directory / "entry", Limits(MEMORY)),
+        host=Host(SERVER, "/ll-test", directory / "entry", ContainerLimits(MEMORY)),
         fence=Fence(directory / "term"),
         volumes=Volumes({}),
         checkpoints=checkpoints,

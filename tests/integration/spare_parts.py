@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rack
-from testbed.kept_ring import Ring, complete_steps, said
+from testbed.kept_ring import RingSize, complete_steps, said
 from testbed.mortal import Mortal, taken_over
 from tests.integration.racks import rack_of
 from tests.integration.waiting import until
 
 Document = dict[str, Any]
-RING = Ring(steps=160, size=2_000_000)
+RING = RingSize(steps=160, size=2_000_000)
 """It trains for 16 s at least: a loss after its first checkpoints comes well before its end."""
 ENDED = frozenset({"completed", "failed", "cancelled"})
 START_S, END_S, WHOLE_S = 120.0, 240.0, 120.0
@@ -57,7 +57,7 @@ def released(mortal: Mortal) -> bool:
     return states == {"idle"}
 
 
-def submit(mortal: Mortal, name: str, ring: Ring = RING, **changes: Any) -> str:
+def submit(mortal: Mortal, name: str, ring: RingSize = RING, **changes: Any) -> str:
     mortal.post("/jobs", ring.request(name, **changes))
     return name
 
@@ -83,7 +83,7 @@ def protected(mortal: Mortal, name: str, *, least: int = 1) -> int:
     return found[0]
 
 
-def ended_well(mortal: Mortal, name: str, ring: Ring = RING) -> Document:
+def ended_well(mortal: Mortal, name: str, ring: RingSize = RING) -> Document:
     """Wait for the end, which must be that of an undisturbed run. Return the recovery."""
     until(
         lambda: mortal.get(f"/jobs/{name}"),

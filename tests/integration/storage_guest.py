@@ -19,14 +19,14 @@ from typing import Any
 
 from agentlink.ranks import RankKey, RankSpec
 from agentlink.values import NicSpec, Scope, VolumeMount
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 
 MIB = 2**20
 QUOTA = 4 * MIB
-USER = User(5001, 5001)
+USER = RankUser(5001, 5001)
 DISK = 400 * MIB
 """XFS takes no less than 300 MB."""
 
@@ -56,7 +56,7 @@ def spec(mount: VolumeMount) -> RankSpec:
     )
 
 
-def write_as(user: User, path: Path, size: int) -> int:
+def write_as(user: RankUser, path: Path, size: int) -> int:
     """Write a file as another user; return the error's number, 0 when it worked."""
     child = os.fork()
     if child:

@@ -22,7 +22,7 @@ from container_mgr.hardware.nic import Nics
 from controller.devices.engine import EngineError, RankState, RankStatus
 from controller.fabric.executor import unwritten
 from testbed import processes
-from testbed.engine import Engine
+from testbed.engine import DockerEngine
 from tests.contract.engine_contract import EngineContract
 from tests.integration.agent_parts import (
     PrivateEngine,
@@ -228,7 +228,7 @@ async def until_started(rig: Rig, ranks: list[RankSpec]) -> list[RankStatus]:
 
 def test_a_killed_engine_leaves_nothing_behind(tmp_path: Path) -> None:
     run_dir = Path(tempfile.mkdtemp(prefix="ll-engine-"))
-    engine = Engine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test2")
+    engine = DockerEngine(run_dir, run_dir / "data", prefer_host=False, cgroup="ll-test2")
     try:
         info = engine.start()
         assert engine.start() == info

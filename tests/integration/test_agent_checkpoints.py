@@ -14,7 +14,7 @@ from agentlink.checkpoints import Holding, HoldingKind
 from agentlink.ranks import RankCheckpoint
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.docker.arguments import CHECKPOINT_DIR
 from container_mgr.users import DEFAULT_ID
 from container_mgr.values import AgentError
@@ -181,7 +181,8 @@ async def test_a_job_of_the_same_name_sees_nothing_of_the_first(
             await one.start(spec(0, script, stolen, epoch=3))
         assert refused.value.code == "conflict"
         assert (
-            one.checkpoints.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(10, 1))) is not None
+            one.checkpoints.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(10, 1)))
+            is not None
         )
         for folder in (FOLDER, other.folder):
             await one.checkpoints.forget(folder)

@@ -17,7 +17,7 @@ import pytest
 
 from testbed import lanes
 from testbed.demo import PAPER_SITE
-from testbed.lanes import Lane, cgroups, clone, record
+from testbed.lanes import RackLane, cgroups, clone, record
 from testbed.rack import RUN_DIR, remains
 from tests.integration import waiting
 
@@ -35,7 +35,7 @@ def _none_is_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def lane() -> Lane:
+def lane() -> RackLane:
     return lanes.create(NAME, ports=[8470])
 
 
@@ -83,7 +83,7 @@ def gone(condition: Callable[[], object]) -> None:
     waiting.until(lambda: not condition(), bool, limit_s=30, pause_s=0.05)
 
 
-def test_a_lane_has_its_own_system(lane: Lane) -> None:
+def test_a_lane_has_its_own_system(lane: RackLane) -> None:
     assert inside("cat", "/proc/1/comm") == Path(f"/proc/{lane.first}/comm").read_text()
     links = inside("sh", "-c", "ls /sys/class/net; ls /run").split()
     assert links == ["lo", "lock"]
@@ -94,7 +94,7 @@ def test_a_lane_has_its_own_system(lane: Lane) -> None:
         )
 
 
-def test_a_program_in_a_lane_ends_as_it_would_outside(lane: Lane, tmp_path: Path) -> None:
+def test_a_program_in_a_lane_ends_as_it_would_outside(lane: RackLane, tmp_path: Path) -> None:
     def status(*argv: str) -> int:
         done = subprocess.run(
             lanes.command(NAME, argv), cwd=tmp_path, check=False, stderr=subprocess.PIPE
@@ -107,7 +107,7 @@ def test_a_program_in_a_lane_ends_as_it_would_outside(lane: Lane, tmp_path: Path
     assert status("sh", "-c", f"test $PWD = {tmp_path}") == 0
 
 
-def test_the_port_of_a_lane_reaches_its_loopback(lane: Lane, tmp_path: Path) -> None:
+def test_the_port_of_a_lane_reaches_its_loopback(lane: RackLane, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("inside")
     words = [sys.executable, "-m", "http.server", "8470", "--bind", "127.0.0.1"]
     with subprocess.Popen(
@@ -168,7 +168,7 @@ def test_a_lane_goes_without_a_trace(killed: str, frozen: bool) -> None:
     assert not lanes.sweep()
 
 
-def test_what_has_no_record_is_removed(lane: Lane) -> None:
+def test_what_has_no_record_is_removed(lane: RackLane) -> None:
     """As after a start of the machine, which empties /run."""
     os.kill(lane.keeper, signal.SIGKILL)
     gone(lambda: record.holds(lane.keeper, NAME))
@@ -186,14 +186,14 @@ def test_a_lane_ends_with_its_owner() -> None:
     gone(traces)
 
 
-def test_a_name_is_given_once(lane: Lane) -> None:
+def test_a_name_is_given_once(lane: RackLane) -> None:
     with pytest.raises(lanes.LaneError) as caught:
         lanes.create(NAME)
     assert caught.value.code == "conflict"
     assert lanes.find(NAME) == lane
 
 
-def test_another_racks_clean_up_leaves_a_lane_alone(lane: Lane) -> None:
+def test_another_racks_clean_up_leaves_a_lane_alone(lane: RackLane) -> None:
     """A rack in a lane has the same names, marker and control groups as the one outside."""
     groups = [f"{top}/ll-rack" for top in groups_inside()]
     inside("mkdir", *groups)
@@ -207,7 +207,7 @@ def test_another_racks_clean_up_leaves_a_lane_alone(lane: Lane) -> None:
     inside("ls", *groups)
 
 
-def test_two_racks_run_side_by_side(lane: Lane) -> None:
+def test_two_racks_run_side_by_side(lane: RackLane) -> None:
     other = f"{NAME}b"
     lanes.create(other)
     try:

@@ -39,7 +39,7 @@ def connected(controller: Controller, device: str) -> bool:
     return next(bool(one["connected"]) for one in devices if one["name"] == device)
 
 
-def lost_and_seen(controller: Controller, device: str) -> rack.Change:
+def lost_and_seen(controller: Controller, device: str) -> rack.LossChange:
     change = rack.lose(device, RUN_DIR)
     assert change.changed
     until(

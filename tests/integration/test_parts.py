@@ -38,12 +38,12 @@ from agentlink.checkpoints import (
 )
 from agentlink.values import Scope, VolumeMount, Where
 from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Manifest, Sum, Sums
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.checkpoints.values import Place
+from checkpoints.manifest import FileSums, Manifest, Sum
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.kernel import in_flight
 from container_mgr.transfers import parts, wire
-from container_mgr.transfers.mover import Mover
+from container_mgr.transfers.mover import PartMover
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
 from pki import Authority, Credentials, agent_name
@@ -132,8 +132,8 @@ class Agent:
     """The halves of one agent, and all that it told."""
 
     number: int
-    held: Checkpoints
-    mover: Mover
+    held: DiskHolder
+    mover: PartMover
     volumes: Volumes
     told: list[Holding] = field(default_factory=list)
 
@@ -156,8 +156,10 @@ class Agent:
             "empty": b"",
         }
         sums = {path: Sum(len(one), crc32c(one)) for path, one in blocks.items()}
-        found = Manifest(FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", Sums(sums))
-        place = Place(FOLDER.name, self.endpoint, HoldingKind.OWN, self.number, key)
+        found = Manifest(
+            FOLDER.name, key.epoch, key.step, self.number, COUNT, "rename", FileSums(sums)
+        )
+        place = PartPlace(FOLDER.name, self.endpoint, HoldingKind.OWN, self.number, key)
         receiving = self.held.receive(place, found.bytes)
         try:
             out = parts.Files(receiving.root, found)
@@ -217,11 +219,11 @@ async def site(directory: Path) -> AsyncIterator[list[Agent]]:
             server = f"srv{number}"
             authority.issue_agent(server, directory / server, now=now)
             own = Credentials.load(directory / server, agent_name(server), now=now)
-            held = Checkpoints(directory / f"held{number}", endpoints={f"gpu{number}"})
+            held = DiskHolder(directory / f"held{number}", endpoints={f"gpu{number}"})
             await held.recover()
             await held.make(FOLDER)
             volumes = Volumes({"ckpt": Offer("ckpt", store, writable=True)})
-            mover = Mover(held, volumes, server, own, address=("127.0.0.1", 0))
+            mover = PartMover(held, volumes, server, own, address=("127.0.0.1", 0))
             await mover.start()
             agent = Agent(number, held, mover, volumes)
             agents.append(agent)

@@ -24,7 +24,7 @@ import testbed
 from ocs_driver import CircuitRequest
 from sitefile import CabledSite, load_site
 from testbed import processes as kernel_view
-from testbed.engine import LABEL, Engine
+from testbed.engine import LABEL, DockerEngine
 from testbed.rack import RackError, RackStatus, down, network, ovs, programs, set_rates, status, up
 from testbed.rack.down import take_down
 from testbed.rack.layout import lay_out
@@ -238,7 +238,7 @@ def test_down_leaves_nothing_of_frozen_containers(killed: str, run_dir: Path) ->
 def test_a_start_that_fails_half_way_cleans_up_and_keeps_the_logs(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = programs.Program("controller", ("sh", "-c", "echo no such planet; exit 1"))
+    broken = programs.ProgramSpec("controller", ("sh", "-c", "echo no such planet; exit 1"))
     monkeypatch.setattr(programs, "controller", lambda *_: broken)
     with pytest.raises(RackError) as caught:
         up(PAPER, run_dir, progress=quiet)
@@ -253,7 +253,7 @@ def test_an_engine_that_was_there_keeps_its_other_containers(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_dir = Path(f"/run/lightloom/host-{os.getpid()}")
-    engine = Engine(engine_dir, tmp_path / "data", prefer_host=False)
+    engine = DockerEngine(engine_dir, tmp_path / "data", prefer_host=False)
     try:
         client = docker.DockerClient(engine.start().host_url, timeout=30)
         client.api.import_image_from_data(tiny_image_tar(), repository="ll-tiny", tag="rack")
@@ -280,7 +280,7 @@ def test_an_engine_that_was_there_keeps_its_other_containers(
 
 def test_a_fresh_engine_knows_nothing_of_containers_of_one_that_was_killed(tmp_path: Path) -> None:
     engine_dir = Path(f"/run/lightloom/killed-{os.getpid()}")
-    engine = Engine(engine_dir, tmp_path / "data", prefer_host=False)
+    engine = DockerEngine(engine_dir, tmp_path / "data", prefer_host=False)
     try:
         with closing(docker.DockerClient(engine.start().host_url, timeout=60)) as client:
             client.api.import_image_from_data(tiny_image_tar(), repository="ll-tiny", tag="rack")

@@ -181,9 +181,9 @@ async def test_only_pulled_images_are_cleaned_up(
         kept = KeptImages(docker, tmp_path / "images.json", KeepPolicy(space_bytes=0), lambda: now)
         pulls = Pulls(docker, kept)
         await pulls.join(image, AgentLogin(USER, PASSWORD)).task
-        await kept.look()
+        await kept.check()
         assert await docker.image(image) is not None  # young
         now = 7200.0
-        await kept.look()
+        await kept.check()
         assert await docker.image(image) is None
         assert await docker.image(IMAGE) is not None

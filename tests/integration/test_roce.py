@@ -71,15 +71,15 @@ def test_guests_without_an_owner_go_with_the_rack(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a crash of the experiment: its guests are alive, its own clean-up never ran."""
-    monkeypatch.setattr(experiment.Experiment, "close", lambda self: None)
+    monkeypatch.setattr(experiment.RoceExperiment, "close", lambda self: None)
     monkeypatch.setattr(experiment.rack, "down", lambda *_, **__: None)
     measured: list[int] = []
 
-    def crash(self: experiment.Experiment) -> None:
+    def crash(self: experiment.RoceExperiment) -> None:
         measured.extend(guest.pid for guest in self.guests.values())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment.Experiment, "measure", crash)
+    monkeypatch.setattr(experiment.RoceExperiment, "measure", crash)
     with pytest.raises(KeyboardInterrupt):
         experiment.run(run_dir, progress=lambda line: None)
     assert len(measured) == 3

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from testbed.guests.machine import Machine
-from testbed.guests.parts import Parts, install
+from testbed.guests.machine import GuestMachine
+from testbed.guests.parts import GuestFiles, install
 from testbed.storage.guest import LIBRARIES, PROJECT, RECIPE, start
 from tests.integration.storage_guest import MIB, QUOTA
 
@@ -26,13 +26,13 @@ CASE_S = 240.0
 
 
 @pytest.fixture(scope="module")
-def boot() -> Parts:
+def boot() -> GuestFiles:
     """QEMU and what it boots."""
     return install(RECIPE)
 
 
 @pytest.fixture
-def guest(boot: Parts, tmp_path: Path) -> Iterator[Machine]:
+def guest(boot: GuestFiles, tmp_path: Path) -> Iterator[GuestMachine]:
     machine = start(f"ll-storage-{os.getpid()}", boot, tmp_path)
     try:
         machine.await_boot()
@@ -41,7 +41,7 @@ def guest(boot: Parts, tmp_path: Path) -> Iterator[Machine]:
         machine.close()
 
 
-def case(guest: Machine, name: str) -> dict[str, Any]:
+def case(guest: GuestMachine, name: str) -> dict[str, Any]:
     """Run a case of ``storage_guest`` in the guest; return its document."""
     status, output = guest.run(
         f"cd {PROJECT} && LL_LIBRARIES={LIBRARIES} PYTHONPATH={PROJECT} PYTHONDONTWRITEBYTECODE=1"
@@ -54,7 +54,9 @@ def case(guest: Machine, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
-def test_the_kernel_stops_a_job_at_its_quota_and_no_other(guest: Machine, filesystem: str) -> None:
+def test_the_kernel_stops_a_job_at_its_quota_and_no_other(
+    guest: GuestMachine, filesystem: str
+) -> None:
     seen = case(guest, filesystem)
     assert seen["kernel_quota"]
     assert seen["full"] in ("EDQUOT", "ENOSPC")  # XFS says ENOSPC for projects
@@ -62,7 +64,7 @@ def test_the_kernel_stops_a_job_at_its_quota_and_no_other(guest: Machine, filesy
     assert seen["blue"] == 0
 
 
-def test_an_nfs_volume_is_used_only_while_its_server_is_up(guest: Machine) -> None:
+def test_an_nfs_volume_is_used_only_while_its_server_is_up(guest: GuestMachine) -> None:
     seen = case(guest, "nfs")
     # The empty directory below is not mistaken for the data set.
     assert seen["unmounted"].startswith("unavailable: nothing is mounted at volume images")
@@ -75,7 +77,7 @@ def test_an_nfs_volume_is_used_only_while_its_server_is_up(guest: Machine) -> No
     assert seen["back"] == seen["images"]
 
 
-def test_an_nfs_server_that_maps_root_is_named_with_the_fix(guest: Machine) -> None:
+def test_an_nfs_server_that_maps_root_is_named_with_the_fix(guest: GuestMachine) -> None:
     seen = case(guest, "nfs-squash")
     assert seen["images"] == "/mnt/data"
     assert seen["results"].startswith("unavailable: volume results")

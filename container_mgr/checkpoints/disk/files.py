@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from checkpoints.manifest import Sum, measure
-from checkpoints.rules import MAX_ENTRIES, MAX_HEAD, Entry, Kind, Rule
+from checkpoints.rules import MAX_ENTRIES, MAX_HEAD, CheckpointRule, EntryKind, FolderEntry
 from checkpoints.values import MAX_DEPTH
 from container_mgr.volumes import tree
 
@@ -43,13 +43,13 @@ class ChangedError(Exception):
     """A tree is not as it was listed: the program writes in it."""
 
 
-class StoppedError(Exception):
+class AgentEndingError(Exception):
     """The agent ends."""
 
 
 @dataclass(slots=True, frozen=True)
 class Stamp:
-    """What tells a file from one with other content, without reading it."""
+    """What distinguishes a file from one with other content, without reading it."""
 
     inode: int
     size: int
@@ -62,7 +62,7 @@ class Stamp:
 class Listing:
     """All below a directory: at most ``MAX_ENTRIES`` + 1 entries, and the stamps of files."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[FolderEntry]
     stamps: Mapping[str, Stamp]
     folders: Sequence[str]
     """Names of the directories at the top."""
@@ -70,7 +70,7 @@ class Listing:
 
 def listing(
     at: int,
-    rule: Rule = Rule(),  # noqa: B008 - frozen
+    rule: CheckpointRule = CheckpointRule(),  # noqa: B008 - frozen
     owners: Collection[int] | None = None,
 ) -> Listing:
     """List an open directory. What vanishes meanwhile is left out. Raises OSError.
@@ -78,7 +78,7 @@ def listing(
     Of names that are too long together the list is overfull, as of too many entries. What belongs
     to none of the ``owners`` (uids; None for all) is FOREIGN, and is neither read nor entered.
     """
-    entries: list[Entry] = []
+    entries: list[FolderEntry] = []
     length = heads = 0
     stamps: dict[str, Stamp] = {}
     folders: list[str] = []
@@ -92,7 +92,7 @@ def listing(
                 path = "/".join((*parts, name))
                 length += len(os.fsencode(path))
                 if length > MAX_NAMES:
-                    entries += [Entry(path)] * (MAX_ENTRIES + 1 - len(entries))
+                    entries += [FolderEntry(path)] * (MAX_ENTRIES + 1 - len(entries))
                     break
                 try:
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -100,20 +100,20 @@ def listing(
                     continue
                 kind = _kind(found, device)
                 if owners is not None and found.st_uid not in owners:
-                    kind = Kind.FOREIGN
+                    kind = EntryKind.FOREIGN
                 head = b""
-                if kind is Kind.FILE:
+                if kind is EntryKind.FILE:
                     stamps[path] = _stamp(found)
                     wanted = name in rule.reads and len(parts) < 2
                     if wanted and found.st_size <= min(MAX_HEAD, MAX_HEADS - heads):
                         head = _head(folder, name)
                         heads += len(head)
-                elif kind is Kind.FOLDER:
+                elif kind is EntryKind.FOLDER:
                     if not parts:
                         folders.append(name)
                     if len(parts) < MAX_DEPTH:
                         waiting.append((*parts, name))
-                entries.append(Entry(path, kind, found.st_size, found.st_mtime_ns, head))
+                entries.append(FolderEntry(path, kind, found.st_size, found.st_mtime_ns, head))
     return Listing(entries, stamps, folders)
 
 
@@ -122,12 +122,12 @@ def _names(folder: int, most: int) -> list[str]:
         return [entry.name for entry, _ in zip(entries, range(most), strict=False)]
 
 
-def _kind(found: os.stat_result, device: int) -> Kind:
+def _kind(found: os.stat_result, device: int) -> EntryKind:
     if stat.S_ISREG(found.st_mode):
-        return Kind.FILE
+        return EntryKind.FILE
     if stat.S_ISDIR(found.st_mode):
-        return Kind.FOLDER if found.st_dev == device else Kind.OTHER
-    return Kind.LINK if stat.S_ISLNK(found.st_mode) else Kind.OTHER
+        return EntryKind.FOLDER if found.st_dev == device else EntryKind.OTHER
+    return EntryKind.LINK if stat.S_ISLNK(found.st_mode) else EntryKind.OTHER
 
 
 def _stamp(found: os.stat_result) -> Stamp:
@@ -166,7 +166,7 @@ def opened(at: int, name: str) -> Iterator[int]:
         raise
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ChangedError(f"{name[:64]!a} is no file")
+            raise ChangedError(f"{name[:64]!a} is not a regular file")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -221,7 +221,7 @@ class Folders:
 
 
 def link(source: int, paths: Iterable[str], target: int, target_mode: int = 0o755) -> None:
-    """Give files a second name below ``target``. ChangedError when one is no file any more.
+    """Give files a second name below ``target``. ChangedError when one is not a file any more.
 
     Raises OSError(EXDEV) for another file system.
     """
@@ -266,7 +266,7 @@ def copy(
                     left = size
                     while left > 0:
                         if stopped():
-                            raise StoppedError
+                            raise AgentEndingError
                         sent = os.sendfile(writes, reads, None, min(left, _COPY))
                         if sent == 0:
                             raise ChangedError(f"{path[:64]!a} became shorter")
@@ -302,7 +302,7 @@ class _Reader:
 
     def read(self, size: int, /) -> bytes:
         if self._stopped():
-            raise StoppedError
+            raise AgentEndingError
         block = os.read(self._descriptor, min(size, self._left))
         self._left -= len(block)
         return block
@@ -311,7 +311,7 @@ class _Reader:
 def sums(
     at: int, sizes: Mapping[str, int], stopped: Callable[[], bool], *, durable: bool = False
 ) -> dict[str, Sum]:
-    """Return the sums of files of known sizes; those that are no files any more are left out.
+    """Return the sums of files of known sizes, without those that are not files any more.
 
     A file of several names is read once. One with another size is not read any further, and has
     another length in the result. ``durable``: what was read is on disk when this returns.
@@ -377,9 +377,9 @@ def sync_folders(at: int, paths: Iterable[str]) -> None:
 
 
 def remove(at: int, name: str, stopped: Callable[[], bool] = bool) -> None:
-    """Remove a file or a whole tree, also one that was made immutable; absent is no error.
+    """Remove a file or a whole tree, if it exists, also one that was made immutable.
 
-    Raises OSError, StoppedError.
+    Raises OSError, AgentEndingError.
     """
     for _ in range(_UNLOCKS):
         try:
@@ -397,7 +397,7 @@ def _remove(at: int, name: str, stopped: Callable[[], bool]) -> None:
         with tree.opened_in(at, name) as folder:
             for _ in tree.empty(folder):
                 if stopped():
-                    raise StoppedError
+                    raise AgentEndingError
         os.rmdir(name, dir_fd=at)
     except FileNotFoundError:
         return
@@ -408,7 +408,7 @@ def _remove(at: int, name: str, stopped: Callable[[], bool]) -> None:
 def empty(at: int, stopped: Callable[[], bool]) -> None:
     """Remove all that lies in an open directory, and raise the last OSError after all others.
 
-    Raises StoppedError.
+    Raises AgentEndingError.
     """
     stuck: OSError | None = None
     for name in os.listdir(at):
@@ -431,7 +431,7 @@ def move(at: int, name: str, to: int, new: str) -> None:
 
 
 def _unlock(at: int, name: str) -> bool:
-    """Let the kernel remove an entry, and what is first in it; say whether something kept it.
+    """Make an entry removable, and what is first in it; return whether something kept it.
 
     It clears what ``chattr +i`` and ``+a`` set: of the entry, of a directory's first entry, and
     of all that lies in that. Then :func:`tree.empty` can go on.
@@ -453,7 +453,7 @@ def _clear_flags_in(at: int, name: str) -> bool:
 
 
 def _clear_flags(at: int, name: str) -> bool:
-    """Clear the flags of a file or directory that keep it; say whether it had any."""
+    """Clear the flags that prevent removal of a file or directory; return whether it had any."""
     try:
         found = os.stat(name, dir_fd=at, follow_symlinks=False)
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):

@@ -19,17 +19,17 @@ _GONE = ".removed"
 _log = structlog.get_logger("container_mgr.checkpoints.disk.removal")
 
 
-class Removal:
-    """Of one root directory. Raises OSError."""
+class FolderRemoval:
+    """Removes jobs' folders below one root directory. Raises OSError."""
 
     def __init__(self, root: Path, place: Space, stopped: Callable[[], bool]) -> None:
-        """``stopped`` says that the agent ends; long work then raises StoppedError."""
+        """``stopped`` returns whether the agent ends; long work then raises AgentEndingError."""
         self._root = root
         self._space = place
         self._stopped = stopped
 
     def bury(self, name: str) -> bool:
-        """Take a job's folder out of reach; say whether there was one."""
+        """Move a job's folder out of reach; return whether it existed."""
         for path in self._endpoints_of(name):
             self._space.release(path)
         with tree.opened(self._root) as at, tree.own(at, _GONE, 0o700, name) as gone:
@@ -41,7 +41,7 @@ class Removal:
         return True
 
     def dig(self) -> None:
-        """Delete what was taken out of reach, also what a crash left. Raises StoppedError.
+        """Delete what was moved out of reach, also what a crash left. Raises AgentEndingError.
 
         What cannot be deleted stays until the next time, and nothing else waits for it.
         """

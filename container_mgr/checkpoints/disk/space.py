@@ -15,10 +15,10 @@ from container_mgr.volumes import mounts, quota, tree
 INODES = 1 << 17
 """Entries of one endpoint's folder. In memory the kernel counts files, on disk the agent counts
 names of files."""
-FOR_COPIES = "; with copies a folder must hold 2 x (keep + 1) parts: its own and those of others"
+FOR_COPIES = "; with copies a folder must hold 2 x (keep + 1) parts: its own and other ranks'"
 FOR_ALL = "; a folder must hold all that its rank resumes from, with dcp the parts of all ranks"
 MUCH = 1.25
-"""Of its size: what is beyond it in a folder on disk ends the rank. What is between is not held."""
+"""Share of its size: a folder on disk beyond it ends the rank. What lies between is not held."""
 HOLES = 64 << 20
 """Bytes of holes that every step may have."""
 _TIMEOUT_S = 20
@@ -36,7 +36,7 @@ class Space(Protocol):
         ...
 
     def release(self, path: Path) -> None:
-        """Take a directory's file system away, with all that is in it. Raises OSError."""
+        """Unmount a directory's file system, with all that is in it. Raises OSError."""
         ...
 
 
@@ -97,10 +97,10 @@ def used(at: int) -> tree.Measure:
 
 
 def too_long(folder: Folder, length: int, disk: int) -> str:
-    """Say that the files of a step are longer than a folder may be; empty when they are not.
+    """Return the error of a step whose files are longer than a folder may be; empty if none is.
 
     ``length`` are bytes as the files' names list them: a sparse file takes less of the disk.
-    ``disk`` are those of its file system.
+    ``disk`` is the size of its file system.
     """
     most = min(folder.size_bytes, disk)
     if length <= most:
@@ -109,7 +109,7 @@ def too_long(folder: Folder, length: int, disk: int) -> str:
 
 
 def too_hollow(length: int, stored: int) -> str:
-    """Say that a step has more bytes in holes than data; empty when it has not.
+    """Return the error of a step with more bytes in holes than data; empty for another one.
 
     A hole takes no disk and no time to make, but as much time to read as data.
     """
@@ -127,7 +127,7 @@ def total(at: int) -> int:
 def require(at: int, folder: Folder, size_bytes: int, *, kernel: bool, rule: str = "") -> None:
     """Raise AgentError(failed) unless so many bytes more fit into an endpoint's folder.
 
-    ``rule`` says in the message how much a folder must hold.
+    ``rule`` ends the message: how much a folder must hold.
     """
     disk = os.fstatvfs(at)
     free = disk.f_frsize * disk.f_bavail
@@ -138,14 +138,14 @@ def require(at: int, folder: Folder, size_bytes: int, *, kernel: bool, rule: str
 
 
 def full(folder: Folder, needed: int, free: int) -> str:
-    """Say that something does not fit."""
+    """Return the message for a part that does not fit."""
     return (
         f"the folder is full: {needed} bytes are needed and {free} of {folder.size_bytes} are free"
     )
 
 
 def is_full(at: int, folder: Folder, *, kernel: bool) -> str:
-    """Say that an endpoint's folder has no room; empty when it has."""
+    """Return the message for an endpoint's folder without room; empty when it has room."""
     disk = os.fstatvfs(at)
     free = disk.f_frsize * disk.f_bavail
     if kernel:
@@ -160,7 +160,7 @@ def is_full(at: int, folder: Folder, *, kernel: bool) -> str:
 
 
 def excess(at: int, folder: Folder) -> str:
-    """Say that a folder on disk has grown far beyond its size, or cannot be measured."""
+    """Return the message for a folder on disk far beyond its size, or that cannot be measured."""
     found = used(at)
     if found.files > INODES:
         return f"its checkpoints have more than {INODES} entries"

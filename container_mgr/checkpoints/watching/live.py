@@ -14,14 +14,14 @@ import structlog
 from agentlink.checkpoints import Holding, HoldingKind
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
-from checkpoints.rules import Found, Rule, Wholeness, look, names_text, parse_rule
+from checkpoints.manifest import FileSums, Manifest, Sum
+from checkpoints.rules import CheckpointRule, FoundStep, Wholeness, look, names_text, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.disk.files import ChangedError, Listing, StoppedError
+from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError, Listing
 from container_mgr.checkpoints.parts import About
-from container_mgr.checkpoints.shelf import Shelf, is_full
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.rank_folder import RankFolder, is_full
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.volumes import tree
 
 MAX_WATCHED = 64
@@ -39,12 +39,12 @@ SLOWEST = 16 << 20
 _log = structlog.get_logger("container_mgr.checkpoints.watching.live")
 
 
-class LateError(ValueError):
+class SlowReadError(ValueError):
     """A step took too long to read."""
 
 
 @dataclass(slots=True, frozen=True)
-class Run:
+class FolderRun:
     """What is known of a rank's run; kept beside its folder."""
 
     container: str
@@ -62,11 +62,11 @@ class Run:
         return json.dumps(asdict(self))
 
 
-def load_run(content: bytes) -> Run:
+def load_run(content: bytes) -> FolderRun:
     """Read a record. Raises ValueError."""
     try:
         fields = json.loads(content)
-        run = Run(
+        run = FolderRun(
             container=str(fields["container"]),
             rank=int(fields["rank"]),
             ranks=int(fields["ranks"]),
@@ -93,14 +93,14 @@ class Events(Protocol):
         ...
 
 
-class Ledger(Protocol):
-    """Learns what is held."""
+class LiveReports(Protocol):
+    """Receives reports of what is held."""
 
-    def held(self, part: Part, about: About) -> None:
-        """Learn of a new part."""
+    def held(self, part: HeldPart, about: About) -> None:
+        """Add a new part."""
         ...
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: PartPlace) -> bool:
         """Return whether a part is held."""
         ...
 
@@ -108,28 +108,28 @@ class Ledger(Protocol):
         """Return the bytes of the paths of all files that are held of one folder's own steps."""
         ...
 
-    def tell(self, holding: Holding) -> None:
-        """Tell of what is not held."""
+    def report(self, holding: Holding) -> None:
+        """Report what is not held."""
         ...
 
     def exceeded(self, container: str, why: str) -> None:
-        """Learn of a rank that must end."""
+        """Note a rank that must end."""
         ...
 
 
-class Live:
+class LiveFolder:
     """One rank's folder, from the start of its run to that of the next one."""
 
     def __init__(
         self,
-        shelf: Shelf,
-        run: Run,
-        ledger: Ledger,
+        rank_folder: RankFolder,
+        run: FolderRun,
+        ledger: LiveReports,
         *,
         clock: Callable[[], float] = clock.time,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self.shelf = shelf
+        self.rank_folder = rank_folder
         self.run = run
         self.lock = threading.RLock()
         """Held by who reads or changes the folder."""
@@ -137,11 +137,11 @@ class Live:
         """By the folder's name; empty for the live folder itself."""
         self.over = False
         """Another run has the folder."""
-        self._rule: Rule = parse_rule(run.rule)
+        self._rule: CheckpointRule = parse_rule(run.rule)
         self._ledger = ledger
         self._clock = clock
         self._monotonic = monotonic
-        self._known: dict[int, str] = dict(run.known)
+        self._stored: dict[int, str] = dict(run.known)
         self._seen: dict[int, tuple[float, bool]] = {}
         """When a step was first seen, and whether it was whole already."""
         self._said: dict[int, str] = {}
@@ -149,13 +149,13 @@ class Live:
         self._again = False
 
     def remember(self, step: int, stamp: str) -> None:
-        """Know a step that is held already."""
-        self._known[step] = stamp
+        """Mark a step as already stored, so it is not stored again."""
+        self._stored[step] = stamp
 
     def scan(self, events: Events | None = None) -> bool:
-        """Hold what became whole, and tell of what cannot be held; say whether to look again.
+        """Hold what became whole and report what cannot be held; return whether to scan again.
 
-        Ends early when another run gets the folder. Raises OSError, StoppedError.
+        Ends early when another run gets the folder. Raises OSError, AgentEndingError.
         """
         with self.lock:
             if self.over:
@@ -167,28 +167,28 @@ class Live:
             steps = {one.step for one in found.steps}
             for gone in self._seen.keys() - steps:
                 del self._seen[gone]
-            for gone in self._known.keys() - steps:
-                del self._known[gone]
+            for gone in self._stored.keys() - steps:
+                del self._stored[gone]
             for gone in self._said.keys() - steps:
                 del self._said[gone]
             for one in found.steps:
                 self._seen.setdefault(one.step, (now, one.state is Wholeness.WHOLE))
-            for one in found.steps:  # the newest first: a restart wants it
+            for one in found.steps:  # the newest first: a restart needs it
                 self._judge(one, listed)
             if (ignored := names_text(found.ignored)) != self._ignored:
                 self._ignored = ignored
-                self._tell(self._place(0), HoldingKind.IGNORED, ignored, 0)
-            if why := self.shelf.excess():
+                self._report(self._place(0), HoldingKind.IGNORED, ignored, 0)
+            if why := self.rank_folder.excess():
                 self._ledger.exceeded(self.run.container, why)
             return self._again
 
     def close(self, step: int) -> bool:
-        """Hold a step that awaited its coordinator; say whether there is one. Raises OSError."""
+        """Hold a step that awaited its coordinator; return whether it exists. Raises OSError."""
         with self.lock:
             listed = self._list(None)
             for one in look(self._rule, listed.entries).steps:
                 if one.step == step and one.state in {Wholeness.AWAITS, Wholeness.WHOLE}:
-                    self._take(one, listed)
+                    self._hold(one, listed)
                     return True
             return self._ledger.holds(self._place(step))
 
@@ -199,16 +199,16 @@ class Live:
             pass
 
     def drop(self, step: int) -> None:
-        """Never tell of a step again unless it is written again. Raises OSError."""
+        """Never report a step again unless it is written again. Raises OSError."""
         with self.lock:
-            if step in self._known:
-                known = {**self.run.known, step: self._known[step]}
+            if step in self._stored:
+                known = {**self.run.known, step: self._stored[step]}
                 self.run = replace(self.run, known=known)
-                self.shelf.write(layout.RUN, self.run.dump())
+                self.rank_folder.write(layout.RUN, self.run.dump())
 
     def _list(self, events: Events | None) -> Listing:
         try:
-            with self.shelf.opened(*self.run.place) as at:
+            with self.rank_folder.opened(*self.run.place) as at:
                 owners = self._owners()
                 listed = files.listing(at, self._rule, owners)
                 if events is not None and self._follow(events, at, listed):
@@ -220,11 +220,11 @@ class Live:
 
     def _owners(self) -> frozenset[int]:
         """Return who writes here: the rank, which no program changes, and the agent."""
-        with self.shelf.opened(layout.LIVE) as at:
+        with self.rank_folder.opened(layout.LIVE) as at:
             return frozenset({os.fstat(at).st_uid, os.geteuid()})
 
     def _follow(self, events: Events, at: int, listed: Listing) -> bool:
-        """Watch the folders of steps as well; say whether there are new ones."""
+        """Watch the folders of steps as well; return whether some are new."""
         new = False
         for name in self.watches.keys() - {""} - set(listed.folders):
             events.remove(self.watches.pop(name))
@@ -246,67 +246,69 @@ class Live:
                 new = True
         return new
 
-    def _judge(self, found: Found, listed: Listing) -> None:
+    def _judge(self, found: FoundStep, listed: Listing) -> None:
         if found.state is Wholeness.REFUSED:
             self._refuse(found.step, found.why)
             return
         if found.state is Wholeness.PARTIAL:
-            if found.step not in self._said and (why := self.shelf.why_full()):
+            if found.step not in self._said and (why := self.rank_folder.why_full()):
                 self._refuse(found.step, why)
             return
         stamp = files.written(listed.stamps, found.files)
-        if self._known.get(found.step) == stamp:
+        if self._stored.get(found.step) == stamp:
             return
         if found.state is Wholeness.AWAITS:
-            self._say(found.step, HoldingKind.AWAITS, found.why, found.bytes)
+            self._report_once(found.step, HoldingKind.AWAITS, found.why, found.bytes)
             return
-        self._take(found, listed)
+        self._hold(found, listed)
 
-    def _take(self, found: Found, listed: Listing) -> None:
-        """Hold a step; one that changes meanwhile is left to the next look."""
+    def _hold(self, found: FoundStep, listed: Listing) -> None:
+        """Hold a step; one that changes meanwhile is left to the next scan."""
         stamp = files.written(listed.stamps, found.files)
-        if self._known.get(found.step) == stamp:
+        if self._stored.get(found.step) == stamp:
             return
-        shelf = self.shelf
+        rank_folder = self.rank_folder
         first, was_whole = self._seen.get(found.step, (self._monotonic(), True))
         written_s = None if was_whole else self._monotonic() - first
         name = ""
         try:
-            # Before any file is read: a sparse one of 1 TB takes hours.
-            if why := shelf.why_full() or self._why_unread(found) or self._why_named(found):
+            # Before any file is read: reading a sparse one of 1 TB takes hours.
+            if why := rank_folder.why_full() or self._why_unread(found) or self._why_named(found):
                 self._refuse(found.step, why)
                 return
-            name = shelf.arrive()
+            name = rank_folder.arrive()
             part, about = self._bring(name, found, listed, stamp, written_s)
-            shelf.install(name, (layout.HELD,), layout.named(part.place.key))
+            rank_folder.install(name, (layout.HELD,), layout.named(part.place.key))
         except ChangedError as error:
             self._give_up(name)
             self._again = True
-            _log.info("step changes", folder=shelf.folder.name, step=found.step, why=str(error))
+            _log.info(
+                "step changes", folder=rank_folder.folder.name, step=found.step, why=str(error)
+            )
             return
-        except StoppedError:
+        except AgentEndingError:
             self._give_up(name)
             raise
         except (OSError, ValueError) as error:
-            if isinstance(error, LateError):  # not again before it is written again
-                self._known[found.step] = stamp
+            if isinstance(error, SlowReadError):  # not again before it is written again
+                self._stored[found.step] = stamp
             self._give_up(name)
             full = isinstance(error, OSError) and is_full(error)
             why = "the folder is full" if full else "it cannot be held"
             self._refuse(found.step, f"{why}: {error}")
             return
-        self._known[found.step] = stamp
+        self._stored[found.step] = stamp
         self._said.pop(found.step, None)
         self._ledger.held(part, about)
 
     def _bring(
-        self, name: str, found: Found, listed: Listing, stamp: str, written_s: float | None
-    ) -> tuple[Part, About]:
+        self, name: str, found: FoundStep, listed: Listing, stamp: str, written_s: float | None
+    ) -> tuple[HeldPart, About]:
         """Bring a step's files into ``arriving`` and compare that nothing changed meanwhile."""
-        shelf = self.shelf
+        rank_folder = self.rank_folder
         with (
-            shelf.opened(*self.run.place) as live,
-            shelf.opened(layout.ARRIVING, name) as at,
+            rank_folder.opened(*self.run.place) as live,
+            rank_folder.opened(layout.ARRIVING, name) as at,
             tree.opened_in(at, parts.FILES) as target,
         ):
             sizes = {path: listed.stamps[path].size for path in found.files}
@@ -318,33 +320,33 @@ class Live:
                 files.copy(live, sizes, target, stopped)
             else:
                 files.link(live, found.files, target)
-            sums = files.sums(target, sizes, stopped, durable=shelf.durable)
+            sums = files.sums(target, sizes, stopped, durable=rank_folder.durable)
             if not self._is_still(found, stamp, live):
                 raise ChangedError("it was written meanwhile")
             if {p: s.bytes for p, s in sums.items()} != sizes:
                 raise ChangedError("its files were replaced meanwhile")
             manifest = self._manifest(found.step, sums)
             about = About(stamp=stamp, written_s=written_s, seen_at=self._clock())
-            parts.write(at, manifest, about, durable=shelf.durable)
+            parts.write(at, manifest, about, durable=rank_folder.durable)
         place = self._place(found.step)
-        return shelf.part(place, parts.Found(manifest, about)), about
+        return rank_folder.part(place, parts.StoredPart(manifest, about)), about
 
-    def _is_still(self, found: Found, stamp: str, live: int) -> bool:
+    def _is_still(self, found: FoundStep, stamp: str, live: int) -> bool:
         """Return whether a step is as it was listed; the second list ends with this call."""
         again = files.listing(live, self._rule, self._owners())
         same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
         return same == [found] and files.written(again.stamps, found.files) == stamp
 
-    def _why_unread(self, found: Found) -> str:
-        """Say why reading a step would take longer than writing it did."""
-        with self.shelf.opened(*self.run.place) as live:
-            if why := space.too_long(self.shelf.folder, found.bytes, space.total(live)):
+    def _why_unread(self, found: FoundStep) -> str:
+        """Return why reading a step would take longer than writing it did."""
+        with self.rank_folder.opened(*self.run.place) as live:
+            if why := space.too_long(self.rank_folder.folder, found.bytes, space.total(live)):
                 return why
             return space.too_hollow(found.bytes, files.stored(live, found.files))
 
-    def _why_named(self, found: Found) -> str:
-        """Say why the names of a step's files take too much of the agent's memory."""
-        held = self._ledger.names_bytes(self.shelf.folder.name, self.shelf.endpoint)
+    def _why_named(self, found: FoundStep) -> str:
+        """Return why the names of a step's files take too much of the agent's memory."""
+        held = self._ledger.names_bytes(self.rank_folder.folder.name, self.rank_folder.endpoint)
         more = sum(len(path.encode()) for path in found.files)
         if held + more <= MAX_HELD_NAMES:
             return ""
@@ -354,7 +356,7 @@ class Live:
         )
 
     def _patience(self, length: int) -> Callable[[], bool]:
-        """Return what says that reading so many bytes must stop, and raises LateError.
+        """Return the check whether reading so many bytes must stop; it raises SlowReadError.
 
         At most half of them are holes that could be dug after :meth:`_why_unread`.
         """
@@ -363,49 +365,51 @@ class Live:
 
         def stopped() -> bool:
             if self._monotonic() > end:
-                raise LateError(f"its files are not read within {limit_s:.0f} s")
-            return self.over or self.shelf.stopped()
+                raise SlowReadError(f"its files are not read within {limit_s:.0f} s")
+            return self.over or self.rank_folder.stopped()
 
         return stopped
 
     def _manifest(self, step: int, sums: Mapping[str, Sum]) -> Manifest:
         run = self.run
         return Manifest(
-            job=self.shelf.folder.name,
+            job=self.rank_folder.folder.name,
             epoch=run.epoch,
             step=step,
             rank=run.rank,
             ranks=run.ranks,
             rule=run.rule,
-            files=Sums(sums),
+            files=FileSums(sums),
         )
 
-    def _place(self, step: int) -> Place:
-        shelf, run = self.shelf, self.run
+    def _place(self, step: int) -> PartPlace:
+        rank_folder, run = self.rank_folder, self.run
         key = Key(step, run.epoch)
-        return Place(shelf.folder.name, shelf.endpoint, HoldingKind.OWN, run.rank, key)
+        return PartPlace(
+            rank_folder.folder.name, rank_folder.endpoint, HoldingKind.OWN, run.rank, key
+        )
 
     def _give_up(self, name: str) -> None:
         if name:
             try:
-                self.shelf.give_up(name)
+                self.rank_folder.give_up(name)
             except OSError as error:
-                _log.warning("not removed", folder=self.shelf.folder.name, reason=str(error))
+                _log.warning("not removed", folder=self.rank_folder.folder.name, reason=str(error))
 
     def _refuse(self, step: int, why: str) -> None:
-        self._say(step, HoldingKind.REFUSED, why, 0)
+        self._report_once(step, HoldingKind.REFUSED, why, 0)
 
-    def _say(self, step: int, kind: HoldingKind, why: str, size: int) -> None:
-        """Tell once of a step that is not held; what is held counts for more."""
+    def _report_once(self, step: int, kind: HoldingKind, why: str, size: int) -> None:
+        """Report a step that is not stored, once; a stored part takes precedence."""
         text = f"{kind}: {why[:MAX_WHY]}"
         place = self._place(step)
         if self._said.get(step) == text or self._ledger.holds(place):
             return
         self._said[step] = text
-        self._tell(place, kind, why, size)
+        self._report(place, kind, why, size)
 
-    def _tell(self, place: Place, kind: HoldingKind, why: str, size: int) -> None:
-        self._ledger.tell(
+    def _report(self, place: PartPlace, kind: HoldingKind, why: str, size: int) -> None:
+        self._ledger.report(
             Holding(
                 folder=place.folder,
                 key=place.key,

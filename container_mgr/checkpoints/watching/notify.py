@@ -39,7 +39,7 @@ class Notify:
         return watch if watch >= 0 else None
 
     def remove(self, watch: int) -> None:
-        """Stop watching; what vanished is no error."""
+        """Stop watching; directories that vanished are ignored."""
         self._libc.inotify_rm_watch(self._queue, watch)
 
     def wake(self) -> None:

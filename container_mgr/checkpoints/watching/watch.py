@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 
 from base import clock
-from container_mgr.checkpoints.disk.files import StoppedError
-from container_mgr.checkpoints.watching.live import Live
+from container_mgr.checkpoints.disk.files import AgentEndingError
+from container_mgr.checkpoints.watching.live import LiveFolder
 from container_mgr.checkpoints.watching.notify import Notify
 
 FULL_S = 5.0
@@ -22,7 +22,7 @@ BLIND_S = 0.5
 PAUSE_S = 0.02
 """Events of this time are handled together."""
 AGAIN_S = 0.1
-"""Before another look at a step that changed while it was being held."""
+"""Before the next scan of a step that changed while it was being held."""
 MAX_SCANS = 4
 """Folders that are scanned at a time, sums of their files included."""
 SHARE = 4.0
@@ -33,14 +33,14 @@ _log = structlog.get_logger("container_mgr.checkpoints.watching.watch")
 
 @dataclass(slots=True)
 class _Watched:
-    live: Live
+    live: LiveFolder
     dirty: bool = True
     busy: bool = False
     not_before: float = 0.0
     full_at: float = 0.0
 
 
-class Watch:
+class FolderWatch:
     """Scans live folders. :meth:`add` and :meth:`end` may be called in any thread.
 
     It belongs to the event loop in which it is made.
@@ -56,18 +56,18 @@ class Watch:
         self._monotonic = monotonic
         self._notify = Notify()
         self._lock = threading.Lock()
-        self._lives: dict[Live, _Watched] = {}
+        self._lives: dict[LiveFolder, _Watched] = {}
         self._serving = asyncio.create_task(self._serve())
 
-    def add(self, live: Live) -> bool:
-        """Watch a folder until it is ended, its first scan at once; say whether that is new."""
+    def add(self, live: LiveFolder) -> bool:
+        """Watch a folder until it is ended, with a scan at once; return whether that is new."""
         with self._lock:
             new = live not in self._lives
             self._lives.setdefault(live, _Watched(live))
         self._notify.wake()
         return new
 
-    def end(self, live: Live) -> None:
+    def end(self, live: LiveFolder) -> None:
         """Stop watching."""
         with self._lock:
             self._lives.pop(live, None)
@@ -106,7 +106,7 @@ class Watch:
             await asyncio.sleep(PAUSE_S)
 
     def _until(self) -> float:
-        """Return how long there is nothing to do without events."""
+        """Return for how long, without events, nothing is due."""
         now = self._monotonic()
         with self._lock:
             if sum(one.busy for one in self._lives.values()) >= MAX_SCANS:
@@ -126,12 +126,12 @@ class Watch:
         again = False
         try:
             again = one.live.scan(self._notify)
-        except StoppedError:
+        except AgentEndingError:
             return
         except OSError as error:
-            _log.warning("not scanned", folder=str(one.live.shelf.path), reason=str(error))
+            _log.warning("not scanned", folder=str(one.live.rank_folder.path), reason=str(error))
         except Exception:
-            _log.exception("not scanned", folder=str(one.live.shelf.path))
+            _log.exception("not scanned", folder=str(one.live.rank_folder.path))
         now = self._monotonic()
         with self._lock:
             one.busy = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NamedTuple
 
-from checkpoints.ledger import Key, Run
+from checkpoints.ledger import Key, LedgerRun
 from checkpoints.schemes import Layout
 from controller.state.kinds.kind import Kind, Records
 from controller.state.kinds.marks import HEX, Flat
@@ -25,7 +25,7 @@ class RunRecord:
     """One run of a job's ranks. Durable before its first rank starts."""
 
     epoch: int
-    run: Run
+    run: LedgerRun
     endpoints: tuple[str, ...]
     """In rank order."""
     began_at: float
@@ -56,7 +56,7 @@ class CheckpointRecord:
     job: str
     key: Annotated[bytes, HEX] = field(repr=False)
     """Authorises transfers between servers."""
-    runs: tuple[Annotated[RunRecord, Flat(run=Run, layout=Layout)], ...] = ()
+    runs: tuple[Annotated[RunRecord, Flat(run=LedgerRun, layout=Layout)], ...] = ()
     """Oldest first."""
     spoiled: tuple[SpoiledStep, ...] = ()
     servers: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from controller.state.kinds.kind import Kind, Records
 from controller.state.kinds.marks import Form
-from measure.kinds import Fabric, Place, RunEnd
+from measure.kinds import Fabric, MeasuredEndpoint, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
 
@@ -34,7 +34,7 @@ def _fabric_document(fabric: Fabric) -> dict[str, Any]:
 def _fabric(document: Mapping[str, Any]) -> Fabric:
     """``fits`` may be absent: older versions had none."""
     read = {
-        "places": tuple(Place(*place) for place in document["places"]),
+        "places": tuple(MeasuredEndpoint(*place) for place in document["places"]),
         "links": {frozenset(pair): count for pair, count in document["links"]},
         "fits": {name: (fit[0], fit[1]) for name, fit in document.get("fits", {}).items()},
     }

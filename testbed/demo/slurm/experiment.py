@@ -15,8 +15,8 @@ from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.demo.experiment import PAPER_SITE
 from testbed.demo.slurm import plots, report
-from testbed.demo.slurm.measure import Arms
-from testbed.demo.slurm.mixture import Plan, parse_arms
+from testbed.demo.slurm.measure import MixtureRunner
+from testbed.demo.slurm.mixture import MixturePlan, parse_arms
 from testbed.demo.stage import make_folder
 from testbed.mortal import taken_over
 from testbed.rack import preflight, record
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 def run(
     *,
     arms: Sequence[str] | None = None,
-    plan: Plan | None = None,
+    plan: MixturePlan | None = None,
     out_dir: Path,
     site_path: Path | None = None,
     run_dir: Path = rack.RUN_DIR,
@@ -49,7 +49,7 @@ def run(
     Brings a rack up under Slurm and takes it down again: the arms without lightloom need one whose
     controller may be stopped. Raises DemoError, RackError, SiteFileError.
     """
-    chosen, plan = parse_arms(arms), plan or Plan()
+    chosen, plan = parse_arms(arms), plan or MixturePlan()
     plan.check()
     preflight.need_root()
     make_folder(out_dir)
@@ -78,7 +78,7 @@ def run(
     ):
         emulated = controller.get("/health")["emulated"]
         under_slurm = load_site(record.site_copy(run_dir))
-        work = Arms(under_slurm, run_dir, controller, mortal, plan, progress)
+        work = MixtureRunner(under_slurm, run_dir, controller, mortal, plan, progress)
         try:
             done = [work.run(arm) for arm in chosen]
         except DemoError as error:

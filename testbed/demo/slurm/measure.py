@@ -11,8 +11,15 @@ from sitefile import CabledSite
 from testbed.demo import homes
 from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
-from testbed.demo.slurm.mixture import Arm, Plan, Work, command, least_span, mixture
-from testbed.demo.slurm.outputs import Done, Homes, began, ended, figures, trained
+from testbed.demo.slurm.mixture import (
+    MixtureArm,
+    MixtureJob,
+    MixturePlan,
+    command,
+    least_span,
+    mixture,
+)
+from testbed.demo.slurm.outputs import EndedJob, Homes, began, ended, figures, trained
 from testbed.mortal import Mortal
 from testbed.rack.slurm import config, engines, programs
 
@@ -26,28 +33,28 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Measured:
+class MixtureResult:
     """One arm's figures, and the data of the plots."""
 
-    arm: Arm
+    arm: MixtureArm
     figures: Document
-    done: tuple[Done, ...]
+    done: tuple[EndedJob, ...]
     timeline: tuple[tuple[float, Homes], ...]
 
 
 @dataclass(slots=True)
-class Arms:
+class MixtureRunner:
     """Runs arms one after the other; each begins with an empty Slurm and all light at home."""
 
     site: CabledSite
     run_dir: Path
     controller: Controller
     mortal: Mortal
-    plan: Plan
+    plan: MixturePlan
     progress: Progress
     _timeline: list[tuple[float, Homes]] = field(default_factory=list)
 
-    def run(self, arm: Arm) -> Measured:
+    def run(self, arm: MixtureArm) -> MixtureResult:
         """Measure one arm. Raises DemoError, RackError."""
         homes.restore(self.controller, dict(self.site.homes))
         published = self._topology()
@@ -65,16 +72,16 @@ class Arms:
                 self._write_topology(published)
                 self.mortal.start()
         jobs = tuple(one for _, one in done)
-        return Measured(
+        return MixtureResult(
             arm, figures(jobs, self._timeline, pauses, moves), jobs, tuple(self._timeline)
         )
 
-    def _mixture(self, arm: Arm) -> list[tuple[str, Done]]:
+    def _mixture(self, arm: MixtureArm) -> list[tuple[str, EndedJob]]:
         """Submit all jobs at their times; return them with their numbers in Slurm."""
         waiting = list(mixture(self.plan))
         count = len(waiting)
-        submitted: dict[str, tuple[Work, float]] = {}
-        done: list[tuple[str, Done]] = []
+        submitted: dict[str, tuple[MixtureJob, float]] = {}
+        done: list[tuple[str, EndedJob]] = []
         begin = told = time.monotonic()
         while len(done) < count:
             now = time.monotonic()
@@ -98,13 +105,13 @@ class Arms:
             time.sleep(LOOK_S)
         return done
 
-    def _done(self, number: str, work: Work, submitted_at: float) -> Done:
+    def _done(self, number: str, work: MixtureJob, submitted_at: float) -> EndedJob:
         text = self._output(number)
         log = trained(work, text)
         start, finish = began(text), ended(text)
         if start is None or finish is None:
             raise DemoError("failed", "it printed no begin or no end", object=f"job/{work.name}")
-        return Done(
+        return EndedJob(
             work,
             submitted_at,
             start,
@@ -120,10 +127,10 @@ class Arms:
         nodes = self._slurm("squeue", "-h", "-t", "all", "-j", number, "-o", "%N")
         return tuple(self._slurm("scontrol", "show", "hostnames", nodes).split())
 
-    def _least(self, work: Work) -> int:
+    def _least(self, work: MixtureJob) -> int:
         return least_span(work.ranks, _ports(self.site))
 
-    def _look(self, arm: Arm) -> None:
+    def _look(self, arm: MixtureArm) -> None:
         """Note where the light is; without a controller it does not move."""
         if arm.alone:
             return
@@ -131,7 +138,7 @@ class Arms:
         if found != self._timeline[-1][1]:
             self._timeline.append((time.time(), found))
 
-    def _light_moved(self, done: Sequence[tuple[str, Done]]) -> tuple[int, int]:
+    def _light_moved(self, done: Sequence[tuple[str, EndedJob]]) -> tuple[int, int]:
         """Return the pauses of all jobs, and how often an endpoint's light moved."""
         pauses = sum(self.controller.get(f"/jobs/slurm-{n}")["pauses"] for n, _ in done)
         moves = sum(
@@ -141,10 +148,10 @@ class Arms:
         )
         return pauses, moves
 
-    def _place_topology(self, arm: Arm) -> None:
+    def _place_topology(self, arm: MixtureArm) -> None:
         """Tell Slurm where the light is; or nothing: all endpoints are under one switch."""
         at: Mapping[str, str | None] = self.site.homes
-        if arm is Arm.BLIND:
+        if arm is MixtureArm.BLIND:
             at = dict.fromkeys(self.site.homes, "all")
         self._write_topology(config.topology_conf(config.cluster_of(self.site), at))
 

@@ -15,7 +15,7 @@ LIMIT_MIN = 15
 """Time limit that every job states, so that Slurm can fill gaps with small jobs."""
 
 
-class Arm(StrEnum):
+class MixtureArm(StrEnum):
     """One way in which the same jobs, submitted at the same times, are placed."""
 
     BLIND = "blind"
@@ -30,11 +30,11 @@ class Arm(StrEnum):
     @property
     def alone(self) -> bool:
         """Whether Slurm runs without lightloom."""
-        return self is not Arm.LIGHTLOOM
+        return self is not MixtureArm.LIGHTLOOM
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class MixturePlan:
     """Size of the mixture; times are in seconds."""
 
     jobs: int = 20
@@ -53,7 +53,7 @@ class Plan:
 
 
 @dataclass(slots=True, frozen=True)
-class Work:
+class MixtureJob:
     """One training: when it is submitted, its ranks and its steps."""
 
     number: int
@@ -67,13 +67,13 @@ class Work:
         return f"mix-{self.number}"
 
 
-def mixture(plan: Plan) -> tuple[Work, ...]:
+def mixture(plan: MixturePlan) -> tuple[MixtureJob, ...]:
     """Return the jobs of a plan, in the order of their submits. The first comes at 0 s."""
     rng = random.Random(plan.seed)  # noqa: S311 - reproducible, not secret
     at, jobs = 0.0, []
     for number in range(plan.jobs):
         jobs.append(
-            Work(
+            MixtureJob(
                 number,
                 round(at, 3),
                 rng.randint(1, plan.most_ranks),
@@ -98,7 +98,7 @@ def least_span(ranks: int, ports: Mapping[str, int]) -> int:
     return span
 
 
-def command(work: Work, plan: Plan, arm: Arm, span: int) -> tuple[str, ...]:
+def command(work: MixtureJob, plan: MixturePlan, arm: MixtureArm, span: int) -> tuple[str, ...]:
     """Return the ``sbatch`` command of a job; ``span`` is the least number of aggregators."""
     batch = plan.rank_batch * work.ranks
     train = (
@@ -109,11 +109,11 @@ def command(work: Work, plan: Plan, arm: Arm, span: int) -> tuple[str, ...]:
     return (
         *("sbatch", "--parsable", f"--job-name={work.name}", "--output=/tmp/%j.out"),
         *(f"--nodes={work.ranks}", "--ntasks-per-node=1", "--gres=gpu:1", f"--time={LIMIT_MIN}"),
-        *((f"--switches={span}",) if arm is Arm.SWITCHES else ()),
+        *((f"--switches={span}",) if arm is MixtureArm.SWITCHES else ()),
         *("--wrap", script),
     )
 
 
-def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+def parse_arms(names: Sequence[str] | None) -> tuple[MixtureArm, ...]:
     """Return the requested arms, as :func:`testbed.demo.cases.chosen`."""
-    return chosen(names, Arm)
+    return chosen(names, MixtureArm)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from testbed.demo.api import Document
 from testbed.demo.errors import DemoError
-from testbed.demo.slurm.mixture import Work
+from testbed.demo.slurm.mixture import MixtureJob
 from testbed.demo.trainer_log import TrainerLog
 
 Homes = Mapping[str, str | None]
@@ -17,10 +17,10 @@ Timeline = Sequence[tuple[float, Homes]]
 
 
 @dataclass(slots=True, frozen=True)
-class Done:
+class EndedJob:
     """A job that ended: wall-clock times in seconds, its endpoints, what it trained."""
 
-    work: Work
+    work: MixtureJob
     submitted_at: float
     began_at: float
     ended_at: float
@@ -48,7 +48,7 @@ def ended(text: str) -> tuple[int, float] | None:
     return None
 
 
-def trained(work: Work, text: str) -> TrainerLog:
+def trained(work: MixtureJob, text: str) -> TrainerLog:
     """Return what the ranks printed. Raises DemoError(failed) for a training that failed."""
     log = TrainerLog(work.name, work.ranks)
     for line in text.splitlines():
@@ -65,7 +65,7 @@ def trained(work: Work, text: str) -> TrainerLog:
     return log
 
 
-def local_share(done: Sequence[Done], timeline: Timeline) -> float | None:
+def local_share(done: Sequence[EndedJob], timeline: Timeline) -> float | None:
     """Return which part of the GPU-time was under the fewest aggregators possible.
 
     Jobs of one GPU do not count; None when there are no others.
@@ -81,7 +81,7 @@ def local_share(done: Sequence[Done], timeline: Timeline) -> float | None:
     return round(good / total, 4) if total else None
 
 
-def pieces(job: Done, timeline: Timeline) -> list[tuple[float, float, bool]]:
+def pieces(job: EndedJob, timeline: Timeline) -> list[tuple[float, float, bool]]:
     """Return a job's time cut at every move: begin, end, under the fewest aggregators possible."""
     found = []
     for index, (at, homes) in enumerate(timeline):
@@ -93,7 +93,7 @@ def pieces(job: Done, timeline: Timeline) -> list[tuple[float, float, bool]]:
     return found
 
 
-def figures(done: Sequence[Done], timeline: Timeline, pauses: int, moves: int) -> Document:
+def figures(done: Sequence[EndedJob], timeline: Timeline, pauses: int, moves: int) -> Document:
     """Return an arm's figures in seconds; ``pauses`` and ``moves`` are lightloom's."""
     first = min(job.submitted_at for job in done)
     last = max(job.ended_at for job in done)

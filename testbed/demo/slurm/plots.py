@@ -9,14 +9,14 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from testbed.demo.slurm.measure import Measured
+from testbed.demo.slurm.measure import MixtureResult
 from testbed.demo.slurm.outputs import pieces
 
 WAIT, RUN, HEIGHT = "#bdbdbd", ("#c62828", "#2e7d32"), 0.85
 """Colours of jobs that wait, that run scattered and that run local; height of a bar."""
 
 
-def draw(done: Sequence[Measured], out_dir: Path) -> list[str]:
+def draw(done: Sequence[MixtureResult], out_dir: Path) -> list[str]:
     """Write the plot; return its file."""
     figure = Figure(figsize=(9, 1 + 2.6 * len(done)), layout="constrained")
     rows = figure.subplots(len(done), 1, sharex=True, squeeze=False)[:, 0]
@@ -29,7 +29,7 @@ def draw(done: Sequence[Measured], out_dir: Path) -> list[str]:
     return [str(file)]
 
 
-def _arm(axes: Any, one: Measured) -> None:
+def _arm(axes: Any, one: MixtureResult) -> None:
     first = min(job.submitted_at for job in one.done)
     for job in one.done:
         row = job.work.number

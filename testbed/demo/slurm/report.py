@@ -12,14 +12,14 @@ from rich.text import Text
 from testbed.demo.api import Document
 from testbed.demo.errors import DemoError
 from testbed.demo.report import LOSS_TOLERANCE
-from testbed.demo.slurm.measure import Measured
-from testbed.demo.slurm.mixture import Plan
+from testbed.demo.slurm.measure import MixtureResult
+from testbed.demo.slurm.mixture import MixturePlan
 
 
 def document(
     site: str,
-    plan: Plan,
-    done: Sequence[Measured],
+    plan: MixturePlan,
+    done: Sequence[MixtureResult],
     *,
     plots: Sequence[str],
     emulated: Sequence[str],

@@ -24,7 +24,7 @@ LOCAL_BYTES = 128 * 2**20
 """Of one rank: three of its own steps, copies of another rank's, 8.2 MB each, and room."""
 
 
-class Arm(StrEnum):
+class SpareArm(StrEnum):
     """One way to go on after the loss."""
 
     UNDISTURBED = "undisturbed"
@@ -35,16 +35,16 @@ class Arm(StrEnum):
     @property
     def loses(self) -> bool:
         """Whether a GPU is lost in it."""
-        return self is not Arm.UNDISTURBED
+        return self is not SpareArm.UNDISTURBED
 
     @property
     def writes(self) -> bool:
         """Whether it writes checkpoints."""
-        return self in {Arm.SPARE, Arm.SHARED}
+        return self in {SpareArm.SPARE, SpareArm.SHARED}
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class SparePlan:
     """What all arms train, and when the GPU is lost."""
 
     ranks: int = 4
@@ -66,15 +66,15 @@ class Plan:
             )
 
 
-def parse_arms(names: Sequence[str] | None) -> tuple[Arm, ...]:
+def parse_arms(names: Sequence[str] | None) -> tuple[SpareArm, ...]:
     """Return the arms to run in their order; the undisturbed one always runs.
 
     Raises DemoError(invalid) for an unknown name.
     """
-    return chosen(None if names is None else [*names, Arm.UNDISTURBED.value], Arm)
+    return chosen(None if names is None else [*names, SpareArm.UNDISTURBED.value], SpareArm)
 
 
-def request(arm: Arm, plan: Plan, *, name: str, image: str) -> Document:
+def request(arm: SpareArm, plan: SparePlan, *, name: str, image: str) -> Document:
     """Return the submission of an arm's job."""
     batch = plan.ranks * plan.rank_batch
     command = [
@@ -90,18 +90,18 @@ def request(arm: Arm, plan: Plan, *, name: str, image: str) -> Document:
         "command": command,
         "restart": "on-failure:3",
         # A rack whose light nobody moves gives what is idle, in any order of its aggregators.
-        "locality": "preferred" if arm in {Arm.SPARE, Arm.UNDISTURBED} else "any",
+        "locality": "preferred" if arm in {SpareArm.SPARE, SpareArm.UNDISTURBED} else "any",
     }
     if arm.writes:
         command += ["--checkpoint-every", str(plan.every)]
-    if arm is Arm.SPARE:
+    if arm is SpareArm.SPARE:
         body["spares"] = 1
         body["checkpoint"] = {
             "complete": "rename",
             "local": {"where": "memory", "size_bytes": LOCAL_BYTES, "keep": 2},
             "copies": {"scheme": "partner", "apart": "server"},
         }
-    if arm is Arm.SHARED:
+    if arm is SpareArm.SHARED:
         body["volumes"] = [{"volume": VOLUME, "path": MOUNT}]
         command += ["--checkpoint-shared", f"{MOUNT}/{name}"]
         command += ["--checkpoint-rate", f"{STORE_BYTES_PER_S:g}"]

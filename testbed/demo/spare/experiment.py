@@ -16,8 +16,8 @@ from testbed.demo import homes
 from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.demo.spare import plots, report
-from testbed.demo.spare.arms import Plan, parse_arms
-from testbed.demo.spare.measure import Arms
+from testbed.demo.spare.arms import SparePlan, parse_arms
+from testbed.demo.spare.measure import SpareRunner
 from testbed.demo.stage import make_folder, rack_for, require_idle
 from testbed.rack import preflight
 
@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 def run(
     *,
     arms: Sequence[str] | None = None,
-    plan: Plan | None = None,
+    plan: SparePlan | None = None,
     out_dir: Path,
     site_path: Path | None = None,
     run_dir: Path = rack.RUN_DIR,
@@ -41,7 +41,7 @@ def run(
     Raises DemoError, RackError, SiteFileError; jobs are cancelled and the GPU repaired in every
     case.
     """
-    chosen, plan = parse_arms(arms), plan or Plan()
+    chosen, plan = parse_arms(arms), plan or SparePlan()
     plan.check()
     preflight.need_root()
     make_folder(out_dir)
@@ -59,7 +59,7 @@ def run(
                 hint=f"take the rack down, or use {SPARE_SITE}",
             )
         require_idle(controller)
-        work = Arms(controller, run_dir, plan, status.image, secrets.token_hex(2), progress)
+        work = SpareRunner(controller, run_dir, plan, status.image, secrets.token_hex(2), progress)
         done = []
         with _ended(work):
             for arm in chosen:
@@ -84,7 +84,7 @@ def run(
 
 
 @contextmanager
-def _ended(work: Arms) -> Iterator[None]:
+def _ended(work: SpareRunner) -> Iterator[None]:
     """End the arm that runs when it fails; the first error has priority."""
     try:
         yield

@@ -11,8 +11,8 @@ from testbed import rack
 from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.demo.jobs import ENDED
-from testbed.demo.spare.arms import Arm, Plan, request
-from testbed.demo.spare.trace import Run, figures, read
+from testbed.demo.spare.arms import SpareArm, SparePlan, request
+from testbed.demo.spare.trace import ProgramRun, figures, read
 
 LOOK_S = 0.25
 FIRST_STEP_S = 420.0
@@ -24,31 +24,31 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Measured:
+class SpareResult:
     """One arm's figures, and the data of the plots."""
 
-    arm: Arm
+    arm: SpareArm
     figures: Document
-    runs: tuple[Run, ...]
+    runs: tuple[ProgramRun, ...]
     lost_at: float | None
     lost: str
     """The endpoint; empty where nothing was lost."""
 
 
 @dataclass(slots=True)
-class Arms:
+class SpareRunner:
     """Runs arms one after the other on an idle rack."""
 
     controller: Controller
     run_dir: Path
-    plan: Plan
+    plan: SparePlan
     image: str
     run_id: str
     progress: Progress
     _told: float = 0.0
     _open: list[str] = field(default_factory=list)
 
-    def run(self, arm: Arm) -> Measured:
+    def run(self, arm: SpareArm) -> SpareResult:
         """Measure one arm; the GPU is repaired and the rack idle afterwards."""
         name = f"{arm}-{self.run_id}"
         self._open.append(name)
@@ -89,7 +89,7 @@ class Arms:
         self._open.remove(name)
         if lost:
             self._repair(lost)
-        return Measured(arm, found, tuple(runs), lost_at, lost)
+        return SpareResult(arm, found, tuple(runs), lost_at, lost)
 
     def end(self) -> None:
         """Cancel what runs and repair what is lost, after a failure."""
@@ -102,7 +102,7 @@ class Arms:
     def _view(self, name: str) -> Document:
         return self.controller.get(f"/jobs/{name}")
 
-    def _trained(self, arm: Arm, name: str, lines: set[str]) -> int:
+    def _trained(self, arm: SpareArm, name: str, lines: set[str]) -> int:
         """Collect rank 0's lines; return how many steps its present run has reached."""
         try:
             lines.update(text for _, text in self.controller.logs(name, follow=False, rank=0))
@@ -116,7 +116,7 @@ class Arms:
             self.progress(f"{arm}: step {done} of {self.plan.steps}")
         return done
 
-    def _lose(self, arm: Arm, view: Document) -> tuple[str, float]:
+    def _lose(self, arm: SpareArm, view: Document) -> tuple[str, float]:
         """Lose the GPU of the last rank: rank 0 only is special, it speaks for the job."""
         victim: str = view["endpoints"][-1]
         change = rack.lose(victim, self.run_dir)

@@ -8,18 +8,18 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from testbed.demo.spare.arms import Arm, Plan
-from testbed.demo.spare.measure import Measured
+from testbed.demo.spare.arms import SpareArm, SparePlan
+from testbed.demo.spare.measure import SpareResult
 
 COLOURS = {
-    Arm.UNDISTURBED: "#757575",
-    Arm.SPARE: "#2e7d32",
-    Arm.SHARED: "#1e88e5",
-    Arm.ZERO: "#c62828",
+    SpareArm.UNDISTURBED: "#757575",
+    SpareArm.SPARE: "#2e7d32",
+    SpareArm.SHARED: "#1e88e5",
+    SpareArm.ZERO: "#c62828",
 }
 
 
-def draw(plan: Plan, done: Sequence[Measured], out_dir: Path) -> list[str]:
+def draw(plan: SparePlan, done: Sequence[SpareResult], out_dir: Path) -> list[str]:
     """Write the plots; return their files."""
     figure = Figure(figsize=(9, 7), layout="constrained")
     progress, blocked = figure.subplots(2, 1, height_ratios=(3, 1))

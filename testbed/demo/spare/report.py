@@ -11,20 +11,20 @@ from rich.text import Text
 
 from testbed.demo.api import Document
 from testbed.demo.errors import DemoError
-from testbed.demo.spare.arms import STORE_BYTES_PER_S, Arm, Plan
-from testbed.demo.spare.measure import Measured
+from testbed.demo.spare.arms import STORE_BYTES_PER_S, SpareArm, SparePlan
+from testbed.demo.spare.measure import SpareResult
 
 
 def document(
     site: str,
-    plan: Plan,
-    done: Sequence[Measured],
+    plan: SparePlan,
+    done: Sequence[SpareResult],
     *,
     plots: Sequence[str],
     emulated: Sequence[str],
 ) -> Document:
     """Return the result. ``loss_equal`` compares final losses bit by bit."""
-    usual = next(one.figures for one in done if one.arm is Arm.UNDISTURBED)
+    usual = next(one.figures for one in done if one.arm is SpareArm.UNDISTURBED)
     arms = {}
     for one in done:
         extra = one.figures["completion_s"] - usual["completion_s"]
@@ -54,7 +54,7 @@ def check(result: Document) -> None:
                 object=f"arm/{name}",
                 hint="the figures are written; see its log",
             )
-    swap = result["arms"].get(Arm.SPARE.value)
+    swap = result["arms"].get(SpareArm.SPARE.value)
     if swap is not None and not any(one["how"] == "swap" for one in swap["recoveries"]):
         why = "; ".join(one["why"] or one["how"] for one in swap["recoveries"])
         raise DemoError(
@@ -96,7 +96,7 @@ def render(result: Document) -> RenderableType:
     notes = [
         f"checkpoints every {plan['every']} steps; the shared store takes "
         f"{result['store_bytes_per_s'] / 1e6:g} MB/s",
-        *_swap_notes(result["arms"].get(Arm.SPARE.value)),
+        *_swap_notes(result["arms"].get(SpareArm.SPARE.value)),
         f"emulated: {', '.join(result['emulated'])}",
         *(f"plot: {plot}" for plot in result["plots"]),
     ]

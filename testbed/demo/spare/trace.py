@@ -13,7 +13,7 @@ from testbed.demo.errors import DemoError
 
 
 @dataclass(slots=True)
-class Run:
+class ProgramRun:
     """One start of the program. Times are wall-clock seconds since 1970."""
 
     began_at: float
@@ -34,14 +34,14 @@ class Run:
         return self.steps[0][1] if self.steps else None
 
 
-def read(lines: Iterable[str]) -> list[Run]:
+def read(lines: Iterable[str]) -> list[ProgramRun]:
     """Return the runs in their order. Lines may repeat and may come in any order."""
     events = {line: event for line in lines if (event := _event(line)) is not None}
-    runs: list[Run] = []
+    runs: list[ProgramRun] = []
     for event in sorted(events.values(), key=lambda one: float(one["t"])):
         kind, at = event["event"], float(event["t"])
         if kind == "begin":
-            runs.append(Run(at))
+            runs.append(ProgramRun(at))
         if not runs:
             continue
         run = runs[-1]
@@ -70,7 +70,7 @@ def _event(line: str) -> dict[str, Any] | None:
     return document if known else None
 
 
-def figures(job: str, runs: list[Run], lost_at: float | None) -> Document:
+def figures(job: str, runs: list[ProgramRun], lost_at: float | None) -> Document:
     """Return an arm's figures; times in seconds, None where nothing was lost.
 
     The phases are those that every way has: until the container runs (``until_started_s``,
@@ -107,7 +107,7 @@ def figures(job: str, runs: list[Run], lost_at: float | None) -> Document:
     return document
 
 
-def _loss(job: str, runs: list[Run], lost_at: float) -> Document:
+def _loss(job: str, runs: list[ProgramRun], lost_at: float) -> Document:
     before = [step for run in runs for step in run.steps if step[1] <= lost_at]
     after = next((run for run in runs if run.began_at > lost_at and run.steps), None)
     if after is None or after.imported_at is None or after.ready_at is None or not before:

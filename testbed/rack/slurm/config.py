@@ -35,7 +35,7 @@ class UnderSlurm:
 
 
 @dataclass(slots=True, frozen=True)
-class Node:
+class SlurmdNode:
     """One slurmd: an endpoint's node, called as the endpoint."""
 
     name: str
@@ -50,20 +50,20 @@ class Node:
 
 
 @dataclass(slots=True, frozen=True)
-class Cluster:
+class SlurmCluster:
     """The rack's Slurm; ``control`` is slurmctld's address."""
 
     name: str
     control: IPv4Address
-    nodes: tuple[Node, ...]
+    nodes: tuple[SlurmdNode, ...]
 
 
-def cluster_of(site: CabledSite) -> Cluster:
+def cluster_of(site: CabledSite) -> SlurmCluster:
     """Return the cluster of a site: every endpoint of its engine is a node with one GPU."""
     hosts = MANAGEMENT.hosts()
     control = next(hosts)
     nodes = tuple(
-        Node(
+        SlurmdNode(
             endpoint.name,
             f"{PREFIX}n-{endpoint.name}",
             next(hosts),
@@ -76,10 +76,10 @@ def cluster_of(site: CabledSite) -> Cluster:
         for endpoint in site.endpoints
         if endpoint.name in site.engine_endpoints
     )
-    return Cluster(site.name, control, nodes)
+    return SlurmCluster(site.name, control, nodes)
 
 
-def files(cluster: Cluster, homes: Mapping[str, str | None], hook: str) -> dict[str, str]:
+def files(cluster: SlurmCluster, homes: Mapping[str, str | None], hook: str) -> dict[str, str]:
     """Return the text of each file in ``/etc/slurm``; ``hook`` runs at allocation and end."""
     names = ",".join(node.name for node in cluster.nodes)
     return {
@@ -90,7 +90,7 @@ def files(cluster: Cluster, homes: Mapping[str, str | None], hook: str) -> dict[
     }
 
 
-def topology_conf(cluster: Cluster, homes: Mapping[str, str | None]) -> str:
+def topology_conf(cluster: SlurmCluster, homes: Mapping[str, str | None]) -> str:
     """Return the tree of the nodes under their aggregators, as lightloom would publish it."""
     leaves: dict[str, list[str]] = {}
     for node in cluster.nodes:
@@ -101,7 +101,7 @@ def topology_conf(cluster: Cluster, homes: Mapping[str, str | None]) -> str:
     return topology.render(cluster.name, 0, topology.leaves_of(published, nodes))
 
 
-def hosts_file(cluster: Cluster) -> str:
+def hosts_file(cluster: SlurmCluster) -> str:
     """Return ``/etc/hosts`` of slurmctld and of all nodes; ``NODE.data`` is its endpoint's NIC."""
     lines = ["127.0.0.1 localhost", f"{cluster.control} {HOST}"]
     lines += [f"{node.address} {node.name}" for node in cluster.nodes]
@@ -127,7 +127,7 @@ def engine_section(
     }
 
 
-def _slurm_conf(cluster: Cluster, names: str, hook: str) -> str:
+def _slurm_conf(cluster: SlurmCluster, names: str, hook: str) -> str:
     nodes = "\n".join(
         f"NodeName={node.name} NodeAddr={node.address} CPUs={CPUS} RealMemory=1000 Gres=gpu:1"
         for node in cluster.nodes

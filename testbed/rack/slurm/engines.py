@@ -17,7 +17,7 @@ from base.addresses import split_address
 from sitefile import CabledSite, load_site
 from testbed.rack import record
 from testbed.rack.errors import RackError
-from testbed.rack.process import Process, Program, accepts, quote
+from testbed.rack.process import Process, ProgramSpec, accepts, quote
 from testbed.rack.slurm import config, network, programs
 from testbed.rack.slurm.root import ensure_root
 from testbed.token import rack_token
@@ -64,7 +64,7 @@ def start(
     site: CabledSite,
     run_dir: Path,
     image: Path,
-    spawn: Callable[[Program], Process],
+    spawn: Callable[[ProgramSpec], Process],
     env: Mapping[str, str],
 ) -> None:
     """Start Slurm and wait until all nodes are idle. Raises RackError.

@@ -12,7 +12,7 @@ from pyroute2 import IPRoute, NetNS, netns
 from container_mgr.hardware import tcp
 from container_mgr.hardware.nic import NETNS_DIR, entered
 from testbed.rack.layout import MTU
-from testbed.rack.slurm.config import CONTROL_NETNS, MANAGEMENT, Cluster, Node
+from testbed.rack.slurm.config import CONTROL_NETNS, MANAGEMENT, SlurmCluster, SlurmdNode
 
 BRIDGE = "br0"
 WIRE = "m0"
@@ -21,7 +21,7 @@ DATA = "e0"
 still finds the NIC on its server."""
 
 
-def build(cluster: Cluster) -> None:
+def build(cluster: SlurmCluster) -> None:
     """Create all namespaces, the bridge and the wires. OSError, NetlinkError."""
     netns.create(CONTROL_NETNS)
     for node in cluster.nodes:
@@ -58,7 +58,7 @@ def build(cluster: Cluster) -> None:
             tcp.tune_for_dark_time(inside, index, IPv4Interface(f"{node.ip}/{node.prefix_len}"))
 
 
-def _bring_nic(node: Node) -> None:
+def _bring_nic(node: SlurmdNode) -> None:
     name = f"s-{node.endpoint_nic}"[:15]
     with NetNS(node.server_netns) as server:
         below = server.link_lookup(ifname=node.endpoint_nic)[0]

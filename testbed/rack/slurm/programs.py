@@ -9,8 +9,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from testbed.rack.process import Program
-from testbed.rack.slurm.config import CGROUP, CONTROL_NETNS, HOST, SLURM_USER, Cluster, Node
+from testbed.rack.process import ProgramSpec
+from testbed.rack.slurm.config import (
+    CGROUP,
+    CONTROL_NETNS,
+    HOST,
+    SLURM_USER,
+    SlurmCluster,
+    SlurmdNode,
+)
 
 ENTER = Path(__file__).with_name("enter.sh")
 IN_IMAGE = Path(__file__).with_name("in-image.sh")
@@ -96,36 +103,36 @@ def entered(
     )
 
 
-def slurmctld(folder: Path, root: Path) -> Program:
+def slurmctld(folder: Path, root: Path) -> ProgramSpec:
     """Return slurmctld in its namespace."""
     argv = entered(folder, root, HOST, ("/usr/sbin/slurmctld", "-D"))
-    return Program("slurmctld", argv, netns=CONTROL_NETNS)
+    return ProgramSpec("slurmctld", argv, netns=CONTROL_NETNS)
 
 
-def slurmd(folder: Path, root: Path, node: Node) -> Program:
+def slurmd(folder: Path, root: Path, node: SlurmdNode) -> ProgramSpec:
     """Return a node's slurmd, whose cgroups lie below the rack's."""
     command = ("/usr/sbin/slurmd", "-D", "-N", node.name)
     argv = entered(folder, root, node.name, command, CGROUP)
-    return Program(f"slurmd-{node.name}", argv, netns=node.netns)
+    return ProgramSpec(f"slurmd-{node.name}", argv, netns=node.netns)
 
 
-def slurmrestd(folder: Path, root: Path) -> Program:
+def slurmrestd(folder: Path, root: Path) -> ProgramSpec:
     """Return slurmrestd, as nobody: it refuses root and SlurmUser."""
     command = (
         *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
         *("env", "SLURM_JWT=daemon", "/usr/sbin/slurmrestd", "-a", "rest_auth/jwt"),
         *("-s", "slurmctld", "unix:/run/restd/s.sock"),
     )
-    return Program("slurmrestd", entered(folder, root, HOST, command), netns=CONTROL_NETNS)
+    return ProgramSpec("slurmrestd", entered(folder, root, HOST, command), netns=CONTROL_NETNS)
 
 
-def relay(api_port: int, env: Mapping[str, str]) -> Program:
+def relay(api_port: int, env: Mapping[str, str]) -> ProgramSpec:
     """Return the way of the hook to the controller."""
     command = (
         *(sys.executable, "-m", "testbed.rack.slurm.relay"),
         *(CONTROL_NETNS, str(HOOK_PORT), str(api_port)),
     )
-    return Program("slurm-relay", command, env=env)
+    return ProgramSpec("slurm-relay", command, env=env)
 
 
 def client(folder: Path, root: Path, argv: Sequence[str]) -> tuple[str, ...]:
@@ -147,7 +154,7 @@ def _user_of(root: Path) -> tuple[int, int]:
     raise LookupError(f"{root} has no user {SLURM_USER}")
 
 
-def nodes_up(states: str, cluster: Cluster) -> bool:
+def nodes_up(states: str, cluster: SlurmCluster) -> bool:
     """Whether ``sinfo -h -N -o '%N %T'`` says that every node is idle."""
     return idle_nodes(states) == {node.name for node in cluster.nodes}
 

@@ -8,10 +8,10 @@ from statistics import median
 
 import pytest
 
-from testbed.demo import Arm
+from testbed.demo import CaseArm
 from testbed.demo.api import Controller, Document
-from testbed.demo.cases import Work
-from testbed.demo.jobs import ENDED, Jobs, Training
+from testbed.demo.cases import JobSize
+from testbed.demo.jobs import ENDED, DemoJobs, Training
 from testbed.image.torch import LATEST
 from tests.integration import waiting
 
@@ -65,10 +65,10 @@ def test_calls_are_exact_and_steps_are_seen_on_the_wire(controller: Controller, 
         assert {r["calls"] for r in own if r["bytes"] == OTHERS * 8} == {STEPS}
 
     # Alone on the rack, so that all steps take about the same time.
-    jobs = Jobs(controller)
-    work = Work(count=2, batch=16)
+    jobs = DemoJobs(controller)
+    work = JobSize(count=2, batch=16)
     tensorflow = Training(
-        "tf", work, 10_000 * work.global_batch, ("gpu0", "gpu2"), Arm.FRAGMENTED, "test", image
+        "tf", work, 10_000 * work.global_batch, ("gpu0", "gpu2"), CaseArm.FRAGMENTED, "test", image
     )
     jobs.submit(tensorflow)
     jobs.wait_training("tf", step=3)

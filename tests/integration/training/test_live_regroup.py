@@ -7,16 +7,16 @@ import time
 import pytest
 
 from sitefile import load_site
-from testbed.demo import PAPER_SITE, Arm, homes
+from testbed.demo import PAPER_SITE, CaseArm, homes
 from testbed.demo.api import Controller
-from testbed.demo.cases import Work
-from testbed.demo.jobs import Jobs, Training
+from testbed.demo.cases import JobSize
+from testbed.demo.jobs import DemoJobs, Training
 from testbed.demo.report import LOSS_TOLERANCE
 from testbed.demo.trainer_log import StepLine
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
-WORK = Work(count=2, batch=16)
+WORK = JobSize(count=2, batch=16)
 STEPS = 24
 LOOKS_S = 60.0
 REGROUP_AFTER = 6
@@ -25,10 +25,10 @@ RED, BLUE = ("gpu0", "gpu2"), ("gpu1", "gpu3")
 
 def training(name: str, endpoints: tuple[str, str], steps: int, image: str) -> Training:
     samples = steps * WORK.global_batch
-    return Training(name, WORK, samples, endpoints, Arm.FRAGMENTED, "test", image)
+    return Training(name, WORK, samples, endpoints, CaseArm.FRAGMENTED, "test", image)
 
 
-def containers(jobs: Jobs, name: str) -> dict[int, str]:
+def containers(jobs: DemoJobs, name: str) -> dict[int, str]:
     """Return the container of every rank; an agent that is late for a look leaves its own out."""
     deadline = time.monotonic() + LOOKS_S
     while len(found := dict(jobs.containers(name))) != WORK.count:
@@ -42,7 +42,7 @@ def ignore(rank: int, line: StepLine) -> None:
 
 
 def test_a_live_regroup_does_not_change_the_training(controller: Controller, image: str) -> None:
-    jobs = Jobs(controller)
+    jobs = DemoJobs(controller)
     site = load_site(PAPER_SITE)
 
     jobs.submit(training("still", RED, STEPS, image))

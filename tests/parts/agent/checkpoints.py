@@ -60,7 +60,7 @@ class FakeHolder:
         finally:
             self.streams["ended"] += 1
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         where = (holding.folder, holding.key, holding.rank, holding.endpoint)
         if holding.kind in {HoldingKind.MISSING, HoldingKind.REFUSED}:
             for kind in HoldingKind:
@@ -75,13 +75,13 @@ class FakeHolder:
         for one in list(self.held.values()):
             if (one.folder, one.key, one.kind) == (folder, key, HoldingKind.AWAITS):
                 del self.held[one.folder, one.key, one.rank, one.endpoint, one.kind]
-                self.tell(replace(one, kind=HoldingKind.OWN, digest="0000c105"))
+                self.report(replace(one, kind=HoldingKind.OWN, digest="0000c105"))
 
     async def drop(self, folder: str, keys: Collection[Key]) -> None:
         await self._asked("drop")
         for one in sorted(self.held.values(), key=lambda h: h.key):
             if one.folder == folder and one.key in keys:
-                self.tell(replace(one, kind=HoldingKind.MISSING, digest="", why="dropped"))
+                self.report(replace(one, kind=HoldingKind.MISSING, digest="", why="dropped"))
 
     async def verify(self, folder: str, key: Key | None) -> AsyncIterator[tuple[Verified, ...]]:
         await self._asked("verify")
@@ -143,7 +143,7 @@ class FakeTransfers:
                 text = f"rank {keep.rank} is not on this server"
                 faults.append(AgentError("not_found", folder, text))
                 continue
-            self.holder.tell(_kept(folder, keep))
+            self.holder.report(_kept(folder, keep))
         return faults
 
     async def fetch(

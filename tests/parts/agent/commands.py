@@ -22,7 +22,7 @@ class FakeGroup(CommandGroup):
     sessions: list[int] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
 
-    def take(self, pid: int) -> None:
+    def add(self, pid: int) -> None:
         self.sessions.append(pid)
 
     def end(self, signum: signal.Signals) -> bool:

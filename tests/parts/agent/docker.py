@@ -29,8 +29,8 @@ from container_mgr.docker.engine import (
     EngineRefusedError,
     EngineTimeoutError,
     ExecState,
-    HeldImage,
     Image,
+    ListedImage,
     PullState,
     RegistryDeniedError,
 )
@@ -205,8 +205,8 @@ class FakeDocker:
             raise EngineRefusedError("dial tcp 10.9.8.7:5000: connect: connection refused")
         return REGISTRY_DIGEST
 
-    async def images(self) -> list[HeldImage]:
-        return [HeldImage(IMAGE_ID, (IMAGE, *self.pulled), 1)]
+    async def images(self) -> list[ListedImage]:
+        return [ListedImage(IMAGE_ID, (IMAGE, *self.pulled), 1)]
 
     async def images_in_use(self) -> dict[str, frozenset[str]]:
         jobs = frozenset(self.seen(name).key.job for name in self.containers)

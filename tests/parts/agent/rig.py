@@ -13,8 +13,8 @@ import grpc
 
 from agentlink.ranks import RankKey, RankSpec
 from agentlink.values import NicSpec
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.docker.arguments import Host, Limits
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.docker.arguments import ContainerLimits, Host
 from container_mgr.fence import Fence
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.images.kept import KeepPolicy, KeptImages
@@ -125,7 +125,7 @@ async def agent_rig(
     inventory = Inventory(None, ServerFacts(cores=4, memory_bytes=8 << 30), **inventory_options)
     fence = Fence(home / "term")
     volumes = Volumes(offers or {})
-    checkpoints = Checkpoints(home / "checkpoints")
+    checkpoints = DiskHolder(home / "checkpoints")
     holder = FakeHolder()
     transfers = FakeTransfers(holder)
     groups = FakeCommandGroups(docker.proc)
@@ -133,7 +133,7 @@ async def agent_rig(
         engine=docker,  # type: ignore[arg-type]
         nics=nics,  # type: ignore[arg-type]
         inventory=inventory,
-        host=Host("srv0", "/ll-test", home / "entry", Limits(1 << 30)),
+        host=Host("srv0", "/ll-test", home / "entry", ContainerLimits(1 << 30)),
         fence=fence,
         volumes=volumes,
         checkpoints=checkpoints,

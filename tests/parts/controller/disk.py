@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from controller.people.accounts import Accounts
 from controller.store.store import Store
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 Fault = Literal["", "slow", "full", "refused", "torn", "failing", "lost"]
 """``slow``: the commit hangs until released, and is then written. ``full`` and ``refused``: nothing
@@ -39,7 +39,7 @@ class Disk:
         """Number of commits with a fault."""
         self.refuses = ""
         """Statements that begin with this word fail."""
-        self._go = Gate()
+        self._go = WorkEvent()
         engine = store._engine
         dialect: Any = engine.dialect
         self._commit = dialect.do_commit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from controller.schema.insight.measurements import MeasurementRequest, MeasurementView
 from controller.service.service import Service
-from measure.envelope import Body, Json, Row, Tool
+from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
 from tests.parts.controller.rack import Rack
 
@@ -71,7 +71,7 @@ class Echo:
         return Body(
             rows=[{"run": li.run, "rank": li.rank, "value": li.record["value"]} for li in said],
             summary={"runs": sum(end.completed for end in ends)},
-            tool=Tool(name="echo", version="1"),
+            tool=ToolVersion(name="echo", version="1"),
         )
 
     @property
@@ -80,7 +80,9 @@ class Echo:
 
 
 def _osu(text: str) -> Body:
-    return Body(rows=[{"value": float(word)} for word in text.split()], tool=Tool(name="osu"))
+    return Body(
+        rows=[{"value": float(word)} for word in text.split()], tool=ToolVersion(name="osu")
+    )
 
 
 def environment(phase: str, at: float, load: float, cores: int = 8) -> str:

@@ -10,7 +10,7 @@ from measure.envelope import Body, Row
 from measure.kinds import (
     Fabric,
     Line,
-    Place,
+    MeasuredEndpoint,
     RunEnd,
 )
 from probe.collectives import read_plan
@@ -28,7 +28,8 @@ def fabric(homes: Mapping[str, str] = HOMES, **other: Any) -> Fabric:
         "emulated": True,
     }
     return Fabric(
-        [Place(e, f"srv{e[3:]}", home) for e, home in homes.items()], **{**known, **other}
+        [MeasuredEndpoint(e, f"srv{e[3:]}", home) for e, home in homes.items()],
+        **{**known, **other},
     )
 
 

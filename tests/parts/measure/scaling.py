@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from measure.envelope import Row
-from measure.kinds import Fabric, Line, Place, Run
+from measure.kinds import Fabric, Line, MeasuredEndpoint, Run
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
@@ -16,7 +16,7 @@ StepOf = Callable[[int, int, int], tuple[float, float]]
 
 
 def fabric(homes: Sequence[str] = HOMES) -> Fabric:
-    return Fabric([Place(f"gpu{n}", f"srv{n}", home) for n, home in enumerate(homes)])
+    return Fabric([MeasuredEndpoint(f"gpu{n}", f"srv{n}", home) for n, home in enumerate(homes)])
 
 
 def usual(x: int, batch: int, ranks: int) -> tuple[float, float]:

@@ -16,8 +16,15 @@ from base.addresses import split_address
 from controller.devices.openflow import aggregators
 from controller.devices.openflow.session import listen, osken
 from testbed.simulated.loop import VirtualLoop
-from testbed.simulated.threads import Listener, Poll, Queue, Semaphore, Socket, Thread
-from testbed.simulated.work import Gate
+from testbed.simulated.threads import (
+    Poll,
+    Semaphore,
+    SimulatedQueue,
+    Socket,
+    Thread,
+    ThreadListener,
+)
+from testbed.simulated.work import WorkEvent
 
 
 @contextmanager
@@ -28,14 +35,14 @@ def sessions() -> Iterator[None]:
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(osken.hub, "spawn", _spawn)
-        patch.setattr(osken.hub, "Queue", Queue)
+        patch.setattr(osken.hub, "Queue", SimulatedQueue)
         patch.setattr(osken.hub, "BoundedSemaphore", Semaphore)
-        patch.setattr(osken, "SimpleQueue", Queue)
+        patch.setattr(osken, "SimpleQueue", SimulatedQueue)
         patch.setattr(osken, "select", SimpleNamespace(poll=Poll, POLLIN=select.POLLIN))
         patch.setattr(osken, "os", SimpleNamespace(write=Socket.write))
         # The processor takes as long for a message as the clock takes to be read.
         patch.setattr(osken, "time", SimpleNamespace(thread_time=clock.monotonic))
-        patch.setattr(listen, "threading", SimpleNamespace(Thread=Thread, Event=Gate))
+        patch.setattr(listen, "threading", SimpleNamespace(Thread=Thread, Event=WorkEvent))
         patch.setattr(aggregators, "listening_socket", _listening)
         yield
 
@@ -46,6 +53,6 @@ def _spawn(target: Any, *args: Any, **kwargs: Any) -> Thread:
     return thread
 
 
-def _listening(address: str, netns: str | None = None) -> Listener:
+def _listening(address: str, netns: str | None = None) -> ThreadListener:
     assert netns is None
-    return Listener(*split_address(address))
+    return ThreadListener(*split_address(address))

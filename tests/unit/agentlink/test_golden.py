@@ -16,18 +16,20 @@ from typing import Any
 
 import pytest
 
+from agentlink import readings
 from agentlink.checkpoints import FetchProgress, Holding, Keeps, Verified
 from agentlink.codec import read, write
 from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, RegistryLogin
-from container_mgr.ranks.execs import Start
+from container_mgr.ranks.execs import ExecCommand
 from container_mgr.rpc import checkpoint_messages as agent_checkpoints
 from container_mgr.rpc import messages as agent
 from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
 from controller.devices.agents import checkpoint_messages as controller_checkpoints
 from controller.devices.agents import messages as controller
-from controller.devices.engine import EngineFault, GpuFigures, RankStatus, RecordingLimit
+from controller.devices.engine import EngineFault, RankSample, RankStatus, RecordingLimit
 from protos import agent_pb2 as pb
+from readings.reading import Object
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text(encoding="utf-8"))
 FACTS = ServerFacts(cores=4, memory_bytes=8 << 30)
@@ -41,6 +43,18 @@ def spec(message: pb.Rank) -> list[object]:
     return [found, found.digest(), found.labels("srv0", 3, "mlx5_0")]
 
 
+def gpu_of(message: pb.Gpu) -> dict[str, Any]:
+    return readings.read((), Object.GPU, older=(message,))
+
+
+def before(sample: RankSample) -> dict[str, Any]:
+    """Return a sample with the figures of that release, each in a field of its own."""
+    known = {name: getattr(sample, name) for name in ("job", "rank", "endpoint", "time", "source")}
+    known |= {name: sample.values.get(name) for name in ("utilisation", "memory_bytes")}
+    gpu = {field.name: sample.values.get(field.name) for field in pb.Gpu.DESCRIPTOR.fields}
+    return {**known, "gpu": gpu if sample.real else None}
+
+
 READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "keeps": (pb.KeepRequest, agent_checkpoints.keeps_of),
     "fetch": (pb.FetchRequest, lambda m: agent_checkpoints.fetch_of(m, FACTS, SERVED)),
@@ -49,7 +63,7 @@ READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "spec": (pb.Rank, spec),
     "data": (pb.RemoveDataRequest, agent.data_key_of),
     "login": (pb.ImageRequest, agent.login_of),
-    "start": (pb.ExecStart, lambda m: read(Start, m)),
+    "start": (pb.ExecStart, lambda m: read(ExecCommand, m)),
     "holdings": (
         pb.HoldingsBatch,
         lambda m: controller_checkpoints.holdings_of("srv0", m, SERVED.__contains__, NOW),
@@ -65,7 +79,7 @@ READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "held": (pb.ImagesReply, lambda m: controller.held_of("srv0", m)),
     "pull": (pb.PullProgress, lambda m: controller.progress_of("srv0", m)),
     "volumes": (pb.VolumesReply, lambda m: controller.volumes_of(m, NOW)),
-    "samples": (pb.TelemetryBatch, lambda m: controller.samples_of(m, NOW)),
+    "samples": (pb.TelemetryBatch, lambda m: [*map(before, controller.samples_of(m, NOW))]),
     "recordings": (pb.RecordingsReply, lambda m: controller.recordings_of("srv0", m, NOW)),
     "recordings3": (
         pb.RecordingsReply,
@@ -84,6 +98,7 @@ def plain(value: Any) -> Any:
             names.remove("server")
         if isinstance(value, RankSpec):
             names[names.index("devices")] = "gpu_uuid"
+            names.remove("further_nics")
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
@@ -119,12 +134,12 @@ WRITERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "rank": (pb.Rank, rank_of_before),
     "data": (pb.RemoveDataRequest, lambda m: write(pb.RemoveDataRequest, read(DataKey, m))),
     "login": (pb.RegistryLogin, lambda m: write(pb.RegistryLogin, read(RegistryLogin, m))),
-    "start": (pb.ExecStart, lambda m: write(pb.ExecStart, read(Start, m))),
+    "start": (pb.ExecStart, lambda m: write(pb.ExecStart, read(ExecCommand, m))),
     "progress": (
         pb.FetchProgress,
         lambda m: agent_checkpoints.progress_message(read(FetchProgress, m)),
     ),
-    "gpu": (pb.Gpu, lambda m: write(pb.Gpu, read(GpuFigures, m))),
+    "gpu": (pb.Gpu, lambda m: pb.Gpu(**readings.fields(pb.Gpu, gpu_of(m)))),
 }
 
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from checkpoints.rules import Entry, Kind
+from checkpoints.rules import EntryKind, FolderEntry
 
 ORBAX_METADATA = (
     b'{"item_handlers": {"default": "orbax.checkpoint._src.handlers.'
@@ -38,9 +38,9 @@ DCP = [("step_100/.metadata", 1204), ("step_100/__0_0.distcp", 70_144)]
 DCP_OTHER = [("step_100/__1_0.distcp", 70_144), ("step_100/__1_1.distcp", 512)]
 
 
-def entries(files: list[tuple[str, int]]) -> list[Entry]:
+def entries(files: list[tuple[str, int]]) -> list[FolderEntry]:
     """Make a listing with its folders."""
     folders = {path.rsplit("/", n)[0] for path, _ in files for n in range(1, path.count("/") + 1)}
-    return [Entry(folder, Kind.FOLDER) for folder in sorted(folders)] + [
-        Entry(path, Kind.FILE, size) for path, size in files
+    return [FolderEntry(folder, EntryKind.FOLDER) for folder in sorted(folders)] + [
+        FolderEntry(path, EntryKind.FILE, size) for path, size in files
     ]

@@ -11,14 +11,14 @@ from checkpoints.ledger import (
     Flushed,
     Key,
     Ledger,
+    LedgerRun,
     Member,
     Report,
-    Run,
     Wrote,
     fold,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 
 PLACES = {f"gpu{i}": Place(f"gpu{i}", f"srv{i}", f"as{i % 2}") for i in range(8)}
 SERVERS = {place.server for place in PLACES.values()}
@@ -51,7 +51,7 @@ def told(*reports: Report, ledger: Ledger | None = None) -> Ledger:
 
 
 def began(epoch: int, ranks: int, scheme: Scheme, resumed: Key | None = None) -> Began:
-    return Began(epoch, Run(ranks, Layout(scheme), resumed))
+    return Began(epoch, LedgerRun(ranks, Layout(scheme), resumed))
 
 
 def written(key: Key, ranks: int) -> list[Wrote]:

@@ -15,20 +15,20 @@ from checkpoints.ledger import (
     Flushed,
     Key,
     Ledger,
+    LedgerRun,
     Member,
     Missing,
     Report,
-    Run,
     ServerLost,
     Spoiled,
     Wrote,
     fold,
     prune,
 )
-from checkpoints.manifest import Manifest, Sum, Sums, measure
+from checkpoints.manifest import FileSums, Manifest, Sum, measure
 from checkpoints.restore import Get, How, Restore, choose_spares, plan
-from checkpoints.schemes import Layout, NotApartError, Scheme, lay_out, parity, rebuild
-from checkpoints.values import Apart, Place
+from checkpoints.schemes import Layout, NotApartError, lay_out, parity, rebuild
+from checkpoints.values import Apart, Place, Scheme
 
 SCHEDULES = 200
 PACES = 120
@@ -52,7 +52,7 @@ class World:
     store: dict[tuple[Key, int], bytes] = field(default_factory=dict)
     made: dict[tuple[Key, int], bytes] = field(default_factory=dict)
     """Every whole part that a program of a run still on the time line ever wrote."""
-    runs: dict[int, Run] = field(default_factory=dict)
+    runs: dict[int, LedgerRun] = field(default_factory=dict)
     spoiled: set[Key] = field(default_factory=set)
     ledger: Ledger = field(default_factory=Ledger)
     scheme: Scheme = Scheme.SINGLE
@@ -67,7 +67,7 @@ class World:
         except NotApartError:
             layout = Layout()
         self.epoch += 1
-        run = Run(len(self.ranks), layout, key)
+        run = LedgerRun(len(self.ranks), layout, key)
         self.runs[self.epoch] = run
         self.steps = [key.step if key else 0] * len(self.ranks)
         self.made = {
@@ -304,7 +304,7 @@ class World:
 
 def digest(key: Key, rank: int, content: bytes) -> str:
     sums: dict[str, Sum] = {f"step-{key.step}": measure(io.BytesIO(content))}
-    return Manifest("train", key.epoch, key.step, rank, rank + 1, "rename", Sums(sums)).digest
+    return Manifest("train", key.epoch, key.step, rank, rank + 1, "rename", FileSums(sums)).digest
 
 
 def world(seed: int) -> World:

@@ -16,9 +16,9 @@ from checkpoints.ledger import (
     Copied,
     Key,
     Ledger,
+    LedgerRun,
     Missing,
     Report,
-    Run,
     ServerLost,
     Spoiled,
     State,
@@ -30,8 +30,8 @@ from checkpoints.ledger import (
     state,
     ways,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Apart, Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Apart, Place, Scheme
 from tests.unit.checkpoints.stories import (
     PLACES,
     SERVERS,
@@ -73,7 +73,7 @@ def test_a_copy_on_the_same_server_protects_nothing() -> None:
 
 
 def test_a_regroup_takes_protection_back() -> None:
-    run = Run(2, Layout(Scheme.PARTNER, Apart.AGGREGATOR))
+    run = LedgerRun(2, Layout(Scheme.PARTNER, Apart.AGGREGATOR))
     ledger = told(Began(1, run), *written(K, 2), *copies(K, 2))
     assert state(ledger, K, PLACES) is State.PROTECTED
     together = {**PLACES, "gpu1": Place("gpu1", "srv1", "as0")}
@@ -145,9 +145,9 @@ def test_what_cannot_be_true_changes_nothing() -> None:
         coded(K, 0, "gpu0", (0, 9)),
         Coded(K, 0, "gpu0", ()),
         Missing(K, 0, "gpu0"),
-        Began(1, Run(5)),
-        Began(2, Run(0)),
-        Began(-1, Run(1)),
+        Began(1, LedgerRun(5)),
+        Began(2, LedgerRun(0)),
+        Began(-1, LedgerRun(1)),
     ):
         assert told(report, ledger=ledger) == ledger
 
@@ -171,7 +171,7 @@ def test_ledgers_are_bounded_and_keep_the_newest_written_step() -> None:
 def test_a_run_with_the_only_checkpoint_is_not_forgotten() -> None:
     key = Key(3, 0)
     ledger = told(began(0, 1, Scheme.SINGLE), wrote(key, 0, "gpu0"))
-    runs = {epoch: Run(1, Layout(), key) for epoch in range(1, MAX_RUNS)}
+    runs = {epoch: LedgerRun(1, Layout(), key) for epoch in range(1, MAX_RUNS)}
     ledger = replace(ledger, runs={**ledger.runs, **runs}, limits=dict.fromkeys(range(9), key))
     ledger = told(*(began(MAX_RUNS + i, 1, Scheme.SINGLE, key) for i in range(3)), ledger=ledger)
     assert len(ledger.runs) == MAX_RUNS and not dropped(ledger, key)
@@ -260,7 +260,7 @@ def test_protected_means_that_any_one_server_may_go(reports: list[Report]) -> No
 
 
 def test_replicas_are_one_part_with_many_holders() -> None:
-    run = Run(3, Layout(Scheme.PARTNER), identical=True)
+    run = LedgerRun(3, Layout(Scheme.PARTNER), identical=True)
     ledger = told(Began(1, run), wrote(K, 0, "gpu0"))
     assert state(ledger, K, PLACES) is State.WRITTEN
     assert len(ways(ledger, K, SERVERS, PLACES, store=False)[0]) == 1

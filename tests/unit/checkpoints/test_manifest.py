@@ -15,9 +15,9 @@ from checkpoints.manifest import (
     MAX_LENGTH,
     Damage,
     Damaged,
+    FileSums,
     Manifest,
     Sum,
-    Sums,
     dump,
     measure,
     parse,
@@ -29,7 +29,7 @@ FILES = {"step-7/a.pt": b"alpha", "step-7/b.pt": bytes(range(256)) * 8}
 
 def manifest(files: dict[str, bytes]) -> Manifest:
     sums = {path: measure(io.BytesIO(content)) for path, content in files.items()}
-    return Manifest("train", 3, 7, 1, 4, "rename", Sums(sums))
+    return Manifest("train", 3, 7, 1, 4, "rename", FileSums(sums))
 
 
 def test_crc32c_is_castagnolis() -> None:
@@ -174,7 +174,7 @@ SUMS = st.builds(Sum, st.integers(0, MAX_LENGTH), st.integers(0, 2**32 - 1))
 
 @given(st.dictionaries(NAMES, SUMS), NAMES)
 def test_sums_are_a_sorted_mapping(files: dict[str, Sum], other: str) -> None:
-    sums = Sums(files)
+    sums = FileSums(files)
     assert sums == files
     assert list(sums) == sorted(files)
     assert list(sums.items()) == sorted(files.items())
@@ -186,7 +186,7 @@ def test_sums_are_a_sorted_mapping(files: dict[str, Sum], other: str) -> None:
 
 def test_sums_take_the_bytes_of_their_paths_and_little_more() -> None:
     tracemalloc.start()
-    sums = Sums({f"folder/{n:0>110}": Sum(1 << 40, n << 16) for n in range(MAX_FILES)})
+    sums = FileSums({f"folder/{n:0>110}": Sum(1 << 40, n << 16) for n in range(MAX_FILES)})
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert used < sums.names_bytes + 24 * MAX_FILES
@@ -194,5 +194,5 @@ def test_sums_take_the_bytes_of_their_paths_and_little_more() -> None:
 
 def test_the_largest_manifest_is_read_again() -> None:
     files = {f"folder/{n:0>60}.bin": Sum(1, n) for n in range(MAX_FILES)}
-    largest = Manifest("red", 1, 20, 0, 1, "rename", Sums(files))
+    largest = Manifest("red", 1, 20, 0, 1, "rename", FileSums(files))
     assert parse(dump(largest)) == largest

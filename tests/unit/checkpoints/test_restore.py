@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.ledger import Began, Key, Record, Run, ServerLost, Spoiled
+from checkpoints.ledger import Began, Key, LedgerRun, Record, ServerLost, Spoiled
 from checkpoints.restore import Attempt, How, Swap, choose_spares, plan, spoiled
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 from tests.unit.checkpoints.stories import (
     PLACES,
     SERVERS,
@@ -95,7 +95,7 @@ def test_a_step_that_kills_is_passed_over() -> None:
 
 
 def test_identical_replicas_take_any_part() -> None:
-    run = Run(3, Layout(), identical=True)
+    run = LedgerRun(3, Layout(), identical=True)
     ledger = told(Began(1, run), wrote(K, 0, "gpu0"), wrote(K, 1, "gpu1"), wrote(K, 2, "gpu2"))
     ledger = told(ServerLost(frozenset({"gpu0"})), ledger=ledger)
     found = plan(ledger, ["gpu5", "gpu1"], PLACES, SERVERS - {"srv0"}, store=False)

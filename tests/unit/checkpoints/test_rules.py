@@ -12,11 +12,11 @@ from checkpoints.rules import (
     MAX_ENTRIES,
     MAX_FOUND,
     MAX_IGNORED,
-    Entry,
-    Kind,
-    Rule,
+    CheckpointRule,
+    EntryKind,
+    FolderEntry,
     Wholeness,
-    Writer,
+    WriterKind,
     look,
     names_text,
     parse_rule,
@@ -31,11 +31,12 @@ from tests.unit.checkpoints.listings import (
 )
 
 RENAME, DCP_RULE, ORBAX_RULE, KERAS_RULE = (
-    Rule(w) for w in (Writer.RENAME, Writer.DCP, Writer.ORBAX, Writer.KERAS)
+    CheckpointRule(w)
+    for w in (WriterKind.RENAME, WriterKind.DCP, WriterKind.ORBAX, WriterKind.KERAS)
 )
 
 
-def states(rule: Rule, listing: list[Entry]) -> dict[int, Wholeness]:
+def states(rule: CheckpointRule, listing: list[FolderEntry]) -> dict[int, Wholeness]:
     return {found.step: found.state for found in look(rule, listing).steps}
 
 
@@ -62,7 +63,9 @@ def test_rename_knows_files_and_folders() -> None:
     assert listed.steps[-1].files == ("step-7/model.pt",) and listed.steps[-1].bytes == 10
 
 
-@pytest.mark.parametrize("rule", [DCP_RULE, Rule(Writer.MARKER, ".metadata")], ids=str)
+@pytest.mark.parametrize(
+    "rule", [DCP_RULE, CheckpointRule(WriterKind.MARKER, ".metadata")], ids=str
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -70,7 +73,7 @@ def test_rename_knows_files_and_folders() -> None:
         *("checkpoint-100", "checkpoint_000100", "ep1-ba100", "epoch=1-step=100.ckpt", "v1.2_100"),
     ],
 )
-def test_a_step_is_read_as_frameworks_write_it(rule: Rule, name: str) -> None:
+def test_a_step_is_read_as_frameworks_write_it(rule: CheckpointRule, name: str) -> None:
     files = [(f"{name}/.metadata", 10), (f"{name}/__0_0.distcp", 100)]
     assert states(rule, entries(files)) == {100: Wholeness.WHOLE}
     for unfinished in (f"{name}.tmp", f"tmp-{name}", f"tmp_{name}"):
@@ -98,8 +101,8 @@ def test_what_keras_does_not_write_is_listed_as_ignored() -> None:
 
 
 def test_steps_are_ordered_by_number_never_by_time() -> None:
-    late = Entry("step-9.pt", size=1, modified_ns=99)
-    early = Entry("step-10.pt", size=1, modified_ns=1)
+    late = FolderEntry("step-9.pt", size=1, modified_ns=99)
+    early = FolderEntry("step-10.pt", size=1, modified_ns=1)
     assert [f.step for f in look(RENAME, [late, early]).steps] == [10, 9]
 
 
@@ -128,7 +131,7 @@ def test_orbax_is_whole_when_committed() -> None:
     assert states(ORBAX_RULE, entries([("ckpt_30/commit_success.txt", 1)])) == {30: Wholeness.WHOLE}
 
 
-def keras(weights_ns: int, trained_ns: int, head: bytes) -> list[Entry]:
+def keras(weights_ns: int, trained_ns: int, head: bytes) -> list[FolderEntry]:
     times = {"latest.weights.h5": weights_ns, "training_metadata.json": trained_ns}
     return [
         replace(e, modified_ns=times.get(e.path, 0), head=head if "metadata" in e.path else b"")
@@ -154,7 +157,7 @@ def test_marker() -> None:
     assert states(rule, entries([("ckpt-5/a", 1), ("ckpt-5/deep/DONE", 0)])) == {
         5: Wholeness.PARTIAL
     }
-    assert states(rule, [Entry("5", size=4)]) == {5: Wholeness.PARTIAL}
+    assert states(rule, [FolderEntry("5", size=4)]) == {5: Wholeness.PARTIAL}
 
 
 @pytest.mark.parametrize("text", ["", "zip", "rename: x", "marker", "marker: a/b", "marker: .."])
@@ -166,25 +169,25 @@ def test_rules_that_are_none(text: str) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        Entry("step-7/link", Kind.LINK),
-        Entry("step-7/fifo", Kind.OTHER),
-        Entry("step-7/../../etc/passwd", size=1),
-        Entry("step-7//x", size=1),
-        Entry("step-7/a\nb", size=1),
-        Entry("step-7/\udcff", size=1),
-        Entry("step-7/" + "d/" * 20 + "x", size=1),
-        Entry("step-7/" + "x" * 2000, size=1),
-        Entry("step-7/model.pt", size=1),
-        Entry("step-7/y", size=-1),
+        FolderEntry("step-7/link", EntryKind.LINK),
+        FolderEntry("step-7/fifo", EntryKind.OTHER),
+        FolderEntry("step-7/../../etc/passwd", size=1),
+        FolderEntry("step-7//x", size=1),
+        FolderEntry("step-7/a\nb", size=1),
+        FolderEntry("step-7/\udcff", size=1),
+        FolderEntry("step-7/" + "d/" * 20 + "x", size=1),
+        FolderEntry("step-7/" + "x" * 2000, size=1),
+        FolderEntry("step-7/model.pt", size=1),
+        FolderEntry("step-7/y", size=-1),
     ],
 )
-def test_a_step_with_what_cannot_be_trusted_is_refused(bad: Entry) -> None:
+def test_a_step_with_what_cannot_be_trusted_is_refused(bad: FolderEntry) -> None:
     listing = [*entries([("step-7/model.pt", 10), ("step-6/model.pt", 10)]), bad]
     assert states(RENAME, listing) == {7: Wholeness.REFUSED, 6: Wholeness.WHOLE}
 
 
 def test_a_link_as_a_step_is_refused() -> None:
-    assert states(RENAME, [Entry("step-7", Kind.LINK)]) == {7: Wholeness.REFUSED}
+    assert states(RENAME, [FolderEntry("step-7", EntryKind.LINK)]) == {7: Wholeness.REFUSED}
 
 
 def test_two_names_for_one_step_are_refused() -> None:
@@ -199,11 +202,11 @@ def test_two_names_for_one_step_are_refused() -> None:
 def test_an_endless_listing_is_bounded() -> None:
     taken = 0
 
-    def endless() -> Iterator[Entry]:
+    def endless() -> Iterator[FolderEntry]:
         nonlocal taken
         while True:
             taken += 1
-            yield Entry(f"step-{taken}", size=1)
+            yield FolderEntry(f"step-{taken}", size=1)
 
     listed = look(RENAME, endless())
     assert taken == MAX_ENTRIES + 1 and listed.overfull
@@ -215,18 +218,18 @@ NAMES = st.text(max_size=12) | st.sampled_from(
     ["step-7", "step-7.tmp", "7", "step_7/.metadata", "../x", "step-7/..", "\udcff", "9" * 30]
 )
 HOSTILE = st.builds(
-    Entry,
+    FolderEntry,
     st.lists(NAMES, min_size=1, max_size=3).map("/".join),
-    st.sampled_from(Kind),
+    st.sampled_from(EntryKind),
     st.integers(-1, 9),
     st.integers(),
     st.binary(max_size=20),
 )
 
 
-@given(st.sampled_from(Writer), st.lists(HOSTILE, max_size=20))
-def test_hostile_listings(writer: Writer, listing: list[Entry]) -> None:
-    rule = Rule(writer, "DONE" if writer is Writer.MARKER else "")
+@given(st.sampled_from(WriterKind), st.lists(HOSTILE, max_size=20))
+def test_hostile_listings(writer: WriterKind, listing: list[FolderEntry]) -> None:
+    rule = CheckpointRule(writer, "DONE" if writer is WriterKind.MARKER else "")
     listed = look(rule, listing)
     assert len(listed.ignored) <= MAX_IGNORED
     assert [f.step for f in listed.steps] == sorted((f.step for f in listed.steps), reverse=True)
@@ -237,4 +240,4 @@ def test_hostile_listings(writer: Writer, listing: list[Entry]) -> None:
         for path in found.files:
             assert ".." not in path.split("/") and not path.startswith("/")
             kinds = {e.kind for e in listing if e.path == path}
-            assert kinds == {Kind.FILE}
+            assert kinds == {EntryKind.FILE}

@@ -19,7 +19,7 @@ from container_mgr.daemon import (
     parse_volumes,
     serve,
 )
-from container_mgr.users import User, Users
+from container_mgr.users import RankUser, RankUsers
 from container_mgr.values import ServedEndpoint
 from pki import Authority
 from tests.unit.container_mgr.specs import TLS
@@ -224,7 +224,7 @@ def test_volumes_that_collide_are_refused() -> None:
 
 
 def test_users_of_ranks() -> None:
-    assert parse_users("5000:6000", "1000-2000") == Users(User(5000, 6000), 1000, 2000)
+    assert parse_users("5000:6000", "1000-2000") == RankUsers(RankUser(5000, 6000), 1000, 2000)
     for given in (("0", "1000-2000"), ("root", "1000-2000"), ("5000", "0-9")):
         with pytest.raises(AgentStartError):
             parse_users(*given)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from agentlink.ranks import RankSpec
 from agentlink.values import DataKey, Scope, VolumeMount
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import BoundVolume, Container
 from container_mgr.volumes.offers import Offer
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.volumes import Volumes
 from tests.unit.container_mgr.specs import GOOD
 
-ME = User(os.geteuid(), os.getegid())
+ME = RankUser(os.geteuid(), os.getegid())
 JOB = VolumeMount("scratch", "/scratch", scope=Scope.JOB, owner="vision.red", quota_bytes=10_000)
 PROJECT = replace(JOB, scope=Scope.PROJECT, owner="vision")
 KEY = DataKey("scratch", Scope.JOB, "vision.red")
@@ -67,6 +67,8 @@ async def bound(volumes: Volumes, *mounts: VolumeMount) -> tuple[BoundVolume, ..
     return await volumes.bind(spec(*mounts), ME)
 
 
-async def records_of(volumes: Volumes, containers: Sequence[Container] = ()) -> dict[str, Record]:
+async def records_of(
+    volumes: Volumes, containers: Sequence[Container] = ()
+) -> dict[str, DirectoryRecord]:
     facts = {f.name: f for f in await volumes.facts(containers)}
     return {data.record.owner: data.record for data in facts["scratch"].data}

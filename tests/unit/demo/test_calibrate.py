@@ -7,12 +7,12 @@ import pytest
 from sitefile import load_site
 from testbed.demo import PAPER_SITE, DemoError, calibrate
 from testbed.demo.api import Controller
-from testbed.demo.jobs import Jobs
-from testbed.demo.rule import Calibration
+from testbed.demo.jobs import DemoJobs
+from testbed.demo.rule import TrainerCalibration
 from tests.unit.demo.fake import FakeController
 
 SITE = load_site(PAPER_SITE)
-MEASURED = Calibration(0.18, 4_088_680, 0.0, 0.3)
+MEASURED = TrainerCalibration(0.18, 4_088_680, 0.0, 0.3)
 
 
 def test_a_stored_measurement_is_found_by_image_and_share(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_both_cases_use_one_measurement(tmp_path: Path, monkeypatch: pytest.Monk
     with Controller("http://127.0.0.1:8470", fake.transport()) as controller:
         for recalibrate, expected in ((False, 2), (False, 2), (True, 4)):
             found = calibrate.known_or_measured(
-                Jobs(controller),
+                DemoJobs(controller),
                 SITE,
                 "ll-trainer:1",
                 run_id="1",
@@ -71,5 +71,5 @@ def test_a_site_without_neighbours_is_refused() -> None:
         pytest.raises(DemoError, match="share an aggregator"),
     ):
         calibrate.measure(
-            Jobs(controller), lonely, image="i", run_id="1", progress=lambda line: None
+            DemoJobs(controller), lonely, image="i", run_id="1", progress=lambda line: None
         )

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.model import Locality, RankOrder
 from sitefile import load_site
-from testbed.demo import PAPER_SITE, Arm, DemoError
+from testbed.demo import PAPER_SITE, CaseArm, DemoError
 from testbed.demo.cases import CASES, find_case, parse_arms, scattered
 from testbed.demo.rule import CALIBRATION_BATCH
 
@@ -45,17 +45,17 @@ def test_a_rank_has_the_batch_of_the_calibration_in_every_case() -> None:
 
 
 def test_arms_differ_in_locality_and_rank_order_only() -> None:
-    assert {arm: (arm.locality, arm.rank_order) for arm in Arm} == {
-        Arm.FRAGMENTED: (Locality.ANY, RankOrder.PLACED),
-        Arm.REORDERED: (Locality.ANY, RankOrder.AGGREGATOR),
-        Arm.REGROUPED: (Locality.REGROUP, RankOrder.AGGREGATOR),
-        Arm.LIVE: (Locality.ANY, RankOrder.PLACED),
+    assert {arm: (arm.locality, arm.rank_order) for arm in CaseArm} == {
+        CaseArm.FRAGMENTED: (Locality.ANY, RankOrder.PLACED),
+        CaseArm.REORDERED: (Locality.ANY, RankOrder.AGGREGATOR),
+        CaseArm.REGROUPED: (Locality.REGROUP, RankOrder.AGGREGATOR),
+        CaseArm.LIVE: (Locality.ANY, RankOrder.PLACED),
     }
 
 
 def test_arms_run_in_a_fixed_order() -> None:
-    assert parse_arms(None) == tuple(Arm)
-    assert parse_arms(["live", "fragmented"]) == (Arm.FRAGMENTED, Arm.LIVE)
+    assert parse_arms(None) == tuple(CaseArm)
+    assert parse_arms(["live", "fragmented"]) == (CaseArm.FRAGMENTED, CaseArm.LIVE)
 
 
 @pytest.mark.parametrize("names", [["fragmented", "lively"], []])

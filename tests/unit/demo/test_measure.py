@@ -8,19 +8,19 @@ import pytest
 from rich.console import Console
 
 from sitefile import load_site
-from testbed.demo import PAPER_SITE, Arm, DemoError, plots, render, report
+from testbed.demo import PAPER_SITE, CaseArm, DemoError, plots, render, report
 from testbed.demo.api import Controller
 from testbed.demo.cases import CASES, scattered
 from testbed.demo.experiment import write
-from testbed.demo.jobs import Jobs
-from testbed.demo.measure import Experiment, Measured, run_arm
-from testbed.demo.rule import Calibration, derive_rates
+from testbed.demo.jobs import DemoJobs
+from testbed.demo.measure import CaseExperiment, CaseResult, run_arm
+from testbed.demo.rule import TrainerCalibration, derive_rates
 from tests.unit.demo.fake import START, FakeController
 
 SITE = load_site(PAPER_SITE)
 CASE = CASES["a"]
 STEPS = 60
-RATES = derive_rates(Calibration(0.18, 4_088_680, 0.0, 0.18))
+RATES = derive_rates(TrainerCalibration(0.18, 4_088_680, 0.0, 0.18))
 ARM_KEYS = {
     *("completion_s", "samples_per_s", "step_s_median", "exposed_comm_fraction", "utilisation"),
     *("final_loss", "container_restarts", "dark_time_s", "longest_gap_s"),
@@ -33,11 +33,11 @@ def fake() -> FakeController:
 
 
 @pytest.fixture
-def experiment(fake: FakeController) -> Iterator[Experiment]:
+def experiment(fake: FakeController) -> Iterator[CaseExperiment]:
     with Controller("http://127.0.0.1:8470", fake.transport()) as controller:
-        yield Experiment(
+        yield CaseExperiment(
             controller=controller,
-            jobs=Jobs(controller),
+            jobs=DemoJobs(controller),
             case=CASE,
             places=scattered(SITE, CASE),
             samples=STEPS * 192,
@@ -48,8 +48,8 @@ def experiment(fake: FakeController) -> Iterator[Experiment]:
         )
 
 
-def test_fragmented_arm(experiment: Experiment, fake: FakeController) -> None:
-    measured = run_arm(experiment, Arm.FRAGMENTED)
+def test_fragmented_arm(experiment: CaseExperiment, fake: FakeController) -> None:
+    measured = run_arm(experiment, CaseArm.FRAGMENTED)
     blue, red = fake.submitted
     assert (blue["name"], red["name"]) == ("blue-a-fragmented-beef", "red-a-fragmented-beef")
     assert red["endpoints"] == ["gpu0", "gpu2", "gpu1", "gpu3"]
@@ -66,10 +66,10 @@ def test_fragmented_arm(experiment: Experiment, fake: FakeController) -> None:
     assert [job["state"] for job in fake.jobs.values()] == ["cancelled", "completed"]
 
 
-def test_homes_are_restored_between_arms(experiment: Experiment, fake: FakeController) -> None:
-    run_arm(experiment, Arm.REGROUPED)
+def test_homes_are_restored_between_arms(experiment: CaseExperiment, fake: FakeController) -> None:
+    run_arm(experiment, CaseArm.REGROUPED)
     assert fake.homes != SITE.homes
-    run_arm(experiment, Arm.REORDERED)
+    run_arm(experiment, CaseArm.REORDERED)
     assert fake.homes == SITE.homes
     plan = fake.transactions[0]
     assert plan["epoch"] == 7
@@ -78,8 +78,8 @@ def test_homes_are_restored_between_arms(experiment: Experiment, fake: FakeContr
     assert fake.submitted[-1]["rank_order"] == "aggregator"
 
 
-def test_live_arm_regroups_after_a_third(experiment: Experiment, fake: FakeController) -> None:
-    measured = run_arm(experiment, Arm.LIVE)
+def test_live_arm_regroups_after_a_third(experiment: CaseExperiment, fake: FakeController) -> None:
+    measured = run_arm(experiment, CaseArm.LIVE)
     assert [plan["id"] for plan in fake.transactions] == ["p1"]
     assert measured.regroup == (START + 20.4, START + 20.9)
     assert measured.figures["dark_time_s"] == 0.21
@@ -87,18 +87,18 @@ def test_live_arm_regroups_after_a_third(experiment: Experiment, fake: FakeContr
     assert measured.figures["longest_gap_s"] == pytest.approx(0.75)
 
 
-def test_blue_that_fails_ends_the_arm(experiment: Experiment, fake: FakeController) -> None:
+def test_blue_that_fails_ends_the_arm(experiment: CaseExperiment, fake: FakeController) -> None:
     fake.fail_blue = True
     with pytest.raises(
         DemoError, match="blue-a-fragmented-beef is failed: rank 0 exited"
     ) as caught:
-        run_arm(experiment, Arm.FRAGMENTED)
+        run_arm(experiment, CaseArm.FRAGMENTED)
     assert caught.value.object == "job/blue-a-fragmented-beef"
     experiment.jobs.end_all()
 
 
-def test_remaining_jobs_are_cancelled(experiment: Experiment, fake: FakeController) -> None:
-    run_arm(experiment, Arm.FRAGMENTED)
+def test_remaining_jobs_are_cancelled(experiment: CaseExperiment, fake: FakeController) -> None:
+    run_arm(experiment, CaseArm.FRAGMENTED)
     fake.jobs["red-a-fragmented-beef"]["state"] = "running"
     experiment.jobs._open.append("red-a-fragmented-beef")
     experiment.jobs.end_all()
@@ -106,18 +106,18 @@ def test_remaining_jobs_are_cancelled(experiment: Experiment, fake: FakeControll
     assert experiment.jobs._open == []
 
 
-def test_a_refusal_of_the_controller_keeps_code_and_hint(experiment: Experiment) -> None:
+def test_a_refusal_of_the_controller_keeps_code_and_hint(experiment: CaseExperiment) -> None:
     with pytest.raises(DemoError, match="no /jobs/green") as caught:
         experiment.jobs.view("green")
     assert (caught.value.code, caught.value.hint) == ("not_found", "look")
 
 
 @pytest.fixture
-def arms(experiment: Experiment) -> list[Measured]:
-    return [run_arm(experiment, arm) for arm in Arm]
+def arms(experiment: CaseExperiment) -> list[CaseResult]:
+    return [run_arm(experiment, arm) for arm in CaseArm]
 
 
-def test_document_table_and_files(arms: list[Measured], tmp_path: Path) -> None:
+def test_document_table_and_files(arms: list[CaseResult], tmp_path: Path) -> None:
     files = plots.draw("a", arms, tmp_path)
     result = report.document(
         CASE,
@@ -154,7 +154,7 @@ def test_document_table_and_files(arms: list[Measured], tmp_path: Path) -> None:
         assert expected in text
 
 
-def test_without_the_fragmented_arm_there_is_no_reduction(arms: list[Measured]) -> None:
+def test_without_the_fragmented_arm_there_is_no_reduction(arms: list[CaseResult]) -> None:
     figures = {measured.arm: measured.figures for measured in arms[1:2]}
     result = report.document(CASE, "paper", RATES, figures, plots=[], emulated=[])
     assert result["reduction"] == {}
@@ -165,13 +165,13 @@ def test_without_the_fragmented_arm_there_is_no_reduction(arms: list[Measured]) 
 @pytest.mark.parametrize(
     ("arm", "change", "message"),
     [
-        (Arm.LIVE, {"final_loss": 0.376}, "trained differently"),
-        (Arm.LIVE, {"container_restarts": 1}, "restarted"),
-        (Arm.FRAGMENTED, {"completion_s": 59.0}, "less than 60 s"),
+        (CaseArm.LIVE, {"final_loss": 0.376}, "trained differently"),
+        (CaseArm.LIVE, {"container_restarts": 1}, "restarted"),
+        (CaseArm.FRAGMENTED, {"completion_s": 59.0}, "less than 60 s"),
     ],
 )
 def test_invalid_figures_are_an_error(
-    arms: list[Measured], arm: Arm, change: dict[str, float], message: str
+    arms: list[CaseResult], arm: CaseArm, change: dict[str, float], message: str
 ) -> None:
     figures = {measured.arm: measured.figures for measured in arms}
     figures[arm] = {**figures[arm], **change}
@@ -182,6 +182,6 @@ def test_invalid_figures_are_an_error(
     assert caught.value.object == f"arm/{arm}"
 
 
-def test_unknown_utilisation_is_reported_as_unknown(arms: list[Measured]) -> None:
-    figures = {Arm.FRAGMENTED: {**arms[0].figures, "utilisation": None}}
+def test_unknown_utilisation_is_reported_as_unknown(arms: list[CaseResult]) -> None:
+    figures = {CaseArm.FRAGMENTED: {**arms[0].figures, "utilisation": None}}
     render(report.document(CASE, "paper", RATES, figures, plots=[], emulated=[]))

@@ -2,7 +2,7 @@ import pytest
 
 from testbed.demo.rule import (
     Base,
-    Calibration,
+    TrainerCalibration,
     crossings,
     derive_rates,
     fixed_samples,
@@ -10,13 +10,13 @@ from testbed.demo.rule import (
     predicted_step_s,
 )
 
-MEASURED = Calibration(compute_s=0.18, gradient_bytes=4_088_680, overlap=0.0, ring_s=0.18)
+MEASURED = TrainerCalibration(compute_s=0.18, gradient_bytes=4_088_680, overlap=0.0, ring_s=0.18)
 HOMES = {"g0": "as0", "g1": "as0", "g2": "as1", "g3": "as1"}
 
 
 @pytest.mark.parametrize(("overlap", "ratio"), [(0.0, 0.725), (0.5, 0.36)])
 def test_rates_are_the_values_that_explain_the_papers_times(overlap: float, ratio: float) -> None:
-    rates = derive_rates(Calibration(0.1, 4_088_680, overlap, ring_s=0.2))
+    rates = derive_rates(TrainerCalibration(0.1, 4_088_680, overlap, ring_s=0.2))
     assert 8 * 4_088_680 / rates.access_bps == pytest.approx(ratio * 0.2, rel=1e-6)
     assert rates.access_bps / rates.inter_aggregator_bps == pytest.approx(2.2, rel=1e-6)
 
@@ -34,7 +34,7 @@ def test_the_rule_names_its_inputs() -> None:
 
 
 def test_the_rule_also_takes_the_step_of_a_rank_alone() -> None:
-    measured = Calibration(0.2, 4_088_680, 0.0, ring_s=0.3)
+    measured = TrainerCalibration(0.2, 4_088_680, 0.0, ring_s=0.3)
     ring, alone = derive_rates(measured), derive_rates(measured, Base.ALONE)
     assert alone.access_bps == pytest.approx(1.5 * ring.access_bps)
     assert "t_c = 0.300 s (of a ring on unshaped links)" in ring.rule
@@ -43,16 +43,16 @@ def test_the_rule_also_takes_the_step_of_a_rank_alone() -> None:
 
 def test_the_constant_of_a_ring_is_in_every_predicted_step() -> None:
     rates = derive_rates(MEASURED)
-    slower = Calibration(0.18, 4_088_680, 0.0, ring_s=0.28)
+    slower = TrainerCalibration(0.18, 4_088_680, 0.0, ring_s=0.28)
     for ranks, batch in ((2, 48), (4, 64)):
         assert predicted_step_s(slower, rates, ranks, batch, own=1, others=1) == pytest.approx(
             0.1 + predicted_step_s(MEASURED, rates, ranks, batch, own=1, others=1)
         )
-    assert Calibration(0.18, 4_088_680, 0.0, ring_s=0.1).constant_s == 0
+    assert TrainerCalibration(0.18, 4_088_680, 0.0, ring_s=0.1).constant_s == 0
 
 
 def test_full_overlap_still_gives_a_rate() -> None:
-    assert derive_rates(Calibration(0.2, 4_088_680, 1.0, 0.2)).access_bps > 0
+    assert derive_rates(TrainerCalibration(0.2, 4_088_680, 1.0, 0.2)).access_bps > 0
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_predicted_step_shares_the_link_between_rings() -> None:
 
 def test_predicted_step_hides_what_overlaps() -> None:
     rates = derive_rates(MEASURED)
-    hidden = Calibration(0.18, 4_088_680, 0.5, 0.18)
+    hidden = TrainerCalibration(0.18, 4_088_680, 0.5, 0.18)
     assert predicted_step_s(hidden, rates, 1, 48, own=0, others=0) == pytest.approx(0.18)
 
 

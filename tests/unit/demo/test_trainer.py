@@ -12,7 +12,7 @@ import pytest
 
 from measure.scaling.nets import shapes
 from testbed import trainer
-from testbed.trainer import Ring, parse_arguments, read_ring
+from testbed.trainer import RingMember, parse_arguments, read_ring
 from testbed.trainer_data import TRAIN_IMAGES, enlarge, sample_rows
 from testbed.trainer_model import VGG16, initial_parameters
 
@@ -25,9 +25,9 @@ def tf_config(rank: int, size: int, kind: str = "worker") -> str:
 
 
 def test_place_in_the_ring() -> None:
-    assert read_ring(None) == read_ring("") == Ring(0, 1)
-    assert read_ring(tf_config(0, 1)) == Ring(0, 1)
-    assert read_ring(tf_config(2, 4)) == Ring(2, 4)
+    assert read_ring(None) == read_ring("") == RingMember(0, 1)
+    assert read_ring(tf_config(0, 1)) == RingMember(0, 1)
+    assert read_ring(tf_config(2, 4)) == RingMember(2, 4)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_the_model_has_the_documented_size() -> None:
 )
 def test_inconsistent_sizes_are_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse_arguments(arguments, Ring(0, 4))
+        parse_arguments(arguments, RingMember(0, 4))
     assert caught.value.code == 2
 
 
 def test_defaults_train_some_minutes_at_48_images_a_rank() -> None:
-    options = parse_arguments([], Ring(0, 3))
+    options = parse_arguments([], RingMember(0, 3))
     assert (options.global_batch, options.steps) == (144, 200)
 
 
 def test_steps_of_a_run() -> None:
-    options = parse_arguments(["--samples", "1920", "--global-batch", "192"], Ring(0, 3))
+    options = parse_arguments(["--samples", "1920", "--global-batch", "192"], RingMember(0, 3))
     assert options.steps == 10
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints.rules import Entry, Wholeness, look, parse_rule
-from testbed.trainer import Ring, parse_arguments
+from checkpoints.rules import FolderEntry, Wholeness, look, parse_rule
+from testbed.trainer import RingMember, parse_arguments
 from testbed.trainer_checkpoint import (
-    Checkpoints,
-    Folder,
+    CheckpointDirectory,
     Saved,
     Slow,
+    TrainerCheckpoints,
     decode,
     encode,
     from_environment,
@@ -32,19 +32,19 @@ def saved(step: int = 7) -> Saved:
 
 def test_a_state_comes_back_bit_by_bit(tmp_path: Path) -> None:
     before = saved()
-    Folder(tmp_path).write(before)
-    after = Folder(tmp_path).read(7, "vgg16")
+    CheckpointDirectory(tmp_path).write(before)
+    after = CheckpointDirectory(tmp_path).read(7, "vgg16")
     assert after.weights.tobytes() == before.weights.tobytes()
     assert after.momentum.tobytes() == before.momentum.tobytes()
     assert (after.step, after.loss, after.of) == (7, before.loss, "vgg16")
 
 
 def test_the_two_newest_stay_and_the_rule_finds_them_whole(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = CheckpointDirectory(tmp_path)
     for step in (5, 100, 20):
         folder.write(saved(step))
     assert folder.steps() == [20, 100]
-    entries = [Entry(path.name, size=path.stat().st_size) for path in tmp_path.iterdir()]
+    entries = [FolderEntry(path.name, size=path.stat().st_size) for path in tmp_path.iterdir()]
     found = look(parse_rule("rename"), entries).steps
     assert [(one.step, one.state) for one in found] == [
         (100, Wholeness.WHOLE),
@@ -55,7 +55,7 @@ def test_the_two_newest_stay_and_the_rule_finds_them_whole(tmp_path: Path) -> No
 def test_a_failed_write_leaves_the_older_steps_and_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Folder(tmp_path)
+    folder = CheckpointDirectory(tmp_path)
     folder.write(saved(5))
 
     def full(descriptor: int) -> None:
@@ -79,7 +79,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused() -> None:
 
 
 def test_lightlooms_variables_say_where_and_how_often(tmp_path: Path) -> None:
-    Folder(tmp_path).write(saved())
+    CheckpointDirectory(tmp_path).write(saved())
     env = {
         "LIGHTLOOM_CHECKPOINT_DIR": str(tmp_path),
         "LIGHTLOOM_CHECKPOINT_EVERY": "5",
@@ -121,10 +121,12 @@ def test_the_command_line_selects_the_rival(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LIGHTLOOM_CHECKPOINT_DIR", raising=False)
-    assert parse_arguments([], Ring(0, 2)).checkpoints == Checkpoints()
+    assert parse_arguments([], RingMember(0, 2)).checkpoints == TrainerCheckpoints()
     words = ["--checkpoint-shared", str(tmp_path), "--checkpoint-every", "4"]
-    options = parse_arguments(words, Ring(1, 2))
-    assert dataclasses.replace(options.checkpoints, folder=None) == Checkpoints(every=4, alone=True)
+    options = parse_arguments(words, RingMember(1, 2))
+    assert dataclasses.replace(options.checkpoints, folder=None) == TrainerCheckpoints(
+        every=4, alone=True
+    )
     for wrong in (words[:2], [*words, "--checkpoint-rate", "0"], ["--checkpoint-every", "-1"]):
         with pytest.raises(SystemExit):
-            parse_arguments(wrong, Ring(1, 2))
+            parse_arguments(wrong, RingMember(1, 2))

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from measure.collectives.kind import COLLECTIVES
 from measure.compare.kind import COMPARE
-from measure.kinds import Fabric, Place, SettingsError
+from measure.kinds import Fabric, MeasuredEndpoint, SettingsError
 from measure.placements import NAMED, place, read
 
 
 def site(homes: Mapping[str, str], ports: Mapping[str, int]) -> Fabric:
-    places = [Place(endpoint, "srv0", home) for endpoint, home in homes.items()]
+    places = [MeasuredEndpoint(endpoint, "srv0", home) for endpoint, home in homes.items()]
     links = {frozenset(pair): 1 for pair in combinations(sorted(ports), 2)}
     return Fabric(places, 254e6, 114e6, links, dict(ports), emulated=True)
 

@@ -2,7 +2,7 @@ import pytest
 
 from ocs_driver.errors import OcsError
 from ocs_driver.tl1.fields import parse_row
-from ocs_driver.tl1.messages import Command, parameter
+from ocs_driver.tl1.messages import Tl1Command, parameter
 from tests.parts.ocs import transcripts as t
 
 
@@ -33,10 +33,10 @@ def test_unquoted_comma_in_a_value() -> None:
 
 
 def test_commands_are_written_as_documented() -> None:
-    enter = Command("ENT-CRS", aid="1.1.1,2.2.2", tail="::lightloom,2WAY")
+    enter = Tl1Command("ENT-CRS", aid="1.1.1,2.2.2", tail="::lightloom,2WAY")
     assert enter.encode("5") == b"ENT-CRS::1.1.1,2.2.2:5::lightloom,2WAY;"
-    assert Command("RTRV-CRS", tail="::ALL").encode("6") == b"RTRV-CRS:::6::ALL;"
-    assert Command("CANC-USER", aid="admin").encode("7") == b"CANC-USER::admin:7;"
+    assert Tl1Command("RTRV-CRS", tail="::ALL").encode("6") == b"RTRV-CRS:::6::ALL;"
+    assert Tl1Command("CANC-USER", aid="admin").encode("7") == b"CANC-USER::admin:7;"
 
 
 def test_parameters_are_quoted_only_where_needed() -> None:
@@ -46,8 +46,8 @@ def test_parameters_are_quoted_only_where_needed() -> None:
 
 def test_control_characters_never_reach_the_wire() -> None:
     with pytest.raises(OcsError, match="bad_parameter"):
-        Command("ACT-USER", aid="x\r\nDLT-CRS:::1::ALL").encode("1")
+        Tl1Command("ACT-USER", aid="x\r\nDLT-CRS:::1::ALL").encode("1")
 
 
 def test_a_password_is_not_shown() -> None:
-    assert "hunter2" not in str(Command("ACT-USER", aid="u", tail="::hunter2", secret=True))
+    assert "hunter2" not in str(Tl1Command("ACT-USER", aid="u", tail="::hunter2", secret=True))

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from ocs_driver import OcsError
-from ocs_driver.ledger import Claims, Ledger
+from ocs_driver.ledger import CircuitClaims, Claims
 
 
-def ledger(folder: Path, now: list[float], group: str = "lightloom") -> Ledger:
-    return Ledger(folder, "SN1@host:5025", group, lambda: now[0])
+def ledger(folder: Path, now: list[float], group: str = "lightloom") -> CircuitClaims:
+    return CircuitClaims(folder, "SN1@host:5025", group, lambda: now[0])
 
 
 def test_claims_survive_and_are_dropped_with_their_circuit(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_list_of_an_older_folder_is_moved_unless_there_is_one(tmp_path: Path) 
     old, new = tmp_path / "old", tmp_path / "new"
     now = [1000.0]
     ledger(old, now).claim(["1,26"])
-    moved = Ledger(new, "SN1@host:5025", "lightloom", lambda: now[0], older=old)
+    moved = CircuitClaims(new, "SN1@host:5025", "lightloom", lambda: now[0], older=old)
     assert moved.owners({"1,26"}) == {"1,26": "lightloom"}
     assert list(old.glob("*.json")) == []
     ledger(old, now).claim(["3,28"])

@@ -11,7 +11,7 @@ from ocs_driver.matrix import Identity, MatrixDriver
 from ocs_driver.pairs import WirePair
 from ocs_driver.polatis.scpi import PolatisScpiDriver
 from ocs_driver.ports import MatrixPorts
-from ocs_driver.profile import Profile
+from ocs_driver.profile import SwitchProfile
 
 WANTED = CircuitRequest("1", "5")
 LIGHT_AFTER_S = 0.8
@@ -21,7 +21,7 @@ class Measuring(MatrixDriver):
     """A switch with power monitors whose light is late, and that accepts commands slowly."""
 
     def __init__(self, state_dir: Path) -> None:
-        profile = Profile(settle_s=1.0)
+        profile = SwitchProfile(settle_s=1.0)
         super().__init__("switch", "lightloom", profile=profile, state_dir=state_dir)
         self.standing: list[Pair] = []
         self.lit_at = 0.0

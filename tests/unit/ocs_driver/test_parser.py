@@ -1,4 +1,4 @@
-from ocs_driver.tl1.messages import Ack, Overflow, Report, Response
+from ocs_driver.tl1.messages import Ack, Overflow, Response, Tl1Report
 from ocs_driver.tl1.parser import Tl1Parser
 from tests.parts.ocs import transcripts as t
 
@@ -47,7 +47,7 @@ def test_denial_with_code_and_text_on_one_line() -> None:
 
 def test_autonomous_message_between_answers() -> None:
     alarm, reply = parse(t.ALARM + t.CIRCUITS)
-    assert isinstance(alarm, Report)
+    assert isinstance(alarm, Tl1Report)
     assert (alarm.severity, alarm.verb, alarm.atag) == ("critical", "REPT ALM EQPT", "12")
     assert alarm.rows == ("1.1.1:CR,LOS,SA",)
     assert isinstance(reply, Response)
@@ -56,7 +56,7 @@ def test_autonomous_message_between_answers() -> None:
 def test_autonomous_message_inside_an_answer() -> None:
     head, first, rest = t.CIRCUITS.partition(t.DUPLEX_ROW.encode() + b'"\r\n')
     alarm, reply = parse(head + first + t.ALARM + b"\r\n" + rest)
-    assert isinstance(alarm, Report)
+    assert isinstance(alarm, Tl1Report)
     assert isinstance(reply, Response)
     assert reply.rows == (t.DUPLEX_ROW, t.SIMPLEX_ROW)
 
@@ -70,7 +70,7 @@ def test_continuation_blocks_are_merged() -> None:
 def test_autonomous_message_between_continuation_blocks() -> None:
     head = b"\r\n\n   SW 16-10-31 15:01:36\r\nM  4 COMPLD\r\n"
     alarm, reply = parse(head + b'   "a:1"\r\n>' + t.ALARM + head + b'   "b:2"\r\n;')
-    assert isinstance(alarm, Report)
+    assert isinstance(alarm, Tl1Report)
     assert isinstance(reply, Response)
     assert reply.rows == ("a:1", "b:2")
 

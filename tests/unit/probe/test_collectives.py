@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from probe import collectives
-from probe.collectives import Plan, Point, UnsupportedError, in_thread, read_plan, time_all
+from probe.collectives import (
+    CollectivePoint,
+    CollectivesPlan,
+    UnsupportedError,
+    in_thread,
+    read_plan,
+    time_all,
+)
 
 PLAN = {
     "groups": [[0, 2], [1, 3]],
@@ -44,7 +51,7 @@ class Counting:
         self.ran: list[int] = []
         self.barriers = 0
 
-    def prepare(self, point: Point) -> Callable[[int], None]:
+    def prepare(self, point: CollectivePoint) -> Callable[[int], None]:
         if point.operation == self.lacks:
             raise UnsupportedError(f"no {point.operation} here")
         self.ran = []
@@ -64,7 +71,7 @@ class Counting:
     def mean(self, value: float) -> float:
         return value
 
-    def wrong(self, point: Point, seed: int) -> int:
+    def wrong(self, point: CollectivePoint, seed: int) -> int:
         return seed
 
 
@@ -75,12 +82,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def plan(**other: Any) -> Plan:
+def plan(**other: Any) -> CollectivesPlan:
     return read_plan(json.dumps({**PLAN, **other}))
 
 
 def timed(
-    capsys: pytest.CaptureFixture[str], backend: Counting, chosen: Plan, rank: int = 2
+    capsys: pytest.CaptureFixture[str], backend: Counting, chosen: CollectivesPlan, rank: int = 2
 ) -> list[dict[str, Any]]:
     time_all(backend, chosen, rank)
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -65,7 +65,7 @@ def test_a_tool_is_killed_with_its_children_at_its_time_limit() -> None:
 
 
 def test_output_of_a_tool_is_bounded() -> None:
-    tool = common.Tool([sys.executable, "-c", "print('x' * 100000)"], most=1000)
+    tool = common.ToolProcess([sys.executable, "-c", "print('x' * 100000)"], most=1000)
     assert len(tool.finish(20).stdout) == 1000
 
 

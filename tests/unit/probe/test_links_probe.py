@@ -15,15 +15,15 @@ from probe.links import (
     LEAST_BYTES,
     MEBI,
     WARM_BYTES,
+    LinksPlan,
     Measuring,
-    Plan,
     batch,
     figures,
     listens,
     plan_of,
 )
 
-PLAN = Plan(
+PLAN = LinksPlan(
     rounds=[[[0, 1]], [[0, 2]], [[1, 2]]],
     latency_sizes=[8],
     bandwidth_sizes=[65536],
@@ -63,7 +63,7 @@ class Ranks(common.Coordinator):
 
 
 def measured(
-    ranks: Ranks, capsys: pytest.CaptureFixture[str], plan: Plan = PLAN
+    ranks: Ranks, capsys: pytest.CaptureFixture[str], plan: LinksPlan = PLAN
 ) -> list[dict[str, Any]]:
     Measuring(plan, ranks).run()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -12,7 +12,7 @@ from probe import common, loading
 from probe.loading import Bench, main, plan_of
 from probe.volume import disk
 from probe.volume.loaders import Builtin, Pipeline
-from probe.volume.samples import Reader, Samples
+from probe.volume.samples import SampleReader, Samples
 
 BLOCK = 4096
 
@@ -22,11 +22,11 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LIGHTLOOM_JOB", "measure-m1")
     monkeypatch.setenv("LIGHTLOOM_RANK", "0")
     monkeypatch.setenv("LIGHTLOOM_ADDRESSES", "127.0.0.1")
-    monkeypatch.setattr(disk, "device", lambda _: disk.Device("ext4", "7:0", True))
+    monkeypatch.setattr(disk, "device", lambda _: disk.DirectoryDevice("ext4", "7:0", True))
     return tmp_path
 
 
-def plan(volume: Path, **more: Any) -> loading.Plan:
+def plan(volume: Path, **more: Any) -> loading.LoadingPlan:
     fields: dict[str, Any] = {
         "directory": str(volume),
         "loader": "builtin",
@@ -91,7 +91,7 @@ def test_a_framework_that_is_absent_is_named(
 def test_memory_is_refused(
     volume: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(disk, "device", lambda _: disk.Device("overlay", "0:30", None))
+    monkeypatch.setattr(disk, "device", lambda _: disk.DirectoryDevice("overlay", "0:30", None))
     main(plan(volume))
     (refused,) = [line for line in written(capsys) if line["probe"] == "refused"]
     assert "overlay has no block device" in refused["reason"]
@@ -116,7 +116,7 @@ def test_all_samples_lie_in_shards_and_are_whole(tmp_path: Path) -> None:
     samples = Samples(tmp_path, 25, BLOCK, 10)
     samples.make()
     assert [path.stat().st_size // BLOCK for path in sorted(tmp_path.iterdir())] == [10, 10, 5]
-    reader = Reader(samples, direct=False, decode_s=0.0, busy=False)
+    reader = SampleReader(samples, direct=False, decode_s=0.0, busy=False)
     for index in range(25):
         reader(index)
     assert reader.count.value == 25
@@ -136,7 +136,7 @@ def test_every_pass_has_all_samples_in_another_order() -> None:
 def test_a_loader_reads_so_many_batches_ahead(tmp_path: Path, prefetch: int, ahead: int) -> None:
     samples = Samples(tmp_path, 100, BLOCK, 10)
     samples.make()
-    reader = Reader(samples, direct=False, decode_s=0.0, busy=False)
+    reader = SampleReader(samples, direct=False, decode_s=0.0, busy=False)
     with Builtin(Pipeline(5, 2, prefetch, 100, 1), reader) as batches:
         next(batches)
         next(batches)
@@ -161,7 +161,7 @@ def test_ranks_measure_each_phase_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     addresses = ("127.0.0.1", "127.77.0.2")
-    monkeypatch.setattr(disk, "device", lambda _: disk.Device("ext4", "7:0", True))
+    monkeypatch.setattr(disk, "device", lambda _: disk.DirectoryDevice("ext4", "7:0", True))
     local = threading.local()
     monkeypatch.setattr(
         common, "identity", lambda: common.Rank(local.rank, 2, addresses, "measure-m1")

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pytest
 
 from probe import storage
-from probe.storage import Plan, Point, fio_command, main, plan_of, reduced
+from probe.storage import GridPoint, StoragePlan, fio_command, main, plan_of, reduced
 from probe.volume import disk
 
 GOLDEN = Path(__file__).parents[1] / "measure" / "storage" / "fio-3.33.json"
@@ -23,7 +23,7 @@ def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LIGHTLOOM_JOB", "measure-m1")
     monkeypatch.setenv("LIGHTLOOM_RANK", "0")
     monkeypatch.setenv("LIGHTLOOM_ADDRESSES", "10.0.0.1")
-    monkeypatch.setattr(disk, "device", lambda _: disk.Device("ext4", "7:0", True))
+    monkeypatch.setattr(disk, "device", lambda _: disk.DirectoryDevice("ext4", "7:0", True))
     (tmp_path / "volume").mkdir()
     return tmp_path / "volume"
 
@@ -48,7 +48,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return put
 
 
-def plan(volume: Path, **more: Any) -> Plan:
+def plan(volume: Path, **more: Any) -> StoragePlan:
     fields: dict[str, Any] = {
         "directory": str(volume),
         "file": "",
@@ -134,7 +134,7 @@ def test_a_full_volume_is_refused_and_left_as_it_was(
 def test_memory_is_refused(
     volume: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(disk, "device", lambda _: disk.Device("tmpfs", "0:30", None))
+    monkeypatch.setattr(disk, "device", lambda _: disk.DirectoryDevice("tmpfs", "0:30", None))
     main(plan(volume))
     (refused,) = lines(capsys, "refused")
     assert "tmpfs has no block device" in refused["reason"]
@@ -216,7 +216,7 @@ def test_gdsio_is_run_as_often_as_asked_with_the_counters_around_it(
 
 def test_workers_have_regions_of_their_own_and_the_ramp_comes_first(volume: Path) -> None:
     asked = plan(volume, bytes=100 * 4096, repetitions=3)
-    argv = fio_command(asked, Point("posix", "randread", 8, 4096), Path("/volume/data"))
+    argv = fio_command(asked, GridPoint("posix", "randread", 8, 4096), Path("/volume/data"))
     assert "--size=49152" in argv
     assert "--offset_increment=49152" in argv
     assert [a for a in argv if a.startswith("--name=")][1:] == [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from controller.devices.engine import RecordedCall, RecordedOperation
 from recorder import layout
-from recorder.layout import FILE_NAME, SIZE, Call, Contents, DamagedError, Operation, read
+from recorder.layout import FILE_NAME, SIZE, Call, Contents, DamagedError, OperationSums, read
 from recorder.python import lightloom_writer as written
 from recorder.python.lightloom_writer import BINS, CALLS, ROWS, Writer, bin_of
 
@@ -203,7 +203,7 @@ def test_the_engine_has_the_same_words() -> None:
     def names(kind: type) -> set[str]:
         return {field.name for field in dataclasses.fields(kind)}
 
-    assert names(Operation) == names(RecordedOperation)
+    assert names(OperationSums) == names(RecordedOperation)
     assert names(Call) == names(RecordedCall)
     assert get_args(layout.Timing) == written.TIMINGS
     assert get_args(layout.Source) == written.SOURCES

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.guests import packages, parts
 from testbed.guests.errors import GuestError
-from testbed.guests.machine import Machine, connected
+from testbed.guests.machine import GuestMachine, connected
 from testbed.guests.parts import Recipe
 from testbed.rack import procfs
 from testbed.rack.process import Process, accepts
@@ -22,15 +22,15 @@ RECIPE = Recipe("small", ("perftest",), (), Path(__file__))
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[Machine, socket.socket]]:
+def line() -> Iterator[tuple[GuestMachine, socket.socket]]:
     """Yield a guest without a machine, and the other end of its serial line."""
     near, far = socket.socketpair()
     process = Process("ll-red-0", os.getpid(), 0, "/run/x/ll-red-0.log", (), 0.0)
     with near, far:
-        yield Machine("ll-red-0", process, near), far
+        yield GuestMachine("ll-red-0", process, near), far
 
 
-def test_a_command_gives_its_output_and_status(line: tuple[Machine, socket.socket]) -> None:
+def test_a_command_gives_its_output_and_status(line: tuple[GuestMachine, socket.socket]) -> None:
     guest, far = line
     far.sendall(b"ll-ready\none\r\ntwo\nll-done 0\nthree\nll-do")
     guest.await_boot()
@@ -54,7 +54,7 @@ def test_waits_until_a_socket_accepts_connections(tmp_path: Path) -> None:
 
 
 def test_a_silent_guest_is_an_error_that_names_its_console(
-    line: tuple[Machine, socket.socket],
+    line: tuple[GuestMachine, socket.socket],
 ) -> None:
     guest, _ = line
     begin = time.monotonic()
@@ -64,7 +64,7 @@ def test_a_silent_guest_is_an_error_that_names_its_console(
     assert caught.value.hint == "see /run/x/ll-red-0-console.log"
 
 
-def test_a_guest_that_ended_is_an_error(line: tuple[Machine, socket.socket]) -> None:
+def test_a_guest_that_ended_is_an_error(line: tuple[GuestMachine, socket.socket]) -> None:
     guest, far = line
     far.close()
     with pytest.raises(GuestError, match=r"ll-red-0 (has ended|is gone)"):

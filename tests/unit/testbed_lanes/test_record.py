@@ -31,7 +31,7 @@ def test_names_that_cannot_be_paths_are_refused(name: str) -> None:
 def test_a_record_is_read_as_it_was_written() -> None:
     held = record.claim("red")
     assert record.load("red") is None
-    lane = record.Lane("red", 10, 11, 5.0, {8470: 40000})
+    lane = record.RackLane("red", 10, 11, 5.0, {8470: 40000})
     record.save(lane)
     assert record.load("red") == lane
     assert record.names() == ("red",)

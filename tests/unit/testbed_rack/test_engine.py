@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed import processes
-from testbed.engine import Engine, EngineError
+from testbed.engine import DockerEngine, DockerEngineError
 
 
 def fake_dockerd(folder: Path, script: str) -> None:
@@ -18,31 +18,31 @@ def fake_dockerd(folder: Path, script: str) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerEngine:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return Engine(tmp_path / "run", tmp_path / "data", prefer_host=False, cgroup="ll-none")
+    return DockerEngine(tmp_path / "run", tmp_path / "data", prefer_host=False, cgroup="ll-none")
 
 
 def test_a_dockerd_that_ends_is_reported_with_status_and_last_line(
-    engine: Engine, tmp_path: Path
+    engine: DockerEngine, tmp_path: Path
 ) -> None:
     fake_dockerd(tmp_path, "echo no space left >&2; exit 3")
-    with pytest.raises(EngineError, match="ended with status 3: no space left"):
+    with pytest.raises(DockerEngineError, match="ended with status 3: no space left"):
         engine.start()
 
 
 def test_a_dockerd_without_a_command_line_does_not_count_as_dead(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In the middle of exec a process has no command line; here no process ever has one.
     monkeypatch.setattr(processes, "running", lambda program, path: [])
     fake_dockerd(tmp_path, "sleep 1; echo late >&2; exit 4")
-    with pytest.raises(EngineError, match="ended with status 4: late"):
+    with pytest.raises(DockerEngineError, match="ended with status 4: late"):
         engine.start()
 
 
 def test_an_engine_that_is_slow_to_answer_is_not_ended(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine, ending the engine would end all containers of the rack."""
     answers = iter((False, False, True))

@@ -12,24 +12,24 @@ import testbed
 from testbed.engine import EngineInfo
 from testbed.rack import locks, losses, preflight, record
 from testbed.rack.errors import RackError
-from testbed.rack.locks import Lock
-from testbed.rack.record import Record
+from testbed.rack.locks import HolderLock
+from testbed.rack.record import RackRecord
 from testbed.setup import image
 from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
 
 
 @pytest.fixture
-def rack_lock(monkeypatch: pytest.MonkeyPatch) -> Lock:
+def rack_lock(monkeypatch: pytest.MonkeyPatch) -> HolderLock:
     """A lock that neither a rack on this machine nor another test process holds."""
-    own = Lock(f"\0lightloom-unit-test-{os.getpid()}", "the rack")
+    own = HolderLock(f"\0lightloom-unit-test-{os.getpid()}", "the rack")
     monkeypatch.setattr(locks, "RACK", own)
     return own
 
 
-def test_two_commands_never_change_the_rack_concurrently(rack_lock: Lock) -> None:
+def test_two_commands_never_change_the_rack_concurrently(rack_lock: HolderLock) -> None:
     with rack_lock.held(), pytest.raises(RackError) as caught, rack_lock.held():
         pass
     assert caught.value.code == "conflict"
@@ -37,9 +37,9 @@ def test_two_commands_never_change_the_rack_concurrently(rack_lock: Lock) -> Non
         pass
 
 
-async def test_who_waits_says_at_once_for_whom(rack_lock: Lock) -> None:
+async def test_who_waits_says_at_once_for_whom(rack_lock: HolderLock) -> None:
     told: list[str] = []
-    let_go = Gate()
+    let_go = WorkEvent()
 
     def hold() -> None:
         with rack_lock.held():
@@ -62,7 +62,7 @@ async def test_who_waits_says_at_once_for_whom(rack_lock: Lock) -> None:
     assert f"(process {os.getpid()}, since " in line
 
 
-def test_the_wait_for_another_command_is_bounded(rack_lock: Lock) -> None:
+def test_the_wait_for_another_command_is_bounded(rack_lock: HolderLock) -> None:
     with rack_lock.held(), pytest.raises(RackError) as caught, rack_lock.held(wait_s=0.05):
         pass
     assert caught.value.code == "conflict"
@@ -71,7 +71,7 @@ def test_the_wait_for_another_command_is_bounded(rack_lock: Lock) -> None:
 
 
 def test_lose_waits_only_where_there_is_something_to_lose(
-    rack_lock: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rack_lock: HolderLock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "need_root", lambda: None)
     monkeypatch.setattr(losses, "LOCK_WAIT_S", 0.05)
@@ -82,7 +82,7 @@ def test_lose_waits_only_where_there_is_something_to_lose(
                 change("gpu3", tmp_path, progress=told.append)
         assert told == []
         record.site_copy(tmp_path).write_text(SITE.read_text("utf-8"), "utf-8")
-        record.save(tmp_path, Record("up", "spare", "spare.yaml", "http://x", 0.0, 1.0, 1.0))
+        record.save(tmp_path, RackRecord("up", "spare", "spare.yaml", "http://x", 0.0, 1.0, 1.0))
         for change in (losses.lose, losses.repair):
             with pytest.raises(RackError, match="uses the rack"):
                 change("gpu3", tmp_path, progress=told.append)
@@ -110,14 +110,14 @@ class _Engine:
 
 @pytest.mark.parametrize("serving", ["host", "rack", "none"])
 def test_a_build_of_images_does_not_lock_the_rack(
-    rack_lock: Lock, monkeypatch: pytest.MonkeyPatch, serving: str
+    rack_lock: HolderLock, monkeypatch: pytest.MonkeyPatch, serving: str
 ) -> None:
-    store = Lock(f"\0lightloom-unit-test-images-{os.getpid()}", "the images")
+    store = HolderLock(f"\0lightloom-unit-test-images-{os.getpid()}", "the images")
     monkeypatch.setattr(locks, "STORE", store)
     host = EngineInfo("unix:///host", private=False) if serving == "host" else None
     own = _Engine(answers=False)
     monkeypatch.setattr(image, "host_engine", lambda: host)
-    monkeypatch.setattr(image, "Engine", lambda _: _Engine(answers=serving == "rack"))
+    monkeypatch.setattr(image, "DockerEngine", lambda _: _Engine(answers=serving == "rack"))
     monkeypatch.setattr(image, "builder_engine", lambda: own)
     free = []
 

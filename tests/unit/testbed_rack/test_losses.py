@@ -16,8 +16,8 @@ from testbed import nvml
 from testbed.rack import gpus, losses, ovs, preflight, programs, record
 from testbed.rack.errors import RackError
 from testbed.rack.layout import lay_out
-from testbed.rack.losses import Kind
-from testbed.rack.record import Record
+from testbed.rack.losses import ObjectKind
+from testbed.rack.record import RackRecord
 from testbed.rack.status import of_record
 
 SITES = Path(testbed.__file__).parent / "sites"
@@ -39,7 +39,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(run_dir: Path, *lost: str, phase: str = "up") -> None:
-    written = Record(phase, "spare", "spare.yaml", "http://x", 0.0, 1.0, 1.0, lost=lost)  # type: ignore[arg-type]
+    written = RackRecord(phase, "spare", "spare.yaml", "http://x", 0.0, 1.0, 1.0, lost=lost)  # type: ignore[arg-type]
     record.save(run_dir, written)
 
 
@@ -80,8 +80,8 @@ def test_a_lost_gpu_is_recorded_shown_and_repaired_once(
     write(run_dir)
     lost = [losses.lose("gpu3", run_dir) for _ in range(2)]
     assert [(one.kind, one.state, one.changed) for one in lost] == [
-        (Kind.ENDPOINT, "lost", True),
-        (Kind.ENDPOINT, "lost", False),
+        (ObjectKind.ENDPOINT, "lost", True),
+        (ObjectKind.ENDPOINT, "lost", False),
     ]
     losses.lose("gpu5", run_dir)
     written = record.load(run_dir)

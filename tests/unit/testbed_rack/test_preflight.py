@@ -11,9 +11,9 @@ import testbed
 from sitefile import load_site
 from testbed.rack import down, preflight, record, remains, set_rates, up
 from testbed.rack.errors import RackError
-from testbed.rack.layout import Layout, lay_out
+from testbed.rack.layout import RackLayout, lay_out
 from testbed.rack.process import Process
-from testbed.rack.record import Record
+from testbed.rack.record import RackRecord
 from testbed.rack.remains import Remains
 from testbed.rack.status import status
 
@@ -25,7 +25,7 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture
-def layout() -> Layout:
+def layout() -> RackLayout:
     return lay_out(load_site(PAPER))
 
 
@@ -42,8 +42,8 @@ def me(*, alive: bool) -> Process:
     return Process("x", os.getpid(), ticks if alive else ticks - 1, "", (), 0.0)
 
 
-def written(phase: str, process: Process) -> Record:
-    draft = Record("up", "paper", str(PAPER), "http://u", 0.0, 1e6, 1e6, processes=(process,))
+def written(phase: str, process: Process) -> RackRecord:
+    draft = RackRecord("up", "paper", str(PAPER), "http://u", 0.0, 1e6, 1e6, processes=(process,))
     return dataclasses.replace(draft, phase=phase)  # type: ignore[arg-type]
 
 
@@ -78,7 +78,7 @@ def test_missing_programs_are_named_with_a_hint(
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_a_rack_that_is_up_is_not_started_again(layout: Layout, tmp_path: Path) -> None:
+def test_a_rack_that_is_up_is_not_started_again(layout: RackLayout, tmp_path: Path) -> None:
     record.save(tmp_path, written("up", me(alive=True)))
     with pytest.raises(RackError) as caught:
         preflight.need_absent(tmp_path, layout)
@@ -89,7 +89,7 @@ def test_a_rack_that_is_up_is_not_started_again(layout: Layout, tmp_path: Path) 
 @pytest.mark.usefixtures("bare_machine")
 @pytest.mark.parametrize(("phase", "alive"), [("up", False), ("starting", True)])
 def test_a_crashed_rack_must_be_taken_down_first(
-    phase: str, alive: bool, layout: Layout, tmp_path: Path
+    phase: str, alive: bool, layout: RackLayout, tmp_path: Path
 ) -> None:
     record.save(tmp_path, written(phase, me(alive=alive)))
     with pytest.raises(RackError) as caught:
@@ -99,7 +99,7 @@ def test_a_crashed_rack_must_be_taken_down_first(
 
 
 def test_a_namespace_with_the_racks_prefix_is_a_remain(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layout: RackLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remains, "find", lambda _: Remains(namespaces=("ll-srv0",)))
     with pytest.raises(RackError) as caught:
@@ -109,7 +109,7 @@ def test_a_namespace_with_the_racks_prefix_is_a_remain(
 
 @pytest.mark.usefixtures("bare_machine")
 def test_a_folder_of_another_owner_is_not_used(
-    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layout: RackLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "MAX_RUN_DIR", 4000)
     preflight.need_absent(tmp_path / "fresh", layout)
@@ -120,7 +120,7 @@ def test_a_folder_of_another_owner_is_not_used(
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_a_folder_too_deep_for_sockets_is_refused(layout: Layout, tmp_path: Path) -> None:
+def test_a_folder_too_deep_for_sockets_is_refused(layout: RackLayout, tmp_path: Path) -> None:
     with pytest.raises(RackError) as caught:
         preflight.need_absent(tmp_path / ("x" * 80), layout)
     assert "too long" in caught.value.message

@@ -14,7 +14,7 @@ import pytest
 from testbed.mortal import kill_with_children
 from testbed.rack import procfs
 from testbed.rack.errors import RackError
-from testbed.rack.process import Process, Program, end_all, quote, spawn, stop, wait_ready
+from testbed.rack.process import Process, ProgramSpec, end_all, quote, spawn, stop, wait_ready
 
 SLEEPER = ("sleep", "600")
 MARKER = "/nowhere/unit-test"
@@ -22,7 +22,7 @@ MARKER = "/nowhere/unit-test"
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[Process]:
-    process = spawn(Program("sleeper", SLEEPER, env={"COLOUR": "red"}), tmp_path, MARKER)
+    process = spawn(ProgramSpec("sleeper", SLEEPER, env={"COLOUR": "red"}), tmp_path, MARKER)
     yield process
     stop([process], grace_s=5)
 
@@ -33,7 +33,7 @@ def stubborn(log_dir: Path) -> Process:
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         "print('deaf', flush=True); time.sleep(600)"
     )
-    process = spawn(Program("stubborn", (sys.executable, "-c", code)), log_dir, MARKER)
+    process = spawn(ProgramSpec("stubborn", (sys.executable, "-c", code)), log_dir, MARKER)
     wait_ready(process, lambda: "deaf" in Path(process.log).read_text(), timeout_s=20)
     return process
 
@@ -84,7 +84,7 @@ def test_a_process_killed_from_outside_is_not_alive(sleeper: Process) -> None:
 def test_the_log_of_a_process_that_dies_immediately_is_quoted(tmp_path: Path) -> None:
     code = "print('first'); print('no such device', flush=True); raise SystemExit(3)"
     with pytest.raises(RackError) as caught:  # on a busy machine it is dead when spawn looks
-        process = spawn(Program("brief", (sys.executable, "-c", code)), tmp_path, MARKER)
+        process = spawn(ProgramSpec("brief", (sys.executable, "-c", code)), tmp_path, MARKER)
         wait_ready(process, lambda: False, timeout_s=20)
     assert caught.value.code == "failed"
     assert caught.value.object == "process/brief"
@@ -100,7 +100,7 @@ def test_a_process_that_is_never_ready_is_a_timeout(sleeper: Process) -> None:
 
 def test_a_program_that_is_not_installed_has_a_hint(tmp_path: Path) -> None:
     with pytest.raises(RackError) as caught:
-        spawn(Program("x", ("no-such-program-anywhere",)), tmp_path, MARKER)
+        spawn(ProgramSpec("x", ("no-such-program-anywhere",)), tmp_path, MARKER)
     assert caught.value.code == "unavailable"
     assert "make setup" in caught.value.hint
 
@@ -128,7 +128,7 @@ def test_a_keeper_is_dead_only_when_its_child_is(tmp_path: Path) -> None:
         "while True:\n"
         "    signal.pause()\n"
     )
-    keeper = spawn(Program("keeper", (sys.executable, "-c", code)), tmp_path, MARKER)
+    keeper = spawn(ProgramSpec("keeper", (sys.executable, "-c", code)), tmp_path, MARKER)
     wait_ready(keeper, lambda: "born" in Path(keeper.log).read_text(), timeout_s=60)
     (child,) = procfs.children(keeper.pid)
     kill_with_children(keeper.pid)

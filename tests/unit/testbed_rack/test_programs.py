@@ -13,7 +13,7 @@ from testbed.ocs_emulator import command as ocs_emulator
 from testbed.rack import preflight, programs, record
 from testbed.rack.errors import RackError
 from testbed.rack.process import Process
-from testbed.rack.record import Record
+from testbed.rack.record import RackRecord
 from testbed.rack.status import emulated_parts
 
 PAPER = Path(testbed.__file__).parent / "sites" / "paper.yaml"
@@ -170,7 +170,7 @@ def test_all_emulated_parts_are_listed(site: CabledSite) -> None:
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     process = Process("x", 1, 2, "/log", ("a", "b"), 3.0)
-    written = Record(
+    written = RackRecord(
         "up", "paper", "f", "http://u", 1.0, 2.0, 3.0, dockerd=process, processes=(process,)
     )
     record.save(tmp_path, written)

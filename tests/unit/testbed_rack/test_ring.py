@@ -73,7 +73,7 @@ def test_a_rank_that_reports_only_gaps_still_counts(
     monkeypatch.setattr(ring_rank, "COUNT_EVERY_S", 3600)
     monkeypatch.setattr(ring_rank, "GAP_S", 0.0)
     ours, theirs = socket.socketpair()
-    seen = ring_rank.Seen(1)
+    seen = ring_rank.ReceivedCounts(1)
     with theirs:
         for number in (1, 2, 3):
             ours.sendall(ring_rank.HEAD.pack(0, number).ljust(ring_rank.SIZE, b"."))
@@ -90,7 +90,7 @@ def test_a_rank_that_reports_only_gaps_still_counts(
 
 
 def test_skipped_and_repeated_messages_are_counted() -> None:
-    seen = ring_rank.Seen(0)
+    seen = ring_rank.ReceivedCounts(0)
     for number in (7, 8, 11, 11, 9, 10):
         seen.follows(number)
     assert (seen.lost, seen.repeated) == (2, 2)

@@ -8,15 +8,15 @@ import testbed
 from sitefile import load_site
 from testbed.rack import shaping
 from testbed.rack.errors import RackError
-from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Layout, Patch, lay_out
+from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Patch, RackLayout, lay_out
 
 
 @pytest.fixture
-def layout() -> Layout:
+def layout() -> RackLayout:
     return lay_out(load_site(Path(testbed.__file__).parent / "sites" / "paper.yaml"))
 
 
-def test_both_directions_of_every_fiber_and_uplink_are_shaped(layout: Layout) -> None:
+def test_both_directions_of_every_fiber_and_uplink_are_shaped(layout: RackLayout) -> None:
     lines = shaping.setup_lines(layout, 250_000_000, 114_000_000)
     classes = [line for line in lines[OCS_NETNS] if line.startswith("class")]
     assert len(classes) == len(layout.fibers) == 14
@@ -36,7 +36,7 @@ def test_one_link_takes_root_class_and_queue() -> None:
     ]
 
 
-def test_a_change_touches_only_classes(layout: Layout) -> None:
+def test_a_change_touches_only_classes(layout: RackLayout) -> None:
     lines = shaping.change_lines(layout, 1_000_000, 500_000)
     assert all(line.startswith("class change dev ") for part in lines.values() for line in part)
 

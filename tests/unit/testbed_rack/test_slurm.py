@@ -30,11 +30,11 @@ def under_slurm(folder: Path, wanted: UnderSlurm = ALL) -> CabledSite:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> config.Cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> config.SlurmCluster:
     return config.cluster_of(under_slurm(tmp_path_factory.mktemp("site")))
 
 
-def test_every_endpoint_is_a_node_with_addresses_of_its_own(cluster: config.Cluster) -> None:
+def test_every_endpoint_is_a_node_with_addresses_of_its_own(cluster: config.SlurmCluster) -> None:
     assert [node.name for node in cluster.nodes] == [e.name for e in SITE.endpoints]
     addresses = [cluster.control, *(node.address for node in cluster.nodes)]
     assert len(set(addresses)) == len(addresses)
@@ -44,7 +44,7 @@ def test_every_endpoint_is_a_node_with_addresses_of_its_own(cluster: config.Clus
     assert all(len(node.netns) <= 2 * MAX_NAME for node in cluster.nodes)
 
 
-def test_the_first_topology_is_lightlooms_own(cluster: config.Cluster) -> None:
+def test_the_first_topology_is_lightlooms_own(cluster: config.SlurmCluster) -> None:
     files = config.files(cluster, SITE.homes, programs.HOOK)
     mark = mark_of(files["topology.conf"])
     assert mark is not None
@@ -81,7 +81,7 @@ def test_agents_may_freeze_the_jobs_of_their_nodes(tmp_path: Path) -> None:
     assert "--observe" not in plain
 
 
-def test_nodes_are_up_when_all_are_idle(cluster: config.Cluster) -> None:
+def test_nodes_are_up_when_all_are_idle(cluster: config.SlurmCluster) -> None:
     idle = "\n".join(f"{node.name} idle" for node in cluster.nodes)
     assert programs.nodes_up(idle, cluster)
     assert not programs.nodes_up(idle.replace("gpu3 idle", "gpu3 idle*"), cluster)

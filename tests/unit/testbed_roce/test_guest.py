@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from testbed.guests.errors import GuestError
-from testbed.guests.parts import Parts
+from testbed.guests.parts import GuestFiles
 from testbed.roce import perftest
-from testbed.roce.guest import MODULES, Address, nic_command_line
+from testbed.roce.guest import MODULES, GuestAddress, nic_command_line
 from testbed.roce.perftest import Transfer
 
 SAID = """\
@@ -21,8 +21,8 @@ SAID = """\
 
 
 def test_a_guest_has_the_addresses_of_its_endpoint() -> None:
-    address = Address("10.77.0.10", 24, "02:4c:4c:00:00:10")
-    made = Parts(Path("/k"), Path("/i"), Path("/r"))
+    address = GuestAddress("10.77.0.10", 24, "02:4c:4c:00:00:10")
+    made = GuestFiles(Path("/k"), Path("/i"), Path("/r"))
     argv = nic_command_line("ll-red-0", address, made, Path("/c.sock"), Path("/c.log"))
     text = " ".join(argv)
     assert argv[0] == "qemu-system-x86_64"

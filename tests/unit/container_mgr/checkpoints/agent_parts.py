@@ -14,14 +14,14 @@ from agentlink.ranks import RankCheckpoint, RankKey, RankSpec
 from agentlink.values import NicSpec, Where
 from base import clock
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sums, measure
-from container_mgr.checkpoints.holder import Begun, Checkpoints
-from container_mgr.users import User
+from checkpoints.manifest import FileSums, Manifest, measure
+from container_mgr.checkpoints.holder import Begun, DiskHolder
+from container_mgr.users import RankUser
 from container_mgr.values import Container
 from testbed.simulated.loop import settled
 from tests.unit.container_mgr.specs import GOOD
 
-ME = User(os.geteuid(), os.getegid())
+ME = RankUser(os.geteuid(), os.getegid())
 FOLDER = "red.0123abcd"
 SECRET = bytes(range(32))
 SIZE = 64 << 20
@@ -71,7 +71,7 @@ def container(spec: RankSpec) -> Container:
 class Server:
     """One agent's checkpoints, and what it tells."""
 
-    held: Checkpoints
+    held: DiskHolder
     told: list[Holding] = field(default_factory=list)
     caught_up: bool = False
 
@@ -106,7 +106,7 @@ class Server:
 
 @asynccontextmanager
 async def server(root: Path) -> AsyncIterator[Server]:
-    one = Server(Checkpoints(root / "checkpoints", space=PlainSpace()))
+    one = Server(DiskHolder(root / "checkpoints", space=PlainSpace()))
     await one.held.recover()
     listening = asyncio.create_task(one.listen())
     try:
@@ -116,7 +116,7 @@ async def server(root: Path) -> AsyncIterator[Server]:
         await listening
 
 
-async def inventory(held: Checkpoints) -> list[Holding]:
+async def inventory(held: DiskHolder) -> list[Holding]:
     """Return all that is told to a new reader."""
     told: list[Holding] = []
     async for news in held.news():
@@ -149,4 +149,4 @@ def manifest_of(root: Path, number: int, key: Key, ranks: int = 2) -> Manifest:
     for path in sorted(p for p in root.rglob("*") if p.is_file()):
         with path.open("rb") as file:
             files[str(path.relative_to(root))] = measure(file)
-    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", Sums(files))
+    return Manifest(FOLDER, key.epoch, key.step, number, ranks, "rename", FileSums(files))

@@ -17,12 +17,12 @@ from crc32c import crc32c
 from agentlink.checkpoints import Folder, GetLocal, GetPart, HoldingKind
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import feed
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import ChangedError
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from testbed.simulated.loop import settled
@@ -49,15 +49,15 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
         yield made
 
 
-def own(step: int, number: int = 0, epoch: int = 1) -> Place:
-    return Place(FOLDER, f"gpu{number}", HoldingKind.OWN, number, Key(step, epoch))
+def own(step: int, number: int = 0, epoch: int = 1) -> PartPlace:
+    return PartPlace(FOLDER, f"gpu{number}", HoldingKind.OWN, number, Key(step, epoch))
 
 
 def get(step: int, digest: str, size: int, number: int = 0, part: int = 0) -> GetPart:
     return GetPart(number, f"gpu{number}", part, digest, size, GetLocal(f"gpu{part}"))
 
 
-def damage(one: Server, live: Path) -> Part:
+def damage(one: Server, live: Path) -> HeldPart:
     """Write into what is held, as a program can that has the file open."""
     part = one.held.find(own(10))
     assert part is not None
@@ -189,7 +189,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
     source = tmp_path / "source"
     source.mkdir()
     write_step(source, 7)
-    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
+    place = PartPlace(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     manifest = manifest_of(source, 1, place.key)
 
     def receive(content: bytes) -> None:
@@ -215,7 +215,7 @@ async def test_a_copy_is_kept_when_it_is_as_its_manifest_says(one: Server, tmp_p
 
 async def test_what_does_not_fit_is_refused_before_it_arrives(one: Server) -> None:
     await one.held.make(Folder(FOLDER, SECRET, Where.DISK, 1 << 20))
-    place = Place(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
+    place = PartPlace(FOLDER, "gpu0", HoldingKind.COPY, 1, Key(7, 1))
     with pytest.raises(AgentError) as refused:
         await asyncio.to_thread(one.held.receive, place, 2 << 20)
     assert refused.value.code == "failed"
@@ -289,7 +289,7 @@ async def test_a_part_that_came_once_to_the_server_is_shown_to_all_its_ranks(one
     await one.until(lambda h: (h.kind, h.rank) == (HoldingKind.AWAITS, 1))
     await one.held.close_step(FOLDER, key)
     found = Manifest(
-        FOLDER, 1, 100, 2, 3, "dcp", Sums({"step_100/__2_0.distcp": Sum(5, crc32c(b"other"))})
+        FOLDER, 1, 100, 2, 3, "dcp", FileSums({"step_100/__2_0.distcp": Sum(5, crc32c(b"other"))})
     )
     arriving = one.held.receive_restore(FOLDER, key, get(100, found.digest, 5, part=2))
     path = Path(f"/proc/self/fd/{arriving.root}") / "step_100"
@@ -442,7 +442,7 @@ async def test_a_step_in_a_store_is_known_after_a_restart(tmp_path: Path) -> Non
         begun = await one.start(rank())
         write_step(begun.live, 10)
         told = await one.whole(10)
-        one.held.tell(replace(told, kind=HoldingKind.STORED))
+        one.held.report(replace(told, kind=HoldingKind.STORED))
     async with server(tmp_path) as one:
         again = await one.kind(HoldingKind.STORED)
         assert (again.key, again.digest, again.bytes) == (told.key, told.digest, told.bytes)
@@ -528,10 +528,10 @@ async def test_a_slow_reader_gets_the_last_word_only(tmp_path: Path) -> None:
         reader = one.held.news()
         await anext(reader)
         for number in range(5000):
-            one.held.tell(
+            one.held.report(
                 replace(told, kind=HoldingKind.REFUSED, key=Key(number, 7), why=str(number))
             )
-        one.held.tell(replace(told, kind=HoldingKind.REFUSED, key=Key(4999, 7), why="last"))
+        one.held.report(replace(told, kind=HoldingKind.REFUSED, key=Key(4999, 7), why="last"))
         found: dict[Key, str] = {}
         async for news in reader:
             found |= {h.key: h.why for h in news.holdings}

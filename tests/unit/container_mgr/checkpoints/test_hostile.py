@@ -19,8 +19,8 @@ from agentlink.values import Where
 from checkpoints.ledger import Key
 from container_mgr.checkpoints import parts
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.rank_folder import RankFolder
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.checkpoints.watching import live
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -42,8 +42,8 @@ async def one(tmp_path: Path) -> AsyncIterator[Server]:
         yield made
 
 
-def own(step: int) -> Place:
-    return Place(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(step, 1))
+def own(step: int) -> PartPlace:
+    return PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, Key(step, 1))
 
 
 async def test_the_names_of_all_held_files_of_a_rank_are_bounded(
@@ -119,11 +119,11 @@ def test_a_quota_of_bytes_does_not_stop_empty_files(
     monkeypatch.setattr(space, "INODES", 100)
     (tmp_path / FOLDER).mkdir()
     folder = Folder(FOLDER, SECRET, Where.DISK, 1 << 30)
-    shelf = Shelf(tmp_path, folder, "gpu0", Quota(), lambda: False)
-    shelf.prepare()
+    rank_folder = RankFolder(tmp_path, folder, "gpu0", Quota(), lambda: False)
+    rank_folder.prepare()
     for number in range(101):
-        (shelf.path / "held" / str(number)).touch()
-    assert "more than 100 entries" in shelf.excess()
+        (rank_folder.path / "held" / str(number)).touch()
+    assert "more than 100 entries" in rank_folder.excess()
 
 
 def test_what_is_too_deep_to_be_measured_ends_its_rank(tmp_path: Path) -> None:
@@ -142,14 +142,14 @@ def test_what_is_too_deep_to_be_measured_ends_its_rank(tmp_path: Path) -> None:
 def test_a_file_that_is_given_to_another_project_counts(tmp_path: Path) -> None:
     """Its owner can do that where users are not remapped, and then no quota limits it."""
     (tmp_path / FOLDER).mkdir()
-    shelf = Shelf(
+    rank_folder = RankFolder(
         tmp_path, Folder(FOLDER, SECRET, Where.DISK, 1 << 20), "gpu0", Quota(), lambda: False
     )
-    shelf.prepare()
-    (shelf.path / "held" / "file").write_bytes(bytes(1 << 20))
-    assert shelf.excess() == ""
-    (shelf.path / "held" / "more").write_bytes(bytes(1 << 19))
-    assert shelf.excess().endswith("their limit is 1048576")
+    rank_folder.prepare()
+    (rank_folder.path / "held" / "file").write_bytes(bytes(1 << 20))
+    assert rank_folder.excess() == ""
+    (rank_folder.path / "held" / "more").write_bytes(bytes(1 << 19))
+    assert rank_folder.excess().endswith("their limit is 1048576")
 
 
 async def test_names_that_are_no_steps_are_told_until_they_are_gone(one: Server) -> None:

@@ -54,7 +54,7 @@ def lock(path: Path, flag: int) -> None:
     set_flags(path, flag)
 
 
-def shelf_of(tmp_path: Path) -> Path:
+def rank_folder_of(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints" / FOLDER / "gpu0"
 
 
@@ -73,7 +73,7 @@ async def test_files_that_may_not_change_are_removed(
     await one.held.drop(FOLDER, [held.key])
     begun = await one.start(rank(epoch=2))
     assert list(begun.live.iterdir()) == []
-    assert list((shelf_of(tmp_path) / layout.REMOVED).iterdir()) == []
+    assert list((rank_folder_of(tmp_path) / layout.REMOVED).iterdir()) == []
     lock(begun.live, flag)
     one.held.ended(rank(epoch=2).key.container)
     assert await one.held.forget(FOLDER)
@@ -132,7 +132,7 @@ async def test_an_agent_without_the_right_goes_on(
 ) -> None:
     """Without CAP_LINUX_IMMUTABLE such a file stays, and nothing else does."""
     monkeypatch.setattr(files, "_unlock", lambda at, name: False)
-    removed = shelf_of(tmp_path) / layout.REMOVED
+    removed = rank_folder_of(tmp_path) / layout.REMOVED
     begun = await one.start(rank())
     (begun.live / "evil").write_bytes(b"x")
     set_flags(begun.live / "evil", IMMUTABLE)
@@ -247,7 +247,7 @@ async def test_whatever_lies_beside_a_step_or_in_it(
     assert [path.name for path in begun.live.iterdir()] == ["step-2"]
     await one.held.drop(FOLDER, [Key(1, 1), held.key])
     for name in (layout.REMOVED, layout.ARRIVING, layout.HELD):
-        assert list((shelf_of(tmp_path) / name).iterdir()) == []
+        assert list((rank_folder_of(tmp_path) / name).iterdir()) == []
     one.held.ended(rank(epoch=2).key.container)
     assert await one.held.forget(FOLDER)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [".removed"]

@@ -12,9 +12,9 @@ from crc32c import crc32c
 
 from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from container_mgr.checkpoints import layout
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -48,7 +48,7 @@ def write_alone(live: Path, step: int, number: int) -> None:
 def third() -> Manifest:
     """Return the manifest of rank 2's part, which ran on another server."""
     path = "step_100/__2_0.distcp"
-    return Manifest(FOLDER, 1, 100, 2, 3, "dcp", Sums({path: Sum(len(SHARD), crc32c(SHARD))}))
+    return Manifest(FOLDER, 1, 100, 2, 3, "dcp", FileSums({path: Sum(len(SHARD), crc32c(SHARD))}))
 
 
 async def fetched(one: Server) -> None:
@@ -179,7 +179,7 @@ async def test_what_an_ending_run_writes_frees_nothing_of_the_next(
     begun = await one.start(rank())
     write_step(begun.live, 100)
     told = await one.whole(100)
-    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, OLD))
+    part = one.held.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, OLD))
     assert part is not None
     get = GetPart(0, "gpu0", 0, told.digest, told.bytes, GetLocal("gpu0"))
 

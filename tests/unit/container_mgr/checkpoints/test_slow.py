@@ -16,10 +16,9 @@ from agentlink.ranks import RankKey, RankSpec
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import Readable, Sum
-from checkpoints.rules import MAX_ENTRIES, Rule, Writer
-from checkpoints.rules import Kind as Entry
+from checkpoints.rules import MAX_ENTRIES, CheckpointRule, EntryKind, WriterKind
 from container_mgr.checkpoints.disk import files, space
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 from tests.unit.container_mgr.checkpoints.agent_parts import (
@@ -183,8 +182,8 @@ def test_small_files_are_read_up_to_a_limit_for_all(
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "_CHECKPOINT_METADATA").write_bytes(bytes(30))
     with tree.opened(tmp_path) as at:
-        found = files.listing(at, Rule(Writer.ORBAX))
-    assert sum(len(e.head) for e in found.entries if e.kind is Entry.FILE) == 90
+        found = files.listing(at, CheckpointRule(WriterKind.ORBAX))
+    assert sum(len(e.head) for e in found.entries if e.kind is EntryKind.FILE) == 90
 
 
 async def test_a_part_that_was_linked_is_summed_again_before_a_start(
@@ -194,7 +193,7 @@ async def test_a_part_that_was_linked_is_summed_again_before_a_start(
     begun = await one.start(rank())
     write_step(begun.live, 1)
     told = await one.whole(1)
-    part = one.held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, told.key))
+    part = one.held.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, told.key))
     assert part is not None
     get = GetPart(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
     await asyncio.to_thread(one.held.restore_from, part, get)
@@ -205,7 +204,7 @@ async def test_a_part_that_was_linked_is_summed_again_before_a_start(
     path.write_bytes(b"WEIGHTS1")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def unchanged(at: int, rule: Rule = Rule()) -> files.Listing:  # noqa: B008 - frozen
+    def unchanged(at: int, rule: CheckpointRule = CheckpointRule()) -> files.Listing:  # noqa: B008 - frozen
         found = frozen(at, rule)
         stamps = {p: replace(s, changed_ns=before.st_ctime_ns) for p, s in found.stamps.items()}
         return replace(found, stamps=stamps)

@@ -23,9 +23,9 @@ from agentlink.values import Where
 from checkpoints.rules import BATCHES
 from container_mgr.checkpoints import layout
 from container_mgr.checkpoints.parts import About
-from container_mgr.checkpoints.shelf import Shelf
-from container_mgr.checkpoints.values import Part, Place
-from container_mgr.checkpoints.watching.live import Live, Run
+from container_mgr.checkpoints.rank_folder import RankFolder
+from container_mgr.checkpoints.values import HeldPart, PartPlace
+from container_mgr.checkpoints.watching.live import FolderRun, LiveFolder
 from tests.unit.container_mgr.checkpoints.agent_parts import FOLDER, SECRET, SIZE, PlainSpace
 
 CALLS = ("rename", "link", "mkdir", "scandir", "sendfile")
@@ -97,26 +97,26 @@ class Told:
     """What is held, by the agent that lives now."""
 
     def __init__(self) -> None:
-        self.parts: dict[Place, Part] = {}
+        self.parts: dict[PartPlace, HeldPart] = {}
 
-    def held(self, part: Part, about: About) -> None:
+    def held(self, part: HeldPart, about: About) -> None:
         check(part)
         self.parts[part.place] = part
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, place: PartPlace) -> bool:
         return place in self.parts
 
     def names_bytes(self, folder: str, endpoint: str) -> int:
         return 0
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         assert holding.kind is not HoldingKind.OWN
 
     def exceeded(self, container: str, why: str) -> None:
         raise AssertionError(why)
 
 
-def check(part: Part) -> None:
+def check(part: HeldPart) -> None:
     """One step of the program's, whole: both files of the same round."""
     if part.manifest.rule == "keras":
         found = (part.root / "latest.weights.h5").read_bytes()
@@ -157,15 +157,15 @@ def between(happens: Callable[[], None]) -> Iterator[None]:
             one.stop()
 
 
-def start(root: Path, told: Told, rule: str) -> Live:
+def start(root: Path, told: Told, rule: str) -> LiveFolder:
     """Do what an agent does at its start."""
     folder = Folder(FOLDER, SECRET, Where.MEMORY, SIZE)
-    shelf = Shelf(root, folder, "gpu0", PlainSpace(), lambda: False)
-    shelf.prepare()
-    shelf.clean(layout.ARRIVING)
-    shelf.clean(layout.REMOVED)
-    live = Live(shelf, Run("ll-red-0-1", 0, 1, 1, rule), told, clock=lambda: 1e9)
-    for place, part, about, why in shelf.stocktake():
+    rank_folder = RankFolder(root, folder, "gpu0", PlainSpace(), lambda: False)
+    rank_folder.prepare()
+    rank_folder.clean(layout.ARRIVING)
+    rank_folder.clean(layout.REMOVED)
+    live = LiveFolder(rank_folder, FolderRun("ll-red-0-1", 0, 1, 1, rule), told, clock=lambda: 1e9)
+    for place, part, about, why in rank_folder.stocktake():
         assert part is not None, why
         told.held(part, about)
         live.remember(place.key.step, about.stamp)
@@ -185,7 +185,7 @@ def test_no_torn_part_is_ever_held(rule: str, script: list[int], scans: int) -> 
         (root / FOLDER).mkdir()
         told = Told()
         live = start(root, told, rule)
-        folder = live.shelf.path.joinpath(*live.run.place)
+        folder = live.rank_folder.path.joinpath(*live.run.place)
         folder.mkdir(parents=True)
         program = Program(folder) if rule == "rename" else InPlace(folder)
         steps = iter(script)

@@ -11,9 +11,9 @@ import pytest
 
 from agentlink.checkpoints import GetLocal, GetPart, HoldingKind
 from checkpoints.ledger import Key
-from container_mgr.checkpoints.holder import Checkpoints
-from container_mgr.checkpoints.values import Place
-from container_mgr.users import User
+from container_mgr.checkpoints.holder import DiskHolder
+from container_mgr.checkpoints.values import PartPlace
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 from tests.unit.container_mgr.checkpoints.agent_parts import (
     FOLDER,
@@ -23,12 +23,12 @@ from tests.unit.container_mgr.checkpoints.agent_parts import (
     rank,
 )
 
-INSIDE, BASE = User(5000, 6000), User(100_000, 200_000)
+INSIDE, BASE = RankUser(5000, 6000), RankUser(100_000, 200_000)
 
 
 @asynccontextmanager
-async def mapped(root: Path) -> AsyncIterator[Checkpoints]:
-    held = Checkpoints(root / "checkpoints", remapped=BASE, remaps=True, space=PlainSpace())
+async def mapped(root: Path) -> AsyncIterator[DiskHolder]:
+    held = DiskHolder(root / "checkpoints", remapped=BASE, remaps=True, space=PlainSpace())
     await held.recover()
     try:
         yield held
@@ -36,15 +36,15 @@ async def mapped(root: Path) -> AsyncIterator[Checkpoints]:
         await held.close()
 
 
-def owner(path: Path) -> User:
-    return User(path.stat().st_uid, path.stat().st_gid)
+def owner(path: Path) -> RankUser:
+    return RankUser(path.stat().st_uid, path.stat().st_gid)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
 @pytest.mark.parametrize("remapped", [True, False])
 async def test_a_rank_owns_what_it_writes_and_resumes_from(tmp_path: Path, remapped: bool) -> None:
     """One with RDMA stays in the initial user namespace. What was fetched is the agent's."""
-    outside = User(105_000, 206_000) if remapped else INSIDE
+    outside = RankUser(105_000, 206_000) if remapped else INSIDE
     async with mapped(tmp_path) as held:
         begun = await held.begin(rank(rule="keras"), INSIDE, remapped=remapped)
         assert begun is not None
@@ -57,7 +57,7 @@ async def test_a_rank_owns_what_it_writes_and_resumes_from(tmp_path: Path, remap
             if any(told.kind is HoldingKind.OWN for told in news.holdings):
                 break
         key = Key(2, 1)
-        part = held.find(Place(FOLDER, "gpu0", HoldingKind.OWN, 0, key))
+        part = held.find(PartPlace(FOLDER, "gpu0", HoldingKind.OWN, 0, key))
         assert part is not None
         get = GetPart(0, "gpu0", 0, part.manifest.digest, part.manifest.bytes, GetLocal("gpu0"))
         held.restore_from(part, get)
@@ -75,12 +75,12 @@ async def test_a_rank_owns_what_it_writes_and_resumes_from(tmp_path: Path, remap
 
 async def test_an_engine_that_does_not_say_to_whom_it_maps(tmp_path: Path) -> None:
     """The folder would be somebody else's."""
-    held = Checkpoints(tmp_path / "checkpoints", remaps=True, space=PlainSpace())
+    held = DiskHolder(tmp_path / "checkpoints", remaps=True, space=PlainSpace())
     await held.recover()
     try:
-        with pytest.raises(AgentError, match="does not say to which"):
+        with pytest.raises(AgentError, match="does not show to which"):
             await held.begin(rank(), INSIDE)
-        me = User(os.geteuid(), os.getegid())
+        me = RankUser(os.geteuid(), os.getegid())
         assert await held.begin(rank(), me, remapped=False) is not None
     finally:
         await held.close()

@@ -11,9 +11,9 @@ from agentlink.ranks import GPU, RankSpec
 from agentlink.values import Device, RankLimits, Record, VolumeMount
 from container_mgr.checkpoints.holder import Begun
 from container_mgr.docker.arguments import (
+    ContainerLimits,
     Host,
-    Limits,
-    Program,
+    ImageProgram,
     cgroup_parent,
     cpu_quota_us,
     create_arguments,
@@ -21,7 +21,7 @@ from container_mgr.docker.arguments import (
 from container_mgr.hardware.gpu_binding import GpuBinding, choose
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.recordings.shown import Packages
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, BoundVolume
 from tests.unit.container_mgr.specs import GOOD
 
@@ -29,7 +29,7 @@ HOST = Host(
     server="srv0",
     parent="/ll-rack",
     entry=Path("/run/x/entry"),
-    limits=Limits(memory_bytes=1 << 30, pids=100, nic_wait_s=5),
+    limits=ContainerLimits(memory_bytes=1 << 30, pids=100, nic_wait_s=5),
     block_device="/dev/sda",
 )
 RDMA = RdmaBinding("mlx5_0", ("infiniband/uverbs0", "infiniband/rdma_cm"))
@@ -50,7 +50,7 @@ def arguments(
     return create_arguments(
         spec,
         host=host,
-        program=Program(
+        program=ImageProgram(
             "sha256:abc",
             image.get("entrypoint", []),
             image.get("command", []),
@@ -59,7 +59,7 @@ def arguments(
         ),
         rank_dir=Path("/run/x/ranks/ll-red-0-7"),
         term=3,
-        user=User(5000, 6000),
+        user=RankUser(5000, 6000),
         volumes=volumes,
         checkpoint=checkpoint,
         gpu=gpu,

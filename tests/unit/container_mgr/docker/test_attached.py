@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from container_mgr.docker.attached import Attached, RefusedError, attach
+from container_mgr.docker.attached import Attached, EngineRefusalError, attach
 
 SWITCHED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
@@ -62,7 +62,7 @@ async def test_a_refusal_has_the_engines_reason(tmp_path: Path) -> None:
     body = b'{"message": "container is paused"}'
     head = b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with engine(tmp_path, head, body) as url:
-        with pytest.raises(RefusedError, match="container is paused"):
+        with pytest.raises(EngineRefusalError, match="container is paused"):
             await attach(url, "1.41", "e1", terminal=False)
 
 

@@ -19,7 +19,7 @@ from container_mgr.docker.engine import (
     EngineTimeoutError,
     EngineUnavailableError,
 )
-from container_mgr.users import User
+from container_mgr.users import RankUser
 
 Answer = tuple[int, object] | None
 """Status and JSON body, or None for no answer."""
@@ -160,12 +160,12 @@ async def test_a_pull_has_a_deadline(
 @pytest.mark.parametrize(
     ("root", "remapped", "base"),
     [
-        ("/var/lib/docker/100000.200000", True, User(100_000, 200_000)),
+        ("/var/lib/docker/100000.200000", True, RankUser(100_000, 200_000)),
         ("/var/lib/docker/100000.200000", False, None),
         ("/var/lib/docker", True, None),
         ("", True, None),
     ],
 )
-def test_users_of_containers_outside_them(root: str, remapped: bool, base: User | None) -> None:
+def test_users_of_containers_outside_them(root: str, remapped: bool, base: RankUser | None) -> None:
     facts = EngineFacts("28", "systemd", 1 << 30, remapped_users=remapped, root=root)
     assert facts.remapped_base == base

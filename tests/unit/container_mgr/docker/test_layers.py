@@ -35,7 +35,7 @@ STEPS: list[dict[str, Any]] = [
 def test_the_steps_of_a_pull_add_up(taken: int, state: PullState) -> None:
     layers = Layers()
     for step in STEPS[:taken]:
-        layers.take(step)
+        layers.apply(step)
     assert layers.state() == state
 
 
@@ -43,4 +43,4 @@ def test_the_steps_of_a_pull_add_up(taken: int, state: PullState) -> None:
     "step", [{}, {"id": 7}, {"id": "aa", "progressDetail": None}, {"status": None, "id": "aa"}]
 )
 def test_a_strange_step_is_no_error(step: dict[str, Any]) -> None:
-    Layers().take(step)
+    Layers().apply(step)

@@ -65,12 +65,12 @@ async def test_a_restarted_agent_knows_what_it_pulled(tmp_path: Path) -> None:
     await first.pulled("ours:1", IMAGE_ID, 60)
     again = KeptImages(docker, file, policy, lambda: now)  # type: ignore[arg-type]
     await again.load()
-    await again.look()
+    await again.check()
     assert docker.pulled == ["theirs:1", "ours:1"]
     now += 15 * DAY
-    await again.look()
+    await again.check()
     assert docker.pulled == ["theirs:1"]
-    await again.look()
+    await again.check()
     assert docker.calls["remove_image"] == 1
 
 
@@ -86,7 +86,7 @@ async def test_a_container_keeps_its_image_young(tmp_path: Path) -> None:
     await kept.pulled("ours:1", IMAGE_ID, 60)
     now += 15 * DAY
     kept.used(IMAGE_ID)  # a job is about to start
-    await kept.look()
+    await kept.check()
     assert docker.pulled == ["ours:1"]
 
 
@@ -96,7 +96,7 @@ async def test_a_lost_list_removes_nothing(tmp_path: Path) -> None:
     file.write_text("{torn", encoding="ascii")
     kept = KeptImages(docker, file, KeepPolicy(space_bytes=0), lambda: NOW)  # type: ignore[arg-type]
     await kept.load()
-    await kept.look()
+    await kept.check()
     assert docker.pulled == ["ours:1"]
 
 
@@ -106,5 +106,5 @@ async def test_an_image_under_the_same_name_that_is_not_ours_stays(tmp_path: Pat
     kept = KeptImages(docker, tmp_path / "images.json", KeepPolicy(unused_s=DAY), lambda: now)  # type: ignore[arg-type]
     await kept.pulled("ours:1", OTHER, 60)
     now += 15 * DAY
-    await kept.look()
+    await kept.check()
     assert docker.pulled == ["ours:1"]  # it is another image by now

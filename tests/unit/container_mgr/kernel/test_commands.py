@@ -86,7 +86,7 @@ def test_only_processes_of_the_group_get_the_signal(
 ) -> None:
     group = machine.make(RUNNING, "t")
     (group.freezer.group / "freezer.state").write_text("THAWED")
-    group.take(shell.pid)
+    group.add(shell.pid)
     assert not group.end(signum)
     assert shell.poll() is None  # its number was another process's when the list was read
     machine.show(shell.pid, f"{RUNNING.id}/ll-exec-t")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentlink.ranks import RankKey
 from container_mgr.ranks import archive as module
-from container_mgr.ranks.archive import Archive, Kept, excess
+from container_mgr.ranks.archive import Archive, KeptLog, excess
 from container_mgr.values import LogLimits
 from tests.unit.container_mgr.ranks.written import everything, fill, record
 
@@ -223,7 +223,7 @@ def test_what_is_kept_fits_and_is_the_newest(
     sizes: list[tuple[int, int]], total: int, keep: int
 ) -> None:
     dated = sorted(sizes, key=lambda one: one[1])
-    kept = {f"r{n}": Kept(size, float(since)) for n, (size, since) in enumerate(dated)}
+    kept = {f"r{n}": KeptLog(size, float(since)) for n, (size, since) in enumerate(dated)}
     dropped = excess(kept, LogLimits(float(keep), 1, total), now=100.0)
     left = [one for name, one in kept.items() if name not in dropped]
     assert sum(one.size for one in left) <= total

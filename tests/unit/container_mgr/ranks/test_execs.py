@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentlink.values import WindowSize
 from container_mgr.ranks import execs
-from container_mgr.ranks.execs import Clock, Start, check, fits
+from container_mgr.ranks.execs import ExecCommand, ExecDeadline, check, fits
 from container_mgr.values import AgentError
 from controller.devices.engine import EngineError, ExecEnd, Fenced
 from tests.parts.agent.ranks import SLEEP, TICKS, all_ended, executing, until
@@ -28,20 +28,20 @@ async def rig(tmp_path: Path) -> AsyncIterator[AgentRig]:
         yield one
 
 
-def start(*command: str, job: str = "red", window: WindowSize | None = None) -> Start:
-    return Start(job, 0, command, False, window, 10, 100)
+def start(*command: str, job: str = "red", window: WindowSize | None = None) -> ExecCommand:
+    return ExecCommand(job, 0, command, False, window, 10, 100)
 
 
 def test_silence_and_time_end_a_command() -> None:
-    clock = Clock.at(start("true"), 1000)
+    clock = ExecDeadline.at(start("true"), 1000)
     assert clock.passed(1009, frozen=False) == ""
     assert "no input and no output for 10 s" in clock.passed(1010, frozen=False)
-    clock.heard = 1099
+    clock.active = 1099
     assert "time limit" in clock.passed(1100, frozen=False)
 
 
 def test_a_freeze_is_no_silence_but_takes_time() -> None:
-    clock = Clock.at(start("true"), 0)
+    clock = ExecDeadline.at(start("true"), 0)
     assert clock.passed(9, frozen=False) == ""
     assert clock.passed(90, frozen=True) == ""
     assert clock.passed(90.5, frozen=False) == ""
@@ -51,7 +51,11 @@ def test_a_freeze_is_no_silence_but_takes_time() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.booleans()), max_size=40))
 def test_a_command_is_silent_as_long_as_it_was_awake(steps: list[tuple[float, bool]]) -> None:
-    clock, now, awake = Clock.at(Start("red", 0, ("true",), False, None, 10, 1e6), 0), 0.0, 0.0
+    clock, now, awake = (
+        ExecDeadline.at(ExecCommand("red", 0, ("true",), False, None, 10, 1e6), 0),
+        0.0,
+        0.0,
+    )
     for pause, frozen in steps:
         now, awake = now + pause, awake + (0 if frozen else pause)
         if abs(awake - 10) > 1e-6:
@@ -60,7 +64,7 @@ def test_a_command_is_silent_as_long_as_it_was_awake(steps: list[tuple[float, bo
 
 def test_limits_are_those_of_the_agent_at_most() -> None:
     for asked in (0, -1, 1e12):
-        clock = Clock.at(Start("red", 0, ("true",), False, None, asked, asked), 0)
+        clock = ExecDeadline.at(ExecCommand("red", 0, ("true",), False, None, asked, asked), 0)
         assert (clock.idle_s, clock.total_s) == (execs.MAX_IDLE_S, execs.MAX_TOTAL_S)
 
 
@@ -75,7 +79,7 @@ def test_limits_are_those_of_the_agent_at_most() -> None:
         start("true", window=WindowSize(24, 2**31)),
     ],
 )
-def test_what_cannot_run_is_invalid(wrong: Start) -> None:
+def test_what_cannot_run_is_invalid(wrong: ExecCommand) -> None:
     with pytest.raises(AgentError) as refused:
         check(wrong)
     assert refused.value.code == "invalid"

@@ -8,15 +8,15 @@ from typing import BinaryIO
 import pytest
 
 from container_mgr.ranks import logs
-from container_mgr.ranks.logs import Joiner, Line, Wanted, files, read
+from container_mgr.ranks.logs import Joiner, LineFilter, OutputLine, files, read
 from tests.unit.container_mgr.ranks.written import ended, everything, fill, record
 
 
 def test_split_lines_are_joined_by_stream() -> None:
     joiner = Joiner()
     assert joiner.feed(record("half ")) is None
-    assert joiner.feed(record("other\n", "stderr")) == Line(1767225600.0, "stderr", "other")
-    assert joiner.feed(record("whole\n")) == Line(1767225600.0, "stdout", "half whole")
+    assert joiner.feed(record("other\n", "stderr")) == OutputLine(1767225600.0, "stderr", "other")
+    assert joiner.feed(record("whole\n")) == OutputLine(1767225600.0, "stdout", "half whole")
 
 
 def test_a_line_without_end_is_cut() -> None:
@@ -110,7 +110,7 @@ class ParseCount:
         self.by_the_loop = False
         parse = Joiner.feed
 
-        def feed(joiner: Joiner, raw: bytes) -> Line | None:
+        def feed(joiner: Joiner, raw: bytes) -> OutputLine | None:
             self.records += 1
             self.by_the_loop |= asyncio._get_running_loop() is not None
             return parse(joiner, raw)
@@ -205,24 +205,29 @@ async def test_only_wanted_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "x-json.log.1").write_bytes(b"".join(lines[:30]))
     log.write_bytes(b"".join(lines[30:]) + record("killed [x", time="2026-01-01T00:01:00Z"))
 
-    async def found(wanted: Wanted, tail: int | None = None) -> list[str]:
-        batches = read(log, tail=tail, follow=False, alive=ended, wanted=wanted)
+    async def found(wanted: LineFilter, tail: int | None = None) -> list[str]:
+        batches = read(log, tail=tail, follow=False, alive=ended, matching=wanted)
         return [line.text async for batch in batches for line in batch]
 
     start = 1767225600.0
-    assert await found(Wanted(start + 58)) == ["step 58 [x]", "step 59 [x]", "killed [x"]
-    assert await found(Wanted(search="9 [x]")) == [f"step {n} [x]" for n in (9, 19, 29, 39, 49, 59)]
-    assert await found(Wanted(search="9 [x]"), 2) == ["step 49 [x]", "step 59 [x]"]
-    assert await found(Wanted(start + 30, "9 [x]"), 100) == [f"step {n} [x]" for n in (39, 49, 59)]
-    assert await found(Wanted(search="9 [x]"), 0) == []
-    assert await found(Wanted(search="[x"), 1) == ["killed [x"]
-    assert await found(Wanted(search=".*")) == []
+    assert await found(LineFilter(start + 58)) == ["step 58 [x]", "step 59 [x]", "killed [x"]
+    assert await found(LineFilter(search="9 [x]")) == [
+        f"step {n} [x]" for n in (9, 19, 29, 39, 49, 59)
+    ]
+    assert await found(LineFilter(search="9 [x]"), 2) == ["step 49 [x]", "step 59 [x]"]
+    assert await found(LineFilter(start + 30, "9 [x]"), 100) == [
+        f"step {n} [x]" for n in (39, 49, 59)
+    ]
+    assert await found(LineFilter(search="9 [x]"), 0) == []
+    assert await found(LineFilter(search="[x"), 1) == ["killed [x"]
+    assert await found(LineFilter(search=".*")) == []
 
 
 async def test_a_long_search_answers_meanwhile(tmp_path: Path) -> None:
     log = tmp_path / "x-json.log"
     fill(log, records=20_000)
-    batches = read(log, tail=5, follow=False, alive=ended, wanted=Wanted(search="no such text"))
+    none = LineFilter(search="no such text")
+    batches = read(log, tail=5, follow=False, alive=ended, matching=none)
     sizes = [len(batch) async for batch in batches]
     assert len(sizes) > 3
     assert sum(sizes) == 0

@@ -11,7 +11,7 @@ from agentlink.values import DataKey, Scope, VolumeMount
 from container_mgr.ranks.quotas import QuotaWatch, size, why_end
 from container_mgr.values import AgentError, Container
 from container_mgr.volumes import quota
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.volumes import Volumes
 from tests.unit.container_mgr.volume_parts import (
     JOB,
@@ -23,7 +23,7 @@ from tests.unit.container_mgr.volume_parts import (
     spec,
 )
 
-FULL = Record(Scope.JOB, "vision.red", 1, 1.0, 1.0, bytes=10_001, files=1, measured_at=1.0)
+FULL = DirectoryRecord(Scope.JOB, "vision.red", 1, 1.0, 1.0, bytes=10_001, files=1, measured_at=1.0)
 
 
 def test_the_reason_names_volume_use_and_quota() -> None:
@@ -45,7 +45,7 @@ def test_the_reason_names_volume_use_and_quota() -> None:
         (container(VolumeMount("scratch", "/s")), FULL),
     ],
 )
-def test_a_rank_that_may_go_on(one: Container, record: Record) -> None:
+def test_a_rank_that_may_go_on(one: Container, record: DirectoryRecord) -> None:
     assert why_end(one, KEY, record) == ""
 
 
@@ -161,7 +161,7 @@ async def test_an_owner_that_takes_long_to_measure_delays_no_other() -> None:
     measured: list[str] = []
 
     class Slow(Volumes):
-        async def measure(self, key: DataKey, *, used: bool) -> Record | None:
+        async def measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
             measured.append(key.owner)
             if key.owner == "vision.big":
                 await asyncio.sleep(1000)
@@ -181,7 +181,7 @@ async def test_an_owner_that_takes_long_to_measure_delays_no_other() -> None:
 
 async def test_a_volume_that_fails_does_not_stop_the_others() -> None:
     class Broken(Volumes):
-        async def measure(self, key: DataKey, *, used: bool) -> Record | None:
+        async def measure(self, key: DataKey, *, used: bool) -> DirectoryRecord | None:
             if key.volume == "broken":
                 raise AgentError("unavailable", key.volume, "does not answer")
             return FULL

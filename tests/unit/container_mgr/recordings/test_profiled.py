@@ -7,18 +7,18 @@ import pytest
 from container_mgr.recordings import profiled, xspace
 from container_mgr.recordings.asking import Failure
 from container_mgr.recordings.profiled import Profiled
-from container_mgr.recordings.recording import Read
+from container_mgr.recordings.recording import RecordingState
 from container_mgr.recordings.shown import profiler_port
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.xspace import WindowProfile
 from tests.parts.agent import profiles
 from tests.parts.agent.profiles import BEGAN_AT, made
 
 NOW = BEGAN_AT / 1e9 + 2
 NEW = Profiled(since_s=100.0)
-ABSENT = Read(state="absent", reason="no recorder", time=5.0)
+ABSENT = RecordingState(state="absent", reason="no recorder", time=5.0)
 
 
-def trained(step_ms: int = 100, wait_ms: int = 10) -> Profile:
+def trained(step_ms: int = 100, wait_ms: int = 10) -> WindowProfile:
     """Return a window of steps with one all-reduce of 20 ms each, and one wait."""
     events = []
     for begin in range(0, 2000, step_ms):
@@ -30,7 +30,7 @@ def trained(step_ms: int = 100, wait_ms: int = 10) -> Profile:
     return xspace.read(made(*events))
 
 
-def added(known: Profiled, profile: Profile, *, now_s: float = 160.0) -> Profiled:
+def added(known: Profiled, profile: WindowProfile, *, now_s: float = 160.0) -> Profiled:
     return profiled.added(known, profile, name="ll-a-0-1", now=NOW, now_s=now_s, on_gpu=False)
 
 
@@ -127,7 +127,7 @@ def test_failures_are_followed_by_ever_longer_pauses(failure: Failure) -> None:
     assert added(known, trained()).failures == 0
 
 
-def slow(step_ms: int, window_s: float) -> Profile:
+def slow(step_ms: int, window_s: float) -> WindowProfile:
     """Return a window of steps with one all-reduce each, and nothing else."""
     length_ms = round(1000 * window_s)
     calls = [("a:CollectiveReduceV2", at, at + 20) for at in range(0, length_ms, step_ms)]

@@ -11,10 +11,10 @@ import pytest_asyncio
 from agentlink.ranks import RankKey
 from agentlink.values import Record
 from container_mgr.recordings import recordings
-from container_mgr.recordings.recording import Read, Recording
+from container_mgr.recordings.recording import RankRecording, RecordingState
 from container_mgr.recordings.recordings import KEPT_S, SOON_S, Recordings
 from container_mgr.recordings.shown import NOTHING
-from container_mgr.recordings.wire import Looker, sent_bytes
+from container_mgr.recordings.wire import NicSampler, sent_bytes
 from container_mgr.rpc import messages
 from recorder import layout
 from recorder.python.lightloom_writer import Writer
@@ -31,14 +31,14 @@ class World:
     now: float = 1000.0
     paused: set[str] = field(default_factory=set)
     on_sleep: Callable[[], None] = lambda: None
-    looker: Looker = field(init=False)
+    sampler: NicSampler = field(init=False)
     kept: Recordings = field(init=False)
 
     def __post_init__(self) -> None:
-        self.looker = Looker(self.proc, lambda: self.now, self.sleep, lambda: 0.0)
+        self.sampler = NicSampler(self.proc, lambda: self.now, self.sleep, lambda: 0.0)
         self.kept = Recordings(
             paused=self.paused.__contains__,
-            looker=self.looker,
+            sampler=self.sampler,
             proc=self.proc,
             clock=lambda: self.now,
             monotonic=lambda: self.now,
@@ -248,7 +248,7 @@ async def test_a_plug_in_of_the_job_is_said_also_where_pytorch_is_recorded(world
 async def test_a_rank_that_is_not_recorded_is_not_watched(world: World) -> None:
     world.rank(record=Record.OFF)
     await world.kept.read()
-    await world.kept.look()
+    await world.kept.watch_nics()
     assert world.kept.of() == []
 
 
@@ -256,7 +256,7 @@ async def test_bursts_on_the_wire_are_seen(world: World) -> None:
     rank = world.rank()
 
     world.train([rank], compute_s=0.5, comm_s=0.2)
-    await world.kept.look()
+    await world.kept.watch_nics()
     (found,) = world.kept.of()
     assert found.wire is not None
     assert found.wire.period_s == pytest.approx(0.7, rel=0.05)
@@ -278,7 +278,7 @@ async def test_the_wire_of_a_frozen_job_says_nothing(world: World, when: str) ->
             world.paused.add(rank.key.container)
 
     world.on_sleep = train
-    await world.kept.look()
+    await world.kept.watch_nics()
     (found,) = world.kept.of()
     assert found.wire is None
 
@@ -286,10 +286,10 @@ async def test_the_wire_of_a_frozen_job_says_nothing(world: World, when: str) ->
 async def test_all_ranks_get_their_turn(world: World) -> None:
     for number in range(3):
         world.rank(number)
-    world.looker.most = 2
-    await world.kept.look()
+    world.sampler.most = 2
+    await world.kept.watch_nics()
     assert sum(r.wire is not None for r in world.kept.of()) == 2
-    await world.kept.look()
+    await world.kept.watch_nics()
     assert all(r.wire is not None for r in world.kept.of())
 
 
@@ -298,7 +298,7 @@ async def test_long_steps_get_longer_windows(world: World) -> None:
 
     world.train([rank], compute_s=3.0, comm_s=1.0)
     for _ in range(3):
-        await world.kept.look()
+        await world.kept.watch_nics()
     (found,) = world.kept.of()
     assert found.wire is not None
     assert found.wire.period_s == pytest.approx(4, rel=0.05)
@@ -312,9 +312,9 @@ def test_an_expensive_look_watches_fewer_ranks(tmp_path: Path) -> None:
         now += seconds
 
     rank = FakeRank(tmp_path)
-    looker = Looker(tmp_path, lambda: now, sleep, lambda: next(used))
-    looker.look([rank.process.pid] * 8)
-    assert looker.most == 1
+    sampler = NicSampler(tmp_path, lambda: now, sleep, lambda: next(used))
+    sampler.sample([rank.process.pid] * 8)
+    assert sampler.most == 1
     rank.end()
 
 
@@ -348,9 +348,9 @@ async def test_a_reply_has_a_limit(world: World, monkeypatch: pytest.MonkeyPatch
     assert longest == 16.0
 
 
-def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> Recording:
+def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> RankRecording:
     operations = tuple(
-        layout.Operation(
+        layout.OperationSums(
             op="all_reduce",
             bytes=2**40 + number,
             dtype="float",
@@ -367,8 +367,8 @@ def full(job: str, rank: int, *, ended: bool = False, rows: int = 1000) -> Recor
         for number in range(rows)
     )
     calls = tuple(layout.Call(0, 2**40 + n, n + 0.25, n + 0.5, 2**60) for n in range(512))
-    read = Read(state="recording", operations=operations, calls=calls)
-    return Recording(key=RankKey(job, rank, 1), read=read, ended=ended)
+    read = RecordingState(state="recording", operations=operations, calls=calls)
+    return RankRecording(key=RankKey(job, rank, 1), read=read, ended=ended)
 
 
 @pytest.mark.parametrize("most", [None, 2**20, 2**30])
@@ -400,9 +400,9 @@ async def test_a_window_with_too_few_steps_is_followed_soon_by_a_longer_one(worl
     rank = world.rank()
 
     world.train([rank], compute_s=0.8, comm_s=0.4)
-    assert await world.kept.look() == SOON_S
-    world.looker.most = 1
-    assert await world.kept.look() > SOON_S, "this one held enough"
+    assert await world.kept.watch_nics() == SOON_S
+    world.sampler.most = 1
+    assert await world.kept.watch_nics() > SOON_S, "this one held enough"
     (found,) = world.kept.of()
     assert found.wire is not None
     assert found.wire.bursts > LEAST_STEPS
@@ -412,5 +412,5 @@ async def test_many_ranks_wait_for_their_longer_window(world: World) -> None:
     ranks = [world.rank(number) for number in range(4)]
 
     world.train(ranks, compute_s=0.8, comm_s=0.4)
-    world.looker.most = 5
-    assert await world.kept.look() > SOON_S, "the limit of what looks may cost"
+    world.sampler.most = 5
+    assert await world.kept.watch_nics() > SOON_S, "the limit of what looks may cost"

@@ -14,7 +14,7 @@ from container_mgr.recordings import recordings, xspace
 from container_mgr.recordings.asking import AskError, Failure
 from container_mgr.recordings.bursts import Bursts
 from container_mgr.recordings.recordings import MARK, Recordings
-from container_mgr.recordings.xspace import Profile
+from container_mgr.recordings.xspace import WindowProfile
 from container_mgr.rpc import messages
 from tests.parts.agent.profiles import BEGAN_AT, made
 from tests.unit.container_mgr.recordings.parts import FakeRank
@@ -33,7 +33,7 @@ class World:
         self.paused: set[str] = set()
         self.asked: list[str] = []
         self.seconds: list[float] = []
-        self.answer: Profile | Failure = WINDOW
+        self.answer: WindowProfile | Failure = WINDOW
         self.meanwhile: Callable[[], None] = lambda: None
         self.kept = self.made()
 
@@ -46,7 +46,7 @@ class World:
             monotonic=lambda: 60.0 * (1 + len(self.asked)),
         )
 
-    async def ask(self, pidfd: int, address: str, seconds: float) -> Profile:
+    async def ask(self, pidfd: int, address: str, seconds: float) -> WindowProfile:
         self.asked.append(address)
         self.seconds.append(seconds)
         self.meanwhile()
@@ -141,7 +141,7 @@ async def test_a_frozen_rank_is_not_asked(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [WINDOW, "silent", "busy", "closed"])
-async def test_a_freeze_spoils_a_window(world: World, answer: Profile | Failure) -> None:
+async def test_a_freeze_spoils_a_window(world: World, answer: WindowProfile | Failure) -> None:
     world.rank()
     world.answer = answer
     world.meanwhile = lambda: world.kept.disturb("red")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from container_mgr.recordings import xspace
-from container_mgr.recordings.xspace import InvalidError, Profile
+from container_mgr.recordings.xspace import InvalidError, WindowProfile
 from protos import profiler_pb2 as pb
 from tests.parts.agent import profiles
 from tests.parts.agent.profiles import MS, made
@@ -118,7 +118,7 @@ def test_the_latest_of_very_many_calls_count(monkeypatch: pytest.MonkeyPatch) ->
     assert [begin for _, begin, _ in profile.calls] == [20 * MS, 30 * MS]
 
 
-def plausible(profile: Profile) -> bool:
+def plausible(profile: WindowProfile) -> bool:
     return (
         0 < profile.length <= xspace.LONGEST_NS
         and 0 <= profile.exposed <= profile.comm <= profile.length + xspace.LONGEST_NS

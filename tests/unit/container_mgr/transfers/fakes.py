@@ -13,11 +13,11 @@ import numpy as np
 from agentlink.checkpoints import Folder, GetPart, Holding, HoldingKind, Verified
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from checkpoints.manifest import Manifest, Sum, Sums
+from checkpoints.manifest import FileSums, Manifest, Sum
 from container_mgr.checkpoints.contract import News
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import parts
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 
 FOLDER = Folder("red.0badcafe", bytes(range(32)), Where.DISK, 1 << 30)
@@ -38,7 +38,7 @@ def manifest_of(rank: int, files: Mapping[str, bytes], key: Key = KEY) -> Manife
     from crc32c import crc32c
 
     sums = {path: Sum(len(block), crc32c(block)) for path, block in sorted(files.items())}
-    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", Sums(sums))
+    return Manifest(FOLDER.name, key.epoch, key.step, rank, 8, "rename", FileSums(sums))
 
 
 def files_of(rank: int, size: int = 300_000) -> dict[str, bytes]:
@@ -53,13 +53,13 @@ def files_of(rank: int, size: int = 300_000) -> dict[str, bytes]:
 class FakeReceiving:
     holder: FakeHolder
     directory: Path
-    place: Place | None
+    place: PartPlace | None
     get: GetPart | None = None
     root: int = -1
     kept: bool = False
 
-    def keep(self, part: Part | Manifest) -> None:
-        manifest = part.manifest if isinstance(part, Part) else part
+    def keep(self, part: HeldPart | Manifest) -> None:
+        manifest = part.manifest if isinstance(part, HeldPart) else part
         if parts.damages(self.directory, manifest):
             raise AgentError("failed", "part", "differs")
         self.kept = True
@@ -68,9 +68,11 @@ class FakeReceiving:
             assert self.get is not None
             self.holder.restored[self.get.rank] = self.directory, manifest
             return
-        covers, manifests = (part.covers, part.manifests) if isinstance(part, Part) else ((), ())
-        self.holder.parts[place] = Part(place, self.directory, manifest, covers, manifests)
-        self.holder.tell(
+        covers, manifests = (
+            (part.covers, part.manifests) if isinstance(part, HeldPart) else ((), ())
+        )
+        self.holder.parts[place] = HeldPart(place, self.directory, manifest, covers, manifests)
+        self.holder.report(
             Holding(
                 folder=place.folder, key=place.key, rank=place.rank, endpoint=place.endpoint,
                 kind=place.kind, digest=manifest.digest, bytes=manifest.bytes, covers=covers,
@@ -91,19 +93,19 @@ class FakeHolder:
 
     directory: Path
     folders: dict[str, Folder] = field(default_factory=lambda: {FOLDER.name: FOLDER})
-    parts: dict[Place, Part] = field(default_factory=dict)
+    parts: dict[PartPlace, HeldPart] = field(default_factory=dict)
     restored: dict[int, tuple[Path, Manifest]] = field(default_factory=dict)
     told: list[Holding] = field(default_factory=list)
-    damages: list[tuple[Place, str]] = field(default_factory=list)
+    damages: list[tuple[PartPlace, str]] = field(default_factory=list)
     expected: dict[str, Collection[str]] = field(default_factory=dict)
     limit: int = 1 << 40
     count: int = 0
 
-    def own(self, endpoint: str, rank: int, files: Mapping[str, bytes], key: Key = KEY) -> Part:
+    def own(self, endpoint: str, rank: int, files: Mapping[str, bytes], key: Key = KEY) -> HeldPart:
         root = self._new()
         fill(root, files)
-        place = Place(FOLDER.name, endpoint, HoldingKind.OWN, rank, key)
-        self.parts[place] = Part(place, root, manifest_of(rank, files, key))
+        place = PartPlace(FOLDER.name, endpoint, HoldingKind.OWN, rank, key)
+        self.parts[place] = HeldPart(place, root, manifest_of(rank, files, key))
         return self.parts[place]
 
     def news(self) -> AsyncIterator[News]:
@@ -120,13 +122,13 @@ class FakeHolder:
     async def expect(self, folder: str, endpoints: Collection[str]) -> None:
         self.expected[folder] = endpoints
 
-    def find(self, place: Place) -> Part | None:
+    def find(self, place: PartPlace) -> HeldPart | None:
         return self.parts.get(place)
 
-    def owner(self, folder: str, endpoint: str) -> User:
-        return User(os.geteuid(), os.getegid())
+    def owner(self, folder: str, endpoint: str) -> RankUser:
+        return RankUser(os.geteuid(), os.getegid())
 
-    def receive(self, place: Place, size_bytes: int) -> FakeReceiving:
+    def receive(self, place: PartPlace, size_bytes: int) -> FakeReceiving:
         if size_bytes > self.limit:
             raise AgentError("failed", place.folder, "the folder is full")
         directory = self._new()
@@ -144,15 +146,15 @@ class FakeHolder:
         directory = self._new()
         return FakeReceiving(self, directory, None, get, os.open(directory, os.O_RDONLY))
 
-    def restore_from(self, part: Part, get: GetPart) -> None:
+    def restore_from(self, part: HeldPart, get: GetPart) -> None:
         if parts.damages(part.root, part.manifest):
             raise AgentError("failed", part.place.folder, "differs")
         self.restored[get.rank] = part.root, part.manifest
 
-    def tell(self, holding: Holding) -> None:
+    def report(self, holding: Holding) -> None:
         self.told.append(holding)
 
-    def damaged(self, place: Place, why: str) -> None:
+    def damaged(self, place: PartPlace, why: str) -> None:
         self.parts.pop(place, None)
         self.damages.append((place, why))
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentlink.checkpoints import Holding, Source
-from container_mgr.checkpoints.values import Part
+from container_mgr.checkpoints.values import HeldPart
 from container_mgr.transfers import wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate
-from container_mgr.transfers.givers import Reach
+from container_mgr.transfers.gate import SendGate
 from container_mgr.transfers.keeping import Keeper
+from container_mgr.transfers.part_sources import PeerRoutes
 from container_mgr.transfers.pulling import Stop
-from container_mgr.transfers.serving import Listener, Serving
+from container_mgr.transfers.serving import PartListener, Serving
 from container_mgr.transfers.threads import Held
-from container_mgr.transfers.wire import Session
+from container_mgr.transfers.wire import PeerSession
 from tests.unit.container_mgr.transfers.fakes import FOLDER, KEY, FakeHolder, files_of
 
 
@@ -30,11 +30,11 @@ class OverLoopback:
     """Dials an address of loopback without TLS; ``before`` may change the connection."""
 
     key: bytes = FOLDER.key
-    gate: Gate = field(default_factory=Gate)
+    gate: SendGate = field(default_factory=SendGate)
     dialled: int = 0
     before: Callable[[socket.socket], socket.socket] = lambda one: one
 
-    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, Session]:
+    def __call__(self, source: Source, stop: Stop) -> tuple[Channel, PeerSession]:
         self.dialled += 1
         host, _, port = source.address.rpartition(":")
         plain = socket.create_connection((host, int(port)), timeout=5)
@@ -58,7 +58,7 @@ class Rig:
     held: Held
     taker_held: Held
     serving: Serving
-    gate: Gate
+    gate: SendGate
     port: int
     dial: OverLoopback = field(default_factory=OverLoopback)
 
@@ -66,15 +66,15 @@ class Rig:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def source(self, part: Part, server: str = "srv1") -> Source:
+    def source(self, part: HeldPart, server: str = "srv1") -> Source:
         place, found = part.place, part.manifest
         return Source(place.rank, found.digest, found.bytes, place.endpoint, server, self.address)
 
-    def part(self, rank: int, size: int = 300_000) -> Part:
+    def part(self, rank: int, size: int = 300_000) -> HeldPart:
         return self.giver.own(f"gpu{rank}", rank, files_of(rank, size), KEY)
 
     def keeper(self, pace: int = 0, store: Path | None = None) -> Keeper:
-        reach = Reach(self.taker_held, "srv0", FOLDER.name, self.dial, pace)
+        reach = PeerRoutes(self.taker_held, "srv0", FOLDER.name, self.dial, pace)
         return Keeper(self.taker, reach, "gpu0", store)
 
     def last(self) -> Holding:
@@ -82,7 +82,7 @@ class Rig:
 
 
 @contextmanager
-def rig(directory: Path, folder: str = FOLDER.name, gate: Gate | None = None) -> Iterator[Rig]:
+def rig(directory: Path, folder: str = FOLDER.name, gate: SendGate | None = None) -> Iterator[Rig]:
     loop = asyncio.SelectorEventLoop()  # in a thread of its own, where no time passes
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -90,8 +90,8 @@ def rig(directory: Path, folder: str = FOLDER.name, gate: Gate | None = None) ->
     held = Held(giver, loop)
     serving = Serving(held, None)
     one = socket.create_server(("127.0.0.1", 0))
-    gate = gate or Gate()
-    listener = Listener(one, folder, gate)
+    gate = gate or SendGate()
+    listener = PartListener(one, folder, gate)
     port = one.getsockname()[1]
     serving.add(listener)
     try:

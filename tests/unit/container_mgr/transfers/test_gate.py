@@ -13,14 +13,14 @@ from contextlib import contextmanager
 import pytest
 
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate
+from container_mgr.transfers.gate import SendGate
 
 CLOSED = 7
 """TCP_CLOSE of the kernel's tcp_states.h."""
 
 
 @contextmanager
-def connected(gate: Gate) -> Iterator[tuple[socket.socket, Channel, socket.socket]]:
+def connected(gate: SendGate) -> Iterator[tuple[socket.socket, Channel, socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
@@ -37,7 +37,7 @@ def unacknowledged(one: socket.socket) -> int:
 
 
 def test_what_was_sent_is_acknowledged_and_no_more_is_sent() -> None:
-    gate = Gate()
+    gate = SendGate()
     with connected(gate) as (ours, channel, theirs):
         channel.send(b"before", channel.deadline(5))
         gate.close()
@@ -55,7 +55,7 @@ def test_what_was_sent_is_acknowledged_and_no_more_is_sent() -> None:
 
 
 def test_a_peer_that_takes_nothing_is_reset() -> None:
-    gate = Gate()
+    gate = SendGate()
     with connected(gate) as (ours, channel, theirs):
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         blocked: list[BaseException] = []
@@ -81,7 +81,7 @@ def test_a_peer_that_takes_nothing_is_reset() -> None:
 def test_a_connection_that_ends_while_a_job_is_frozen_waits_for_no_acknowledgement(
     end: Callable[[Channel], None],
 ) -> None:
-    gate = Gate()
+    gate = SendGate()
     with connected(gate) as (_, channel, theirs):
         gate.close()
         end(channel)
@@ -91,7 +91,7 @@ def test_a_connection_that_ends_while_a_job_is_frozen_waits_for_no_acknowledgeme
 
 
 def test_time_does_not_pass_while_a_job_is_frozen() -> None:
-    gate = Gate()
+    gate = SendGate()
     gate.close()
     before = gate.clock()
     assert gate.clock() == before
@@ -104,7 +104,7 @@ def test_time_does_not_pass_while_a_job_is_frozen() -> None:
 
 
 def test_a_connection_that_ends_while_its_gate_is_closed() -> None:
-    gate = Gate()
+    gate = SendGate()
     with connected(gate) as (_, channel, _theirs):
         gate.close()
         failed: list[BaseException] = []

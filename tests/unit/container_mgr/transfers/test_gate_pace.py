@@ -18,7 +18,7 @@ def test_no_more_than_burst_and_rate(rate: int, steps: list[tuple[int, float]]) 
     pacer, now, sent, began = Pacer(rate, BLOCK), 0.0, 0, 0.0
     for size, pause in steps:
         now += pause
-        now += pacer.take(size, now)
+        now += pacer.reserve(size, now)
         sent += size
         # What idle time saved is at most one burst.
         assert sent <= 2 * BLOCK + rate * (now - began) * 1.000001
@@ -29,9 +29,9 @@ def test_no_more_than_burst_and_rate(rate: int, steps: list[tuple[int, float]]) 
 def test_a_busy_transfer_gets_its_rate(rate: int, count: int) -> None:
     pacer, now = Pacer(rate, BLOCK), 0.0
     for _ in range(count):
-        now += pacer.take(BLOCK, now)
+        now += pacer.reserve(BLOCK, now)
     assert now <= (count - 1) * BLOCK / rate * 1.000001
 
 
 def test_no_limit() -> None:
-    assert Pacer(0, 0).take(1 << 40, 0.0) == 0
+    assert Pacer(0, 0).reserve(1 << 40, 0.0) == 0

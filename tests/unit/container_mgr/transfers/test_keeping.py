@@ -15,7 +15,7 @@ from agentlink.checkpoints import HoldingKind, KeepCopy, KeepParity, KeepStored
 from agentlink.values import Scope, VolumeMount
 from checkpoints.ledger import Key, Member
 from checkpoints.schemes import chunk_bytes
-from container_mgr.checkpoints.values import Place
+from container_mgr.checkpoints.values import PartPlace
 from container_mgr.transfers import keeping, parts
 from container_mgr.transfers.pulling import Stop
 from tests.unit.container_mgr.transfers.fakes import FOLDER, KEY, content_of, files_of, flip
@@ -32,7 +32,7 @@ def copy(rig: Rig, rank: int = 1) -> KeepCopy:
 def test_a_copy_is_the_same_part(rig: Rig) -> None:
     what = copy(rig)
     keeping.keep(rig.keeper(), what, Stop())
-    place = Place(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)
+    place = PartPlace(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)
     assert content_of(rig.taker.parts[place].root) == files_of(1)
     assert (rig.last().kind, rig.last().digest) == (HoldingKind.COPY, what.source.digest)
 
@@ -64,7 +64,7 @@ def test_a_copy_and_what_goes_to_a_store_have_only_the_bytes(rig: Rig, tmp_path:
         path.chmod(0o6777)
         assert not bare(path.parent)
     keeping.keep(rig.keeper(), KeepCopy(0, KEY, rig.source(moved)), Stop())
-    assert bare(rig.taker.parts[Place(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)].root)
+    assert bare(rig.taker.parts[PartPlace(FOLDER.name, "gpu0", HoldingKind.COPY, 1, KEY)].root)
     keeping.keep(rig.keeper(store=tmp_path), KeepStored(0, KEY, STORE), Stop())
     assert bare(tmp_path / "lightloom-checkpoints" / FOLDER.name / "100.3" / "0")
 
@@ -108,7 +108,7 @@ def test_a_file_that_is_cut_while_it_is_sent(rig: Rig) -> None:
     os.truncate(part.root / "model.bin", 100)
     keeping.keep(rig.keeper(), what, Stop())
     assert rig.last().kind is HoldingKind.MISSING
-    assert "gpu1 says: model.bin has 100 bytes" in rig.last().why
+    assert "gpu1 answered: model.bin has 100 bytes" in rig.last().why
     assert rig.giver.damages
 
 
@@ -124,7 +124,7 @@ def test_a_wrong_key_may_be_the_ranks_own_program(rig: Rig) -> None:
     what = copy(rig)
     rig.dial.key = bytes(32)
     keeping.keep(rig.keeper(), what, Stop())
-    assert "is no agent of this job" in rig.last().why
+    assert "is not an agent of this job" in rig.last().why
 
 
 def test_a_peer_that_is_not_there(rig: Rig) -> None:
@@ -233,7 +233,7 @@ def test_a_parity_with_its_sets_manifests(rig: Rig) -> None:
     assert rig.last().kind is HoldingKind.PARITY, rig.last().why
     covers = tuple(Member(one.rank, one.digest, one.bytes) for one in what.members)
     assert rig.last().covers == covers
-    part = rig.taker.parts[Place(FOLDER.name, "gpu0", HoldingKind.PARITY, 0, KEY)]
+    part = rig.taker.parts[PartPlace(FOLDER.name, "gpu0", HoldingKind.PARITY, 0, KEY)]
     assert part.manifest.bytes == chunk_bytes(max(one.bytes for one in what.members), 4)
     assert [one.digest for one in part.manifests] == [one.digest for one in what.members]
     assert parts.damages(part.root, part.manifest) == ()

@@ -31,12 +31,12 @@ from agentlink.checkpoints import (
 )
 from agentlink.values import Scope, VolumeMount
 from checkpoints.ledger import Key, Member
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.transfers import keeping
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.mover import Mover, job_of, newest
+from container_mgr.transfers.mover import PartMover, job_of, newest
 from container_mgr.transfers.pulling import Stop
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 from container_mgr.volumes.offers import Offer
 from container_mgr.volumes.volumes import Volumes
@@ -62,10 +62,10 @@ class Agent:
 
     server: str
     holder: FakeHolder
-    mover: Mover
+    mover: PartMover
     volumes: Volumes
 
-    def source(self, part: Part) -> Source:
+    def source(self, part: HeldPart) -> Source:
         place, found = part.place, part.manifest
         address = f"127.0.0.1:{self.mover.port}"
         return Source(place.rank, found.digest, found.bytes, place.endpoint, self.server, address)
@@ -84,7 +84,7 @@ class Pair:
         return last
 
 
-def get(part: Part, how: GetLocal | GetFrom | GetRebuilt | GetStored, rank: int = 5) -> GetPart:
+def get(part: HeldPart, how: GetLocal | GetFrom | GetRebuilt | GetStored, rank: int = 5) -> GetPart:
     found = part.manifest
     return GetPart(rank, "gpu0", part.place.rank, found.digest, found.bytes, how)
 
@@ -114,7 +114,7 @@ async def paired(tmp_path: Path) -> AsyncIterator[Pair]:
         server = one.name.partition(".")[0]
         holder = FakeHolder(tmp_path / f"held-{server}")
         volumes = Volumes({"ckpt": Offer("ckpt", store, writable=True)})
-        mover = Mover(holder, volumes, server, one, address=("127.0.0.1", 0))
+        mover = PartMover(holder, volumes, server, one, address=("127.0.0.1", 0))
         await mover.start()
         agents.append(Agent(server, holder, mover, volumes))
     try:
@@ -200,7 +200,7 @@ async def test_an_agent_that_does_not_know_the_job(pair: Pair) -> None:
     part = pair.there.holder.own("gpu1", 1, files_of(1))
     pair.there.holder.folders = {FOLDER.name: other()}
     (fault,) = (await pair.fetch(get(part, GetFrom(pair.there.source(part))))).faults
-    assert "no agent of this job" in fault.message
+    assert "is not an agent of this job" in fault.message
     assert "port" not in fault.message
 
 
@@ -237,7 +237,7 @@ async def test_a_certificate_that_is_not_an_agents(pair: Pair, tmp_path: Path) -
         writer.close()
 
 
-async def coded(pair: Pair, lost: int = 2) -> tuple[GetPart, Part]:
+async def coded(pair: Pair, lost: int = 2) -> tuple[GetPart, HeldPart]:
     """Have four parts, all parities but the lost rank's, and the request to rebuild its part."""
     agent = pair.there
     parts = [agent.holder.own(f"gpu{rank}", rank, files_of(rank, 2_000_000)) for rank in range(4)]
@@ -249,7 +249,7 @@ async def coded(pair: Pair, lost: int = 2) -> tuple[GetPart, Part]:
         await asyncio.to_thread(keeping.keep, keeper, work, Stop())
         assert agent.holder.told[-1].kind is HoldingKind.PARITY, agent.holder.told[-1].why
     for kind in (HoldingKind.OWN, HoldingKind.PARITY):
-        del agent.holder.parts[Place(FOLDER.name, f"gpu{lost}", kind, lost, KEY)]
+        del agent.holder.parts[PartPlace(FOLDER.name, f"gpu{lost}", kind, lost, KEY)]
     covers = tuple(Member(one.rank, one.digest, one.bytes) for one in members)
     others = tuple(one for one in members if one.rank != lost)
     return get(parts[lost], GetRebuilt(covers, others, others)), parts[lost]
@@ -266,7 +266,7 @@ async def test_a_lost_part_is_rebuilt(pair: Pair, lost: int) -> None:
 
 async def test_who_gave_damaged_bytes_to_a_rebuilt_part(pair: Pair) -> None:
     wanted, _ = await coded(pair)
-    damaged = pair.there.holder.parts[Place(FOLDER.name, "gpu3", HoldingKind.OWN, 3, KEY)]
+    damaged = pair.there.holder.parts[PartPlace(FOLDER.name, "gpu3", HoldingKind.OWN, 3, KEY)]
     # At a place that every rebuild reads.
     for at in range(0, 2_000_000, 200_000):
         flip(damaged.root / "model.bin", at)
@@ -278,14 +278,14 @@ async def test_who_gave_damaged_bytes_to_a_rebuilt_part(pair: Pair) -> None:
 
 async def test_a_rebuild_without_one_more_member(pair: Pair) -> None:
     wanted, _ = await coded(pair)
-    del pair.there.holder.parts[Place(FOLDER.name, "gpu1", HoldingKind.PARITY, 1, KEY)]
+    del pair.there.holder.parts[PartPlace(FOLDER.name, "gpu1", HoldingKind.PARITY, 1, KEY)]
     (fault,) = (await pair.fetch(wanted)).faults
     assert fault.endpoint == "gpu1"
 
 
-async def stored(pair: Pair) -> tuple[Part, Path]:
+async def stored(pair: Pair) -> tuple[HeldPart, Path]:
     part = pair.here.holder.own("gpu0", 0, files_of(0))
-    user = User(os.geteuid(), os.getegid())
+    user = RankUser(os.geteuid(), os.getegid())
     store = Path(await pair.here.volumes.directory(STORE, user, "ckpt"))
     keeper = keeping.Keeper(pair.here.holder, pair.here.mover._reach(FOLDER), "gpu0", store)
     await asyncio.to_thread(keeping.keep, keeper, KeepStored(0, KEY, STORE), Stop())

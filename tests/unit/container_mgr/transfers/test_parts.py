@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from checkpoints.manifest import Damage, Damaged
 from container_mgr.transfers import parts
-from container_mgr.transfers.parts import DamagedError, Files, PartStream
+from container_mgr.transfers.parts import DamagedPartError, Files, PartStream
 from tests.unit.container_mgr.transfers.fakes import content_of, files_of, fill, flip, manifest_of
 
 NAMES = st.sampled_from(["a", "b", "c/d", "c/e", "f/g/h"])
@@ -61,12 +61,12 @@ def test_a_file_that_is_shorter_or_a_link_is_damage(tmp_path: Path) -> None:
     fill(tmp_path, files)
     manifest = manifest_of(1, files)
     os.truncate(tmp_path / "model.bin", 10)
-    with PartStream(tmp_path, manifest) as stream, pytest.raises(DamagedError):
+    with PartStream(tmp_path, manifest) as stream, pytest.raises(DamagedPartError):
         stream.seek(len(files["deep/er/optimizer.bin"]))
         stream.read(1)
     (tmp_path / "model.bin").unlink()
     (tmp_path / "model.bin").symlink_to("/etc/hostname")
-    with PartStream(tmp_path, manifest) as stream, pytest.raises(DamagedError):
+    with PartStream(tmp_path, manifest) as stream, pytest.raises(DamagedPartError):
         stream.seek(len(files["deep/er/optimizer.bin"]))
         stream.read(1)
 
@@ -88,7 +88,7 @@ def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     flip(tmp_path / "model.bin")
     found = parts.damages(tmp_path, manifest)
     assert found == (Damage("model.bin", Damaged.CONTENT),)
-    assert "model.bin (content)" in parts.told(found)
+    assert "model.bin (content)" in parts.summary(found)
 
 
 def test_more_bytes_than_the_manifest_says(tmp_path: Path) -> None:

@@ -12,22 +12,22 @@ from agentlink.checkpoints import HoldingKind, KeepCopy
 from base import clock
 from container_mgr.transfers import keeping, serving, wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate
+from container_mgr.transfers.gate import SendGate
 from container_mgr.transfers.pulling import Stop
-from container_mgr.transfers.serving import Listener
-from container_mgr.transfers.wire import AskBytes, AskPart, Frame, RefusedError, Session
+from container_mgr.transfers.serving import PartListener
+from container_mgr.transfers.wire import AskBytes, AskPart, FrameKind, PeerRefusalError, PeerSession
 from tests.integration.waiting import until
 from tests.unit.container_mgr.transfers.fakes import FOLDER, KEY, other
 from tests.unit.container_mgr.transfers.rig import Rig
 from tests.unit.container_mgr.transfers.rig import rig as make_rig
 
 
-def met(rig: Rig) -> Session:
+def met(rig: Rig) -> PeerSession:
     source = rig.source(next(iter(rig.giver.parts.values())))
     return rig.dial(source, Stop())[1]
 
 
-def soon(session: Session) -> float:
+def soon(session: PeerSession) -> float:
     return session.channel.deadline(10)
 
 
@@ -100,7 +100,7 @@ def test_connections_without_end_are_accepted_at_a_rate(tmp_path: Path) -> None:
     """A rank's own program can connect in a loop; that costs it, and not the agent."""
     stopped, accepted = Stopped(), list[socket.socket]()
 
-    class Counting(Gate):
+    class Counting(SendGate):
         def add(self, one: socket.socket) -> None:
             accepted.append(one)
             super().add(one)
@@ -117,7 +117,9 @@ def test_connections_without_end_are_accepted_at_a_rate(tmp_path: Path) -> None:
         time.sleep(0.2)
         assert len(accepted) <= serving.BURST + 2
         stopped.now += 1.0
-        one.serving.add(Listener(socket.create_server(("127.0.0.1", 0)), FOLDER.name, Gate()))
+        one.serving.add(
+            PartListener(socket.create_server(("127.0.0.1", 0)), FOLDER.name, SendGate())
+        )
         until(lambda: len(accepted), lambda n: n >= serving.BURST + serving.RATE, limit_s=30.0)
         for caller in callers:
             caller.close()
@@ -127,7 +129,7 @@ def test_a_job_does_not_reach_another_jobs_parts(rig: Rig) -> None:
     rig.part(1)
     rig.giver.folders["blue.12345678"] = other()
     with socket.create_connection(("127.0.0.1", rig.port), timeout=5) as plain:
-        channel = Channel(plain, Gate())
+        channel = Channel(plain, SendGate())
         try:
             # Its own key, at the listener of another job.
             wire.greet(channel, "blue.12345678", other().key, os.urandom(32), channel.deadline(5))
@@ -149,15 +151,15 @@ def test_requests_out_of_bounds(rig: Rig) -> None:
     session.send(*wire.dump_ask(AskBytes(size, 1, 0)), soon(session))
     refused(session, "no such bytes")
     session.send(*wire.dump_ask(AskBytes(size, 0, 0)), soon(session))
-    assert session.expect(Frame.DATA, 100, soon(session)) == b"{}"
+    assert session.expect(FrameKind.DATA, 100, soon(session)) == b"{}"
     session.channel.close()
     assert works(rig)
 
 
-def refused(session: Session, why: str) -> None:
+def refused(session: PeerSession, why: str) -> None:
     try:
-        session.expect(Frame.DATA, 100, soon(session))
-    except RefusedError as error:
+        session.expect(FrameKind.DATA, 100, soon(session))
+    except PeerRefusalError as error:
         assert why in str(error)
         return
     raise AssertionError("not refused")
@@ -195,7 +197,7 @@ def test_a_folder_that_is_not_known_is_as_a_wrong_key(tmp_path: Path) -> None:
     with make_rig(tmp_path, folder="blue.12345678") as one:
         part = one.part(1)
         keeping.keep(one.keeper(), KeepCopy(0, KEY, one.source(part)), Stop())
-        assert "is no agent of this job" in one.last().why
+        assert "is not an agent of this job" in one.last().why
 
 
 def test_connections_end_with_their_listener(tmp_path: Path) -> None:

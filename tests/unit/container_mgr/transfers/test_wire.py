@@ -16,20 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkpoints.ledger import Key, Member
-from checkpoints.manifest import Sum, Sums
+from checkpoints.manifest import FileSums, Sum
 from container_mgr.transfers import wire
 from container_mgr.transfers.channel import Channel
-from container_mgr.transfers.gate import Gate
+from container_mgr.transfers.gate import SendGate
 from container_mgr.transfers.wire import (
     Ask,
     AskBytes,
     AskCheck,
     AskPart,
-    Frame,
-    Head,
+    FrameKind,
     NotTrustedError,
-    RefusedError,
-    Session,
+    PartHead,
+    PeerRefusalError,
+    PeerSession,
     WireError,
 )
 from tests.unit.container_mgr.transfers.fakes import FOLDER, files_of, manifest_of
@@ -40,7 +40,7 @@ SECRET = b"s" * 32
 @contextmanager
 def pair() -> Iterator[tuple[Channel, Channel]]:
     one, two = socket.socketpair()
-    left, right = Channel(one, Gate()), Channel(two, Gate())
+    left, right = Channel(one, SendGate()), Channel(two, SendGate())
     try:
         yield left, right
     finally:
@@ -73,7 +73,7 @@ def beside(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def meet(left: Channel, right: Channel, client: bytes, server: bytes) -> tuple[Any, Any]:
-    def serve() -> Session:
+    def serve() -> PeerSession:
         name, nonce = wire.hello(right, soon(right))
         return wire.prove(right, name, server, (nonce, os.urandom(32)), soon(right))
 
@@ -91,8 +91,8 @@ def test_both_ends_prove_the_key() -> None:
         client, server = meet(left, right, FOLDER.key, FOLDER.key)
         client.send(*wire.dump_ask(AskCheck()), soon(left))
         assert wire.parse_ask(*server.receive(100, soon(right))) == AskCheck()
-        server.send(Frame.CHECKED, b"{}", soon(right))
-        assert client.expect(Frame.CHECKED, 100, soon(left)) == b"{}"
+        server.send(FrameKind.CHECKED, b"{}", soon(right))
+        assert client.expect(FrameKind.CHECKED, 100, soon(left)) == b"{}"
 
 
 def test_a_server_with_another_key_is_not_trusted() -> None:
@@ -105,7 +105,7 @@ def test_a_server_with_another_key_is_not_trusted() -> None:
 def test_a_client_with_another_key_is_not_trusted() -> None:
     with pair() as (left, right):
 
-        def serve() -> Session:
+        def serve() -> PeerSession:
             name, nonce = wire.hello(right, soon(right))
             return wire.prove(right, name, FOLDER.key, (nonce, os.urandom(32)), soon(right))
 
@@ -131,7 +131,7 @@ def test_the_key_is_never_sent() -> None:
 
     for pairs in ((relay_one, relay_two), (relay_two, relay_one)):
         threading.Thread(target=relay, args=pairs, daemon=True).start()
-    left, right = Channel(one, Gate()), Channel(two, Gate())
+    left, right = Channel(one, SendGate()), Channel(two, SendGate())
     client, server = meet(left, right, FOLDER.key, FOLDER.key)
     client.send(*wire.dump_ask(AskCheck()), soon(left))
     server.receive(100, soon(right))
@@ -156,7 +156,7 @@ def test_random_bytes_are_no_greeting(block: bytes) -> None:
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_a_changed_frame_is_refused(noise: bytes, at: int) -> None:
     with pair() as (left, right):
-        Session(left, SECRET, server=False).send(Frame.READ, b'{"offset":0}', soon(left))
+        PeerSession(left, SECRET, server=False).send(FrameKind.READ, b'{"offset":0}', soon(left))
         raw = bytearray(right.receive(5 + 12 + 16, soon(right)))
         changed = bytes(raw[: at % len(raw)] + noise + raw[at % len(raw) :])
         if changed[: len(raw)] == raw:
@@ -166,15 +166,15 @@ def test_a_changed_frame_is_refused(noise: bytes, at: int) -> None:
             again.send(changed, soon(again))
             again.abort()
             with pytest.raises((WireError, OSError)):
-                Session(other, SECRET, server=True).receive(1000, soon(other))
+                PeerSession(other, SECRET, server=True).receive(1000, soon(other))
 
 
 def test_a_frame_is_not_played_back() -> None:
     with pair() as (left, right):
-        client = Session(left, SECRET, server=False)
-        client.send(Frame.CHECK, b"{}", soon(left))
+        client = PeerSession(left, SECRET, server=False)
+        client.send(FrameKind.CHECK, b"{}", soon(left))
         raw = right.receive(5 + 2 + 16, soon(right))
-        server = Session(right, SECRET, server=True)
+        server = PeerSession(right, SECRET, server=True)
         left.send(raw + raw, soon(left))
         server.receive(100, soon(right))
         with pytest.raises(WireError, match="changed"):
@@ -185,7 +185,7 @@ def test_a_length_is_bounded_before_it_is_read() -> None:
     with pair() as (left, right):
         left.send(b"\x01\xff\xff\xff\xff", soon(left))
         with pytest.raises(WireError, match="accepted"):
-            Session(right, SECRET, server=True).receive(wire.MAX_REQUEST, soon(right))
+            PeerSession(right, SECRET, server=True).receive(wire.MAX_REQUEST, soon(right))
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(Frame), JSON)
-def test_hostile_requests_are_refused_or_in_bounds(kind: Frame, body: Any) -> None:
+@given(st.sampled_from(FrameKind), JSON)
+def test_hostile_requests_are_refused_or_in_bounds(kind: FrameKind, body: Any) -> None:
     try:
         ask = wire.parse_ask(kind, json.dumps(body).encode())
     except WireError:
@@ -222,8 +222,8 @@ def test_hostile_requests_are_refused_or_in_bounds(kind: Frame, body: Any) -> No
             assert offset >= 0 and 0 <= length <= wire.MAX_READ and pace >= 0
 
 
-@given(st.sampled_from(Frame), st.binary(max_size=200))
-def test_bytes_that_are_no_json(kind: Frame, body: bytes) -> None:
+@given(st.sampled_from(FrameKind), st.binary(max_size=200))
+def test_bytes_that_are_no_json(kind: FrameKind, body: bytes) -> None:
     with pytest.raises(WireError):
         wire.parse_ask(kind, b"\xff" + body)
 
@@ -231,10 +231,12 @@ def test_bytes_that_are_no_json(kind: Frame, body: bytes) -> None:
 def test_a_head_with_its_set() -> None:
     manifests = tuple(manifest_of(rank, files_of(rank, 10)) for rank in range(4))
     covers = tuple(Member(one.rank, one.digest, one.bytes) for one in manifests)
-    head = Head(manifests[0], covers, manifests)
+    head = PartHead(manifests[0], covers, manifests)
     with pair() as (left, right):
-        sent = beside(lambda: wire.send_head(Session(left, SECRET, server=True), head, soon(left)))
-        found = wire.receive_head(Session(right, SECRET, server=False), soon(right))
+        sent = beside(
+            lambda: wire.send_head(PeerSession(left, SECRET, server=True), head, soon(left))
+        )
+        found = wire.receive_head(PeerSession(right, SECRET, server=False), soon(right))
         assert sent() is None
     assert found == head
 
@@ -243,16 +245,16 @@ def test_a_head_with_its_set() -> None:
 def test_a_manifest_with_as_many_files_as_may_be(depth: int, good: bool) -> None:
     """With long names it has more than 16 MiB, and is refused before it is read."""
     names = ("/".join([f"{number:05}".ljust(203, "x")] * depth) for number in range(16_384))
-    large = replace(manifest_of(0, {}), files=Sums(dict.fromkeys(names, Sum(0, 0))))
+    large = replace(manifest_of(0, {}), files=FileSums(dict.fromkeys(names, Sum(0, 0))))
     with pair() as (left, right):
         end = left.deadline(60)
 
         def send() -> None:
             with suppress(OSError):
-                wire.send_head(Session(left, SECRET, server=True), Head(large), end)
+                wire.send_head(PeerSession(left, SECRET, server=True), PartHead(large), end)
 
         sent = beside(send)
-        session = Session(right, SECRET, server=False)
+        session = PeerSession(right, SECRET, server=False)
         if good:
             assert wire.receive_head(session, end).manifest.files == large.files
         else:
@@ -264,9 +266,9 @@ def test_a_manifest_with_as_many_files_as_may_be(depth: int, good: bool) -> None
 
 def test_a_refusal_is_told_in_printable_words() -> None:
     with pair() as (left, right):
-        Session(left, SECRET, server=True).fail("no\x1b[31m", soon(left), damaged=True)
-        with pytest.raises(RefusedError, match=r"no\?\[31m") as refused:
-            Session(right, SECRET, server=False).expect(Frame.HEAD, 10, soon(right))
+        PeerSession(left, SECRET, server=True).fail("no\x1b[31m", soon(left), damaged=True)
+        with pytest.raises(PeerRefusalError, match=r"no\?\[31m") as refused:
+            PeerSession(right, SECRET, server=False).expect(FrameKind.HEAD, 10, soon(right))
         assert refused.value.damaged
 
 

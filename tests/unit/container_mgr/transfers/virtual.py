@@ -25,7 +25,7 @@ from container_mgr.transfers import channel, pulling, serving, sockets, threads
 from pki import Credentials
 from testbed.simulated.loop import VirtualLoop
 from testbed.simulated.threads import SOCKET_BYTES, Thread, _loop, _Waiting
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 
 class Number(int):
@@ -222,7 +222,7 @@ class Selector:
         """Wait for one of the ends, ``limit_s`` at most."""
         late: list[bool] = []
         while not late and not (found := [end for end in self._keys if end.ready(select.POLLIN)]):
-            gate = Gate()
+            gate = WorkEvent()
             for end in self._keys:
                 end._gates.append(gate)
             if limit_s is not None:

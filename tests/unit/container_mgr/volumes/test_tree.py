@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 
-ME = User(os.geteuid(), os.getegid())
+ME = RankUser(os.geteuid(), os.getegid())
 
 
 def measured(path: Path) -> tree.Measure:
@@ -59,10 +59,10 @@ def test_an_owners_directory_is_made_once(tmp_path: Path) -> None:
 def test_a_directory_that_a_crash_left_unowned_is_taken(tmp_path: Path) -> None:
     (tmp_path / "red").mkdir()
     with tree.opened(tmp_path) as at:
-        assert not tree.make_for(at, "red", User(5000, 5000), "ll-red-0-1")
+        assert not tree.make_for(at, "red", RankUser(5000, 5000), "ll-red-0-1")
         assert (tmp_path / "red").stat().st_uid == 5000
         with pytest.raises(AgentError, match="belongs to uid 5000"):
-            tree.make_for(at, "red", User(5001, 5001), "ll-red-0-1")
+            tree.make_for(at, "red", RankUser(5001, 5001), "ll-red-0-1")
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])

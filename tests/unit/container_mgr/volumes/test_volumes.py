@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agentlink.values import DataKey, Scope, VolumeMount
-from container_mgr.users import User
+from container_mgr.users import RankUser
 from container_mgr.values import AgentError, Container
 from container_mgr.volumes import records
 from container_mgr.volumes.offers import Offer
-from container_mgr.volumes.records import Record
+from container_mgr.volumes.records import DirectoryRecord
 from container_mgr.volumes.volumes import Volumes, in_use
 from tests.parts.agent.ranks import until
 from tests.unit.container_mgr.specs import GOOD
@@ -248,13 +248,13 @@ async def test_users_are_remapped_as_the_engine_does(place: Place) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     offers = {"scratch": Offer("scratch", place.scratch, writable=True)}
-    volumes = Volumes(offers, remapped=User(100_000, 200_000))
+    volumes = Volumes(offers, remapped=RankUser(100_000, 200_000))
     try:
-        await volumes.bind(spec(JOB), User(5000, 6000))
+        await volumes.bind(spec(JOB), RankUser(5000, 6000))
         found = (place.scratch / "jobs" / "vision.red").stat()
         assert (found.st_uid, found.st_gid) == (105_000, 206_000)
         with pytest.raises(AgentError, match="belongs to uid 105000"):
-            await volumes.bind(spec(JOB), User(5000, 6000), remapped=False)
+            await volumes.bind(spec(JOB), RankUser(5000, 6000), remapped=False)
     finally:
         volumes.close()
 
@@ -278,7 +278,7 @@ def test_the_jobs_that_use_a_directory() -> None:
 
 
 def test_a_record_of_another_owner_is_not_read(tmp_path: Path) -> None:
-    record = Record(Scope.JOB, "vision.red", 1, 1.0, 1.0)
+    record = DirectoryRecord(Scope.JOB, "vision.red", 1, 1.0, 1.0)
     at = os.open(tmp_path, os.O_RDONLY)
     try:
         records.write(at, record)

@@ -5,36 +5,36 @@ from collections.abc import Iterator
 
 import pytest
 
-from container_mgr.volumes.worker import Worker
+from container_mgr.volumes.worker import VolumeThread
 from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 LONG_S = 60.0
 SHORT_S = 1.0
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    one = Worker("volume-test")
+def worker() -> Iterator[VolumeThread]:
+    one = VolumeThread("volume-test")
     yield one
     one.close()
 
 
-async def test_results_and_errors_come_back(worker: Worker) -> None:
+async def test_results_and_errors_come_back(worker: VolumeThread) -> None:
     assert await worker.run(lambda: 7, LONG_S) == 7
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0, LONG_S)
 
 
 @pytest.mark.real_time
-async def test_a_thread_of_its_own_serves_the_calls(worker: Worker) -> None:
+async def test_a_thread_of_its_own_serves_the_calls(worker: VolumeThread) -> None:
     assert await worker.run(lambda: 7, LONG_S) == 7
     with pytest.raises(ZeroDivisionError):
         await worker.run(lambda: 1 // 0, LONG_S)
 
 
-async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: Worker) -> None:
-    gone, happened = Gate(), []
+async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: VolumeThread) -> None:
+    gone, happened = WorkEvent(), []
     with pytest.raises(TimeoutError):
         await worker.run(gone.wait, SHORT_S)
     with pytest.raises(TimeoutError):
@@ -49,8 +49,8 @@ async def test_calls_behind_one_that_hangs_fail_and_never_happen(worker: Worker)
     assert happened == []
 
 
-async def test_a_call_that_waited_too_long_never_happens(worker: Worker) -> None:
-    begun, gone, happened = asyncio.Event(), Gate(), []
+async def test_a_call_that_waited_too_long_never_happens(worker: VolumeThread) -> None:
+    begun, gone, happened = asyncio.Event(), WorkEvent(), []
 
     def hang() -> None:
         begun.set()

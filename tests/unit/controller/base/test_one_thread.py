@@ -8,15 +8,15 @@ import threading
 import pytest
 
 from controller.base.one_thread import LateError, OneThread
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 
 LIMIT_S = 10.0
 
 
 @pytest.fixture
-def gate() -> Gate:
+def gate() -> WorkEvent:
     """Holds calls until it is set."""
-    return Gate()
+    return WorkEvent()
 
 
 @pytest.mark.real_time
@@ -48,7 +48,7 @@ async def test_an_error_of_the_call_reaches_the_caller() -> None:
     thread.close()
 
 
-async def test_a_late_call_goes_on_and_holds_the_next_one_back(gate: Gate) -> None:
+async def test_a_late_call_goes_on_and_holds_the_next_one_back(gate: WorkEvent) -> None:
     thread = OneThread("t", limit_s=LIMIT_S)
     done: list[str] = []
 
@@ -67,7 +67,7 @@ async def test_a_late_call_goes_on_and_holds_the_next_one_back(gate: Gate) -> No
     thread.close()
 
 
-async def test_two_callers_wait_for_the_same_late_call(gate: Gate) -> None:
+async def test_two_callers_wait_for_the_same_late_call(gate: WorkEvent) -> None:
     thread = OneThread("t", limit_s=LIMIT_S)
     with pytest.raises(LateError):
         await thread.call(gate.wait)
@@ -77,7 +77,7 @@ async def test_two_callers_wait_for_the_same_late_call(gate: Gate) -> None:
     thread.close()
 
 
-async def test_a_cancelled_caller_does_not_cancel_the_call(gate: Gate) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_call(gate: WorkEvent) -> None:
     thread = OneThread("t")
     done: list[str] = []
     blocked = asyncio.create_task(thread.call(gate.wait))

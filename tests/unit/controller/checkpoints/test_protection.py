@@ -16,16 +16,16 @@ from checkpoints.ledger import (
     Copied,
     Key,
     Ledger,
+    LedgerRun,
     Member,
-    Run,
     Spoiled,
     State,
     Wrote,
     fold,
     state,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 from controller.checkpoints.book import complete_of, safety_of
 from controller.checkpoints.protection import Running, droppable, target, wanted
 
@@ -51,7 +51,9 @@ def copied(step: int) -> list[Copied]:
 class Keeper:
     """What the controller does at every look."""
 
-    ledger: Ledger = field(default_factory=lambda: fold(Ledger(), Began(EPOCH, Run(2, LAYOUT))))
+    ledger: Ledger = field(
+        default_factory=lambda: fold(Ledger(), Began(EPOCH, LedgerRun(2, LAYOUT)))
+    )
     copying: Key | None = None
     seen: set[Key] = field(default_factory=set)
 
@@ -107,7 +109,7 @@ def test_a_part_is_copied_while_other_ranks_still_write() -> None:
 def test_a_step_whose_part_only_a_lost_endpoint_has_gives_its_turn_up(layout: Layout) -> None:
     keeper = Keeper()
     keeper.take([*written(5), *copied(5)[:1]])
-    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, Run(2, layout, key(5))))
+    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, LedgerRun(2, layout, key(5))))
     swapped = Running(EPOCH + 1, ("gpu0", "gpu2"), {}, layout)
     assert chosen(keeper, key(5), replace(swapped, endpoints=("gpu0", "gpu1"))) == key(5)
     assert chosen(keeper, key(5), swapped) is None, "gpu1 is lost, with rank 1's part"
@@ -174,7 +176,7 @@ def test_a_coded_step_whose_sets_have_changed_gives_its_turn_up() -> None:
     places = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", f"as{n % 2}") for n in range(4)}
     before, after = (Layout(Scheme.XOR, sets=sets) for sets in (((0, 1), (2, 3)), ((0, 2), (1, 3))))
     ends = tuple(places)
-    ledger = fold(Ledger(), Began(EPOCH, Run(4, before)))
+    ledger = fold(Ledger(), Began(EPOCH, LedgerRun(4, before)))
     for rank, end in enumerate(ends):
         ledger = fold(ledger, Wrote(key(10), rank, end, f"10-{rank}", 9))
     for ring in before.sets:
@@ -192,7 +194,7 @@ def test_a_coded_step_whose_sets_have_changed_gives_its_turn_up() -> None:
 
 def test_a_later_run_completes_its_own_steps() -> None:
     keeper = Keeper()
-    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, Run(2, LAYOUT)))
+    keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, LedgerRun(2, LAYOUT)))
     for step in (100, 101):
         keeper.take(partly(step))
     keeper.take([*written(90), *copied(90)])
@@ -201,7 +203,7 @@ def test_a_later_run_completes_its_own_steps() -> None:
 
 
 def test_of_identical_parts_nothing_is_copied_while_a_server_apart_is_about_to_write_one() -> None:
-    ledger = fold(Ledger(), Began(EPOCH, Run(2, LAYOUT, identical=True)))
+    ledger = fold(Ledger(), Began(EPOCH, LedgerRun(2, LAYOUT, identical=True)))
     running = Running(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
 
     def orders(step: int, *ranks: int) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.ledger import Key, Ledger, Run, Wrote, dropped, fold
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Apart
+from checkpoints.ledger import Key, Ledger, LedgerRun, Wrote, dropped, fold
+from checkpoints.schemes import Layout
+from checkpoints.values import Apart, Scheme
 from controller.checkpoints import runs
 from controller.state.kept.checkpoints import (
     CHECKPOINTS,
@@ -28,7 +28,7 @@ from controller.store.store import Store
 def run(epoch: int, resumed: Key | None = None, ranks: int = 1) -> RunRecord:
     return RunRecord(
         epoch=epoch,
-        run=Run(ranks, Layout(), resumed),
+        run=LedgerRun(ranks, Layout(), resumed),
         endpoints=tuple(f"gpu{n}" for n in range(ranks)),
         began_at=float(epoch),
     )
@@ -70,7 +70,7 @@ async def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     layout = Layout(Scheme.XOR, Apart.AGGREGATOR, (), ((0, 2), (1, 3)))
     whole = RunRecord(
         epoch=7,
-        run=Run(4, layout, Key(2**62, 3), identical=True),
+        run=LedgerRun(4, layout, Key(2**62, 3), identical=True),
         endpoints=("a", "b", "c", "d"),
         began_at=1.5,
         stepped=True,

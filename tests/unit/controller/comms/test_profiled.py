@@ -29,7 +29,7 @@ FULL = replace(JOB, request=replace(JOB.request, record=Record.FULL))
 WIRE = Bursts(window_s=5.0, bursts=20, period_s=0.2, burst_s=0.05, sent_bytes=2e6, spread=0.01)
 
 
-def seen(rank: int = 0, *, wire: Bursts | None = WIRE, on_gpu: bool = False) -> agent.Recording:
+def seen(rank: int = 0, *, wire: Bursts | None = WIRE, on_gpu: bool = False) -> agent.RankRecording:
     """Steps of 0.2 s: 80 ms of communication, 20 ms of it covered by a kernel; 10 ms of waiting."""
     events = []
     for begin in range(0, 2000, 200):
@@ -47,9 +47,9 @@ def seen(rank: int = 0, *, wire: Bursts | None = WIRE, on_gpu: bool = False) -> 
         now_s=50.0,
         on_gpu=on_gpu,
     )
-    return agent.Recording(
+    return agent.RankRecording(
         key=RankKey("red", rank, 1),
-        read=agents.shown(agent.Read(state="absent"), known),
+        read=agents.shown(agent.RecordingState(state="absent"), known),
         wire=wire,
         wire_time=NOW,
         profiler=known.latest,
@@ -57,12 +57,12 @@ def seen(rank: int = 0, *, wire: Bursts | None = WIRE, on_gpu: bool = False) -> 
     )
 
 
-def sent(*of_ranks: agent.Recording) -> list[Recording]:
+def sent(*of_ranks: agent.RankRecording) -> list[Recording]:
     reply = pb.RecordingsReply.FromString(messages.recordings_of(of_ranks).SerializeToString())
     return recordings_of("srv0", reply, NOW)
 
 
-def view(*of_ranks: agent.Recording) -> CommsView:
+def view(*of_ranks: agent.RankRecording) -> CommsView:
     return view_of(FULL, advance(None, sent(*of_ranks), 1, 2, NOW), None, None, NOW)
 
 
@@ -101,8 +101,8 @@ def test_on_a_gpu_the_overlap_follows_from_issues_and_ends() -> None:
 
 def test_a_job_that_profiles_itself_shows_what_was_seen_before() -> None:
     known = agents.failed(Profiled(since_s=0.0), "busy")
-    read = agents.shown(agent.Read(state="absent"), known)
-    shown = view(agent.Recording(key=RankKey("red", 0, 1), read=read, wire=WIRE, wire_time=NOW))
+    read = agents.shown(agent.RecordingState(state="absent"), known)
+    shown = view(agent.RankRecording(key=RankKey("red", 0, 1), read=read, wire=WIRE, wire_time=NOW))
     assert shown.ranks[0].recorder == "refused"
     assert "profiles itself" in shown.ranks[0].reason
     assert [row.source for row in shown.rows] == ["wire"]

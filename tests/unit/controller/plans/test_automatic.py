@@ -13,8 +13,8 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
 from controller.plans.automatic import Regrouper
-from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest, PlanView, TransactionView
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
 from controller.telemetry.steps import StepMeter, roads_of
 from controller.views.jobs import steps_view
@@ -22,7 +22,7 @@ from scheduler.model import Job
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.controller.jobs import regrouper, scattered, submit
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
@@ -138,7 +138,7 @@ async def test_a_stale_plan_is_replaced_at_once_a_few_times(
 
 async def test_a_trigger_waits_while_a_plan_is_computed(by_hand: Rack) -> None:
     plans, regroups = by_hand.parts.plans, once_an_hour(by_hand)
-    go = Gate()
+    go = WorkEvent()
 
     def waits(_: Callable[[], float]) -> bool:
         go.wait()

@@ -20,7 +20,7 @@ import uvicorn
 
 from console.cli.main import main
 from controller.schema.plans import PlanRequest
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.api.apps import app_of
 from tests.parts.controller.jobs import scattered
 from tests.parts.controller.rack import Rack
@@ -68,7 +68,7 @@ class Blocking(httpx.BaseTransport):
         self._loop = asyncio.get_running_loop()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        answered = Gate()
+        answered = WorkEvent()
         asked = self._loop.create_task(self._ask(request))
         asked.add_done_callback(lambda _: answered.set())
         answered.wait()

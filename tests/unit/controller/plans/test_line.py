@@ -15,7 +15,7 @@ from controller.plans.line import LINE_S, WAITING, PlanLine
 from controller.schema.plans import PlanRequest, PlanView
 from scheduler.model import Fabric, Limits, Plan
 from scheduler.regroup import plan as regroup
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.api.apps import app_of
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack
@@ -27,7 +27,7 @@ class Blocked:
     """A planner with a hard problem: it computes until ``go`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go = Gate()
+        self.go = WorkEvent()
         self.began = 0
         self.most = 0
         self._now = 0
@@ -99,7 +99,7 @@ async def test_the_wait_of_a_plan_is_bounded(rack: Rack, blocked: Blocked) -> No
     await first
 
 
-def endless(ended: Gate) -> Callable[[Clock], None]:
+def endless(ended: WorkEvent) -> Callable[[Clock], None]:
     """Return a computation that runs until its clock stops it."""
 
     def work(clock: Clock) -> None:
@@ -113,7 +113,7 @@ def endless(ended: Gate) -> Callable[[Clock], None]:
 
 
 async def test_the_time_out_ends_the_work_itself() -> None:
-    line, ended = PlanLine(), Gate()
+    line, ended = PlanLine(), WorkEvent()
     with pytest.raises(ServiceError, match="took too long") as caught:
         await line.compute(endless(ended), 1.0)
     assert caught.value.code == "timeout"
@@ -122,8 +122,8 @@ async def test_the_time_out_ends_the_work_itself() -> None:
 
 
 async def test_a_cancelled_caller_ends_the_work_itself() -> None:
-    line, ended = PlanLine(), Gate()
-    began = Gate()
+    line, ended = PlanLine(), WorkEvent()
+    began = WorkEvent()
 
     def work(clock: Clock) -> None:
         began.set()
@@ -141,7 +141,7 @@ async def test_a_cancelled_caller_ends_the_work_itself() -> None:
 
 
 async def test_a_cancelled_caller_in_line_does_not_block_the_others() -> None:
-    line, go = PlanLine(), Gate()
+    line, go = PlanLine(), WorkEvent()
 
     def waits(_: Clock) -> str:
         go.wait()

@@ -239,7 +239,7 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
     light, gpu = state.light, [EndpointEnd(f"gpu{n}") for n in range(5)]
     assert light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
     assert light.uplinks == {AttachPoint("as0", 2): as1[1]}
-    assert light.held_ports() == {("as0", "ocs0"): 1, ("as1", "ocs0"): 1}
+    assert light.slots(light.uplink_points()) == {("as0", "ocs0"): 1, ("as1", "ocs0"): 1}
     assert not light.relocate({gpu[0]: AttachPoint("as0", 1)})
     assert light.relocate({gpu[2]: AttachPoint("as0", 1), gpu[3]: None})
     assert "gpu0" not in light.attachments

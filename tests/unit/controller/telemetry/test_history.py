@@ -20,7 +20,7 @@ from controller.devices.openflow.wire.port_stats import WIRE, WireBody, block_of
 from controller.telemetry.history import LEVELS, RingBuffer
 from controller.telemetry.rates import RateTable
 from testbed.simulated.loop import settled
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
@@ -78,7 +78,7 @@ async def test_a_row_that_reaches_the_disk_during_a_read_is_not_missed(
     """The writer stores the row right after the file was read."""
     ring = await filled(tmp_path, 599)
     await ring.flush()
-    pread, pwrite, go = os.pread, os.pwrite, Gate()
+    pread, pwrite, go = os.pread, os.pwrite, WorkEvent()
     waiting: list[tuple[Any, ...]] = []
 
     def held(*row: Any) -> int:
@@ -133,7 +133,7 @@ async def test_a_full_disk_loses_rows_on_disk_only(
 async def test_a_hanging_disk_blocks_no_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, pwrite = Gate(), os.pwrite
+    go, pwrite = WorkEvent(), os.pwrite
 
     def late(*arguments: Any) -> int:
         go.wait()
@@ -155,6 +155,26 @@ async def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:
     await (await filled(tmp_path, 10)).flush()
     other = RingBuffer(tmp_path, ["gpu0", "gpu9"])
     assert not len(other.latest(START + 9).times)
+
+
+async def test_a_column_more_keeps_the_history(tmp_path: Path) -> None:
+    """Also files of an earlier version, which had fewer readings."""
+    ring = await filled(tmp_path, 40)
+    await ring.flush()
+    later = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=("rx_bps", "fan_ratio", "utilisation"))
+    window = later.latest(START + 39.5)
+    assert window.values[:, 0, 0].tolist() == window.values[:, 0, 2].tolist() == list(range(40))
+    assert np.isnan(window.values[:, :, 1]).all()
+    assert np.isnan(window.values[:, 1, 2]).all()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=("rx_bps", "fan_ratio", "utilisation"))
+    assert again.read(START, START + 1000).times.tolist() == [START, START + 10, START + 20]
+
+
+async def test_history_that_cannot_be_rewritten_starts_anew(tmp_path: Path) -> None:
+    ring = await filled(tmp_path, 3)
+    await ring.flush()
+    (tmp_path / "telemetry.json").write_text('{"columns": 7')
+    assert not len(RingBuffer(tmp_path, ["gpu0", "gpu1"]).latest(START + 3).times)
 
 
 async def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:

@@ -10,13 +10,21 @@ from rich.console import Console
 
 from testbed.demo.errors import DemoError
 from testbed.demo.slurm import plots, report
-from testbed.demo.slurm.measure import Measured
-from testbed.demo.slurm.mixture import Arm, Plan, Work, command, least_span, mixture, parse_arms
-from testbed.demo.slurm.outputs import Done, began, ended, figures, local_share, trained
-from testbed.trainer import Ring, parse_arguments
+from testbed.demo.slurm.measure import MixtureResult
+from testbed.demo.slurm.mixture import (
+    MixtureArm,
+    MixtureJob,
+    MixturePlan,
+    command,
+    least_span,
+    mixture,
+    parse_arms,
+)
+from testbed.demo.slurm.outputs import EndedJob, began, ended, figures, local_share, trained
+from testbed.trainer import RingMember, parse_arguments
 
 PORTS = {"as0": 4, "as1": 4}
-WORK = Work(3, 0.0, 2, 30)
+WORK = MixtureJob(3, 0.0, 2, 30)
 END = (
     '{"event": "end", "rank": 0, "completion_s": 1.5, "samples_s": 2.0, "final_loss": 0.5,'
     ' "accuracy": 0.9, "step_s_median": 0.25, "exposed_comm_fraction": 0.5}'
@@ -26,7 +34,7 @@ APART = {"gpu0": "as0", "gpu2": "as1"}
 TOGETHER = {"gpu0": "as0", "gpu2": "as0"}
 
 
-def done(**given: object) -> Done:
+def done(**given: object) -> EndedJob:
     values = {
         "work": WORK,
         "submitted_at": 90.0,
@@ -37,19 +45,19 @@ def done(**given: object) -> Done:
         "final_loss": 0.5,
         "step_s": 0.25,
     }
-    return Done(**{**values, **given})  # type: ignore[arg-type]
+    return EndedJob(**{**values, **given})  # type: ignore[arg-type]
 
 
 def test_a_seed_makes_the_same_mixture_for_all_arms() -> None:
-    plan = Plan()
+    plan = MixturePlan()
     jobs = mixture(plan)
     assert (len(jobs), jobs[0].at_s) == (20, 0.0)
     assert jobs == mixture(plan)
-    assert jobs != mixture(Plan(seed=2))
+    assert jobs != mixture(MixturePlan(seed=2))
     assert {work.ranks for work in jobs} <= set(range(1, 7))
     assert [work.at_s for work in jobs] == sorted(work.at_s for work in jobs)
     with pytest.raises(DemoError, match="needs jobs"):
-        Plan(jobs=0).check()
+        MixturePlan(jobs=0).check()
 
 
 @pytest.mark.parametrize(("ranks", "span"), [(1, 1), (4, 1), (5, 2), (8, 2)])
@@ -57,19 +65,19 @@ def test_the_fewest_aggregators_of_a_job(ranks: int, span: int) -> None:
     assert least_span(ranks, PORTS) == span
 
 
-@pytest.mark.parametrize("arm", Arm)
-def test_every_arm_submits_the_same_training(arm: Arm) -> None:
-    words = command(WORK, Plan(), arm, 1)
-    assert ("--switches=1" in words) is (arm is Arm.SWITCHES)
+@pytest.mark.parametrize("arm", MixtureArm)
+def test_every_arm_submits_the_same_training(arm: MixtureArm) -> None:
+    words = command(WORK, MixturePlan(), arm, 1)
+    assert ("--switches=1" in words) is (arm is MixtureArm.SWITCHES)
     assert not [word for word in words if word.startswith("--comment")]
     train = shlex.split(words[-1].split(";")[1])
-    options = parse_arguments(train[train.index("testbed.trainer") + 1 :], Ring(0, 2))
+    options = parse_arguments(train[train.index("testbed.trainer") + 1 :], RingMember(0, 2))
     assert (options.steps, options.global_batch, options.seed) == (30, 16, 4)
 
 
 def test_arms_are_chosen_by_name() -> None:
-    assert parse_arms(None) == tuple(Arm)
-    assert parse_arms(["lightloom", "tree"]) == (Arm.TREE, Arm.LIGHTLOOM)
+    assert parse_arms(None) == tuple(MixtureArm)
+    assert parse_arms(["lightloom", "tree"]) == (MixtureArm.TREE, MixtureArm.LIGHTLOOM)
     for wrong in (["light"], []):
         with pytest.raises(DemoError, match="arm"):
             parse_arms(wrong)
@@ -91,17 +99,19 @@ def test_locality_is_weighted_with_gpus_and_time() -> None:
     moved = [(0.0, APART), (110.0, TOGETHER)]
     assert local_share([done()], moved) == 0.75
     assert local_share([done(least_span=2)], moved) == 1.0
-    assert local_share([done(work=Work(1, 0.0, 1, 30))], moved) is None
-    later = done(work=Work(4, 0.0, 6, 30), began_at=140.0, ended_at=150.0)
+    assert local_share([done(work=MixtureJob(1, 0.0, 1, 30))], moved) is None
+    later = done(work=MixtureJob(4, 0.0, 6, 30), began_at=140.0, ended_at=150.0)
     assert local_share([done(), later], [(0.0, APART), (140.0, TOGETHER)]) == round(60 / 140, 4)
 
 
 def test_the_result_shows_all_arms(tmp_path: Path) -> None:
     timeline = ((0.0, APART), (110.0, TOGETHER))
-    arms = [Measured(a, figures([done()], timeline, 1, 2), (done(),), timeline) for a in Arm]
+    arms = [
+        MixtureResult(a, figures([done()], timeline, 1, 2), (done(),), timeline) for a in MixtureArm
+    ]
     files = plots.draw(arms, tmp_path)
     assert Path(files[0]).stat().st_size > 10_000
-    result = report.document("paper", Plan(), arms, plots=files, emulated=["GPUs"])
+    result = report.document("paper", MixturePlan(), arms, plots=files, emulated=["GPUs"])
     report.check(result)
     assert result["arms"]["tree"]["makespan_s"] == 50.0
     assert result["arms"]["tree"]["wait_s_mean"] == 10.0

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from testbed.demo.errors import DemoError
 from testbed.demo.spare import plots, report
-from testbed.demo.spare.arms import LOCAL_BYTES, Arm, Plan, parse_arms, request
-from testbed.demo.spare.measure import Measured
+from testbed.demo.spare.arms import LOCAL_BYTES, SpareArm, SparePlan, parse_arms, request
+from testbed.demo.spare.measure import SpareResult
 from testbed.demo.spare.trace import figures, read
-from testbed.trainer import Ring, parse_arguments
+from testbed.trainer import RingMember, parse_arguments
 from tests.unit.demo.spare.traces import AFTER, BEFORE, LOST_AT, line
 
-PLAN = Plan()
+PLAN = SparePlan()
 RECOVERY = {
     "how": "swap",
     "why": "",
@@ -31,18 +31,21 @@ RECOVERY = {
 }
 
 
-@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize("arm", SpareArm)
 def test_every_arm_is_a_valid_job_of_the_same_training(
-    arm: Arm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    arm: SpareArm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("testbed.demo.spare.arms.MOUNT", str(tmp_path))
     body = request(arm, PLAN, name=f"{arm}-1f2e", image="x")
-    job = JobRequest.model_validate(body)
-    assert (job.checkpoint is not None, job.spares) == (arm is Arm.SPARE, int(arm is Arm.SPARE))
-    options = parse_arguments(job.command[3:], Ring(0, PLAN.ranks))
+    job = read_job(body)
+    assert (job.checkpoint is not None, job.spares) == (
+        arm is SpareArm.SPARE,
+        int(arm is SpareArm.SPARE),
+    )
+    options = parse_arguments(job.command[3:], RingMember(0, PLAN.ranks))
     assert (options.steps, options.global_batch) == (60, 64)
     assert options.checkpoints.every == (PLAN.every if arm.writes else 0)
-    assert options.checkpoints.alone is (arm is Arm.SHARED)
+    assert options.checkpoints.alone is (arm is SpareArm.SHARED)
     assert "endpoints" not in body, "a job with named endpoints could not go to others"
 
 
@@ -52,8 +55,8 @@ def test_a_ranks_folder_has_room_for_its_steps_and_copies() -> None:
 
 
 def test_the_undisturbed_arm_always_runs_first() -> None:
-    assert parse_arms(None) == tuple(Arm)
-    assert parse_arms(["zero", "spare"]) == (Arm.UNDISTURBED, Arm.SPARE, Arm.ZERO)
+    assert parse_arms(None) == tuple(SpareArm)
+    assert parse_arms(["zero", "spare"]) == (SpareArm.UNDISTURBED, SpareArm.SPARE, SpareArm.ZERO)
     with pytest.raises(DemoError, match="unknown arm"):
         parse_arms(["spares"])
 
@@ -64,17 +67,17 @@ def test_a_loss_that_shows_nothing_is_refused(change: dict[str, int]) -> None:
         dataclasses.replace(PLAN, **change).check()
 
 
-def measured(arm: Arm, recoveries: list[dict[str, Any]], final: float = 0.25) -> Measured:
+def measured(arm: SpareArm, recoveries: list[dict[str, Any]], final: float = 0.25) -> SpareResult:
     runs = read([*BEFORE, *AFTER[:-1], line("end", 80.0, final_loss=final)])
     lost_at = LOST_AT if arm.loses else None
     found = {**figures(str(arm), runs, lost_at), "recoveries": recoveries, "span": 1}
-    return Measured(arm, found, tuple(runs), lost_at, "gpu3" if lost_at else "")
+    return SpareResult(arm, found, tuple(runs), lost_at, "gpu3" if lost_at else "")
 
 
 def result(*, final: float = 0.25, how: str = "swap") -> dict[str, Any]:
     done = [
-        measured(Arm.UNDISTURBED, []),
-        measured(Arm.SPARE, [{**RECOVERY, "how": how, "why": "no port"}], final),
+        measured(SpareArm.UNDISTURBED, []),
+        measured(SpareArm.SPARE, [{**RECOVERY, "how": how, "why": "no port"}], final),
     ]
     return report.document("spare", PLAN, done, plots=[], emulated=["ocs0"])
 
@@ -98,6 +101,6 @@ def test_the_table_and_the_plot_show_every_arm(tmp_path: Path) -> None:
     text = console.export_text()
     assert "19.5" in text
     assert "gpu4 for gpu3" in text
-    done = [measured(arm, []) for arm in Arm]
+    done = [measured(arm, []) for arm in SpareArm]
     (file,) = plots.draw(PLAN, done, tmp_path)
     assert Path(file).stat().st_size > 10_000

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from measure.compare.kind import COMPARE, placements_of
 from measure.compare.table import access_of, recommend, road_of
 from measure.envelope import Body
-from measure.kinds import Continuing, Fabric, Kind, Line, Place, RunEnd, SettingsError, Tabled
+from measure.kinds import (
+    Continuing,
+    Fabric,
+    Kind,
+    Line,
+    MeasuredEndpoint,
+    RunEnd,
+    SettingsError,
+    Tabled,
+)
 from scheduler.steptime.calibrate import Interval
 from scheduler.steptime.identify import GOODPUT
 from scheduler.steptime.profile import StepProfile
@@ -26,7 +35,7 @@ ACCESS_BPS, BETWEEN_BPS = 254e6, 114e6
 def fabric(count: int = 8, aggregators: Sequence[str] = ("as0", "as1"), free: int = 5) -> Fabric:
     homes = [aggregators[i % len(aggregators)] for i in range(count)]
     return Fabric(
-        places=[Place(f"gpu{i}", f"s{i // 2}", home) for i, home in enumerate(homes)],
+        places=[MeasuredEndpoint(f"gpu{i}", f"s{i // 2}", home) for i, home in enumerate(homes)],
         access_bps=ACCESS_BPS,
         inter_aggregator_bps=BETWEEN_BPS,
         links={frozenset(pair): 1 for pair in combinations(aggregators, 2)},

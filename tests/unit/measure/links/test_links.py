@@ -14,13 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body, Row
-from measure.kinds import Fabric, Line, Place, RunEnd, SettingsError
+from measure.kinds import Fabric, Line, MeasuredEndpoint, RunEnd, SettingsError
 from measure.links.fit import fit
 from measure.links.groups import cut
 from measure.links.kind import LINKS
 from measure.links.schedule import choose, class_of, rounds
 
-FABRIC = Fabric([Place(f"gpu{i}", f"srv{i // 2}", "as0" if i < 3 else "as1") for i in range(6)])
+FABRIC = Fabric(
+    [MeasuredEndpoint(f"gpu{i}", f"srv{i // 2}", "as0" if i < 3 else "as1") for i in range(6)]
+)
 SMALL, LARGE = (1, 4096), (65536, 262144, 1048576)
 SETTINGS = LINKS.settings({"sizes": [*SMALL, *LARGE]}, FABRIC)
 PAIRS = [(a, b) for a in range(6) for b in range(6) if a != b]
@@ -66,7 +68,7 @@ def test_every_pair_meets_once_and_no_rank_twice_in_a_round(count: int) -> None:
 
 @given(st.integers(33, 70), st.integers(0, 5), st.integers(1, 4))
 def test_a_sample_has_every_endpoint_and_class(count: int, seed: int, homes: int) -> None:
-    places = [Place(f"g{i}", f"s{i // 2}", f"as{i % homes}") for i in range(count)]
+    places = [MeasuredEndpoint(f"g{i}", f"s{i // 2}", f"as{i % homes}") for i in range(count)]
     pairs = [pair for one in choose(places, seed, every=False) for pair in one]
     assert min(Counter(rank for pair in pairs for rank in pair).values()) >= 3
     every = Counter(class_of(places[a], places[b]) for o in rounds(count) for a, b in o)

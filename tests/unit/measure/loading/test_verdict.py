@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.loading.verdict import Evidence, certain, limit, remedy
+from measure.loading.verdict import LoadingEvidence, certain, limit, remedy
 from measure.statistics import Summary, summarise
 from tests.unit.measure.loading.timeline import Machine, rate
 
@@ -99,10 +99,10 @@ def test_a_verdict_is_certain_when_no_end_of_the_intervals_changes_it() -> None:
     assert not certain(around(1000, 1), around(100, 1), around(96, 3))
 
 
-def evidence(**more: float) -> Evidence:
+def evidence(**more: float) -> LoadingEvidence:
     fields = {"ceiling": 80.0, "model": 200.0, "together": 79.0, "reading": 0.02, "decoding": 0.97}
     fields |= more
-    return Evidence(
+    return LoadingEvidence(
         ceiling=fields["ceiling"],
         model=fields["model"],
         together=fields["together"],

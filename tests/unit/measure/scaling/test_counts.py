@@ -9,10 +9,10 @@ import pytest
 from measure.scaling.counts import Tally, alexnet, googlenet, reference_alexnet
 from measure.scaling.nets import (
     BLOCKS,
-    Block,
     Convolution,
     Counts,
-    Pool,
+    MaxPool,
+    ResidualBlock,
     count,
     net,
     resnet,
@@ -94,7 +94,7 @@ def test_one_net_is_nearly_all_communication() -> None:
 def test_shapes_follow_the_layers(name: str) -> None:
     made = net(name)
     weights = [shape for shape in shapes(made) if len(shape) > 1]
-    per_layer = {Block: 2, Pool: 0}
+    per_layer = {ResidualBlock: 2, MaxPool: 0}
     assert len(weights) == sum(per_layer.get(type(layer), 1) for layer in made.layers)
     assert weights[-1][-1] == 10
     convolutions = [layer for layer in made.layers if isinstance(layer, Convolution)]

@@ -15,7 +15,7 @@ from measure.kinds import Fabric, Kind, Line, RunEnd, SettingsError, Tabled
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
-from testbed.trainer import Ring, parse_arguments
+from testbed.trainer import RingMember, parse_arguments
 from tests.parts.measure.scaling import fabric, lines_of, options, usual
 
 
@@ -36,7 +36,7 @@ def test_runs_are_trainings_that_the_trainer_accepts() -> None:
     assert len(runs) == 9
     for run in runs:
         assert run.command[:3] == ("python3", "-m", "testbed.trainer")
-        parsed = parse_arguments(list(run.command[3:]), Ring(0, len(run.endpoints)))
+        parsed = parse_arguments(list(run.command[3:]), RingMember(0, len(run.endpoints)))
         assert parsed.model.name == options(run)["--model"]
         assert parsed.steps == 40 + SKIPPED
         assert parsed.seed == 7

@@ -14,7 +14,7 @@ from measure.kinds import (
     Importing,
     Kind,
     Line,
-    Place,
+    MeasuredEndpoint,
     RunEnd,
     SettingsError,
     Tabled,
@@ -24,9 +24,9 @@ from tests.parts.measure.storage import SMALL, grid, point
 
 FABRIC = Fabric(
     [
-        Place("gpu0", "s0", "as0"),
-        Place("gpu1", "s0", "as0"),
-        Place("gpu2", "s1", "as1"),
+        MeasuredEndpoint("gpu0", "s0", "as0"),
+        MeasuredEndpoint("gpu1", "s0", "as0"),
+        MeasuredEndpoint("gpu2", "s1", "as1"),
     ]
 )
 

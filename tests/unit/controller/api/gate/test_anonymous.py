@@ -15,10 +15,11 @@ from controller.api.gate.access import COOKIE, credentials
 from controller.api.gate.pace import FAILURES, PUBLIC, RateLimit
 from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions, proxy_network
-from testbed.simulated.work import Gate
+from testbed.simulated.work import WorkEvent
 from tests.parts.api.apps import app_of
 from tests.parts.api.people import people_site
 from tests.parts.api.served import serving
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.api.gate.accounts import people
 
 BURST = int(FAILURES.burst)
@@ -118,7 +119,7 @@ async def test_what_needs_no_token_is_paced_by_address(path: str) -> None:
 
 async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making it takes long; the loop lets it end."""
-    may_end = Gate()
+    may_end = WorkEvent()
     made = openapi.get_openapi
 
     def slow(**given: object) -> dict[str, object]:
@@ -136,8 +137,8 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
     assert len({reply.content for reply in replies}) == 1
 
 
-async def test_an_answer_names_a_bounded_number_of_wrong_fields() -> None:
-    transport = httpx.ASGITransport(app=app_of())
+async def test_an_answer_names_a_bounded_number_of_wrong_fields(rack: Rack) -> None:
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         reply = await client.post("/jobs", json={"count": 1, "command": [[]] * 2000})
         assert reply.status_code == 422

@@ -158,9 +158,11 @@ def test_every_text_of_a_waiting_job_is_cut() -> None:
         remedy="job green starts",
         plan=hint,
     )
-    job = JobView.model_construct(reason="job/beta-blue", project="alpha", conditions=[], wait=wait)
-    assert ALPHA.job(job.model_copy(update={"project": "beta"})) is None
-    shown = ALPHA.job(job)
+    job = JobView.model_construct(
+        reason="job/beta-blue", project="alpha", conditions=[], ranks=[], wait=wait
+    )
+    assert ALPHA.view(job.model_copy(update={"project": "beta"})) is None
+    shown = ALPHA.view(job)
     assert shown is not None
     assert shown.wait is not None
     assert shown.wait.plan is not None

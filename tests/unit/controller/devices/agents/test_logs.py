@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from container_mgr.ranks.logs import Joiner, Line
+from container_mgr.ranks.logs import Joiner, OutputLine
 from container_mgr.rpc import service
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.engine import EngineError, LogLine
@@ -158,7 +158,7 @@ async def test_an_agent_reads_logs_in_threads_of_their_own(
     threads: set[int] = set()
     parse = Joiner.feed
 
-    def feed(joiner: Joiner, raw: bytes) -> Line | None:
+    def feed(joiner: Joiner, raw: bytes) -> OutputLine | None:
         threads.add(threading.get_ident())
         return parse(joiner, raw)
 

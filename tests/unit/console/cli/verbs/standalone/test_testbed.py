@@ -15,8 +15,8 @@ from testbed import demo, lanes, rack
 from testbed.demo import Base, DemoError, spare
 from testbed.lanes import LaneError, racks
 from testbed.lanes.racks import NamedRack
-from testbed.rack import Change, EmulatedPart, PartStatus, RackError, RackStatus
-from testbed.rack.losses import Kind
+from testbed.rack import EmulatedPart, LossChange, PartStatus, RackError, RackStatus
+from testbed.rack.losses import ObjectKind
 from tests.unit.console.cli.conftest import Run
 
 Progress = Callable[[str], None]
@@ -121,9 +121,11 @@ def test_a_bad_site_file_names_every_problem(
 
 
 def test_lose_and_repair(offline: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(state: str, *, changed: bool, killed: tuple[int, ...] = ()) -> Callable[..., Change]:
-        return lambda name, run_dir, progress: Change(
-            name, Kind.ENDPOINT, state, changed, 12.5, 0.1, killed
+    def change(
+        state: str, *, changed: bool, killed: tuple[int, ...] = ()
+    ) -> Callable[..., LossChange]:
+        return lambda name, run_dir, progress: LossChange(
+            name, ObjectKind.ENDPOINT, state, changed, 12.5, 0.1, killed
         )
 
     monkeypatch.setattr(rack, "lose", change("lost", changed=True, killed=(7, 8)))

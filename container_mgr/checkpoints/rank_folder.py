@@ -24,7 +24,7 @@ from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.space import Space
 from container_mgr.checkpoints.parts import About
-from container_mgr.checkpoints.values import Part, Place
+from container_mgr.checkpoints.values import HeldPart, PartPlace
 from container_mgr.values import AgentError
 from container_mgr.volumes import tree
 
@@ -39,7 +39,7 @@ _OURS = (
     *(layout.RESTORE, layout.ARRIVING, layout.REMOVED),
 )
 
-_log = structlog.get_logger("container_mgr.checkpoints.shelf")
+_log = structlog.get_logger("container_mgr.checkpoints.rank_folder")
 
 
 @dataclass(slots=True, frozen=True)
@@ -55,13 +55,13 @@ class Staged:
     about: About
 
 
-class Shelf:
+class RankFolder:
     """The methods block. Several threads may use it at a time."""
 
     def __init__(
         self, root: Path, folder: Folder, endpoint: str, place: Space, stopped: Callable[[], bool]
     ) -> None:
-        """``stopped`` says that the agent ends; long work then raises StoppedError."""
+        """``stopped`` returns whether the agent ends; long work then raises AgentEndingError."""
         self.folder = folder
         self.endpoint = endpoint
         self.path = root / folder.name / endpoint
@@ -94,7 +94,7 @@ class Shelf:
             self._ready = True
 
     def release(self) -> None:
-        """Take its file system away. Raises OSError."""
+        """Unmount its file system. Raises OSError."""
         with self._lock:
             self._ready = False
             self._place.release(self.path)
@@ -111,14 +111,14 @@ class Shelf:
             space.require(at, self.folder, size_bytes, kernel=self._kernel, rule=rule)
 
     def why_full(self) -> str:
-        """Say that it is full; empty when it has room."""
+        """Return the message for a full folder; empty when it has room."""
         with self.opened() as at:
             return space.is_full(at, self.folder, kernel=self._kernel)
 
     def excess(self) -> str:
-        """Say that the rank must end, as nothing else keeps it from filling the disk.
+        """Return why the rank must end, as nothing else keeps it from filling the disk.
 
-        On disk also where there are quotas: these limit bytes, and a million empty files take
+        It applies on disks with quotas too: these limit bytes, and a million empty files use
         none; and the owner of a file can give it to another project, which has another limit.
         """
         if not self.durable and self._kernel:
@@ -166,7 +166,7 @@ class Shelf:
             files.remove(at, name, self.stopped)
 
     def remove(self, parents: Sequence[str], name: str) -> None:
-        """Remove a part; absent is no error. Raises OSError."""
+        """Remove a part if it exists. Raises OSError."""
         with (
             suppress(FileNotFoundError),
             self._lock,
@@ -190,7 +190,7 @@ class Shelf:
                 _log.error("not removed", folder=str(self.path.joinpath(*names)), reason=str(error))
 
     def _move_away(self, at: int, above: int, name: str) -> None:
-        """Take a directory out of reach in one step."""
+        """Move a directory out of reach in one step."""
         # Not a number: what is being emptied is given numbers meanwhile.
         away = f"{time.time_ns()}-{next(self._numbers)}"
         with suppress(FileNotFoundError), tree.opened_in(at, layout.REMOVED) as removed:
@@ -218,12 +218,12 @@ class Shelf:
         except (FileNotFoundError, files.ChangedError):
             return None
 
-    def part(self, place: Place, found: parts.Found) -> Part:
-        """Return a part of this shelf."""
+    def part(self, place: PartPlace, found: parts.StoredPart) -> HeldPart:
+        """Return a part of this folder."""
         root = self.path.joinpath(*layout.parents(place), layout.named(place.key), parts.FILES)
-        return Part(place, root, found.manifest, found.covers, found.members)
+        return HeldPart(place, root, found.manifest, found.covers, found.members)
 
-    def stocktake(self) -> Iterator[tuple[Place, Part | None, About, str]]:
+    def stocktake(self) -> Iterator[tuple[PartPlace, HeldPart | None, About, str]]:
         """Yield every part: whole, or None and why not. Raises OSError."""
         for kind, name in (
             (HoldingKind.OWN, layout.HELD),
@@ -236,11 +236,13 @@ class Shelf:
                         try:
                             found = parts.read(at)
                         except (OSError, ValueError) as error:
-                            place = Place(self.folder.name, self.endpoint, kind, max(rank, 0), key)
+                            place = PartPlace(
+                                self.folder.name, self.endpoint, kind, max(rank, 0), key
+                            )
                             yield place, None, About(), str(error)
                             continue
                     whose = found.manifest.rank if kind is HoldingKind.OWN else rank
-                    place = Place(self.folder.name, self.endpoint, kind, whose, key)
+                    place = PartPlace(self.folder.name, self.endpoint, kind, whose, key)
                     why = mismatch(place, found.manifest)
                     yield place, None if why else self.part(place, found), found.about, why
 
@@ -273,19 +275,19 @@ class Shelf:
 
     def unstage(self, but: Key | None) -> None:
         """Remove what was staged for other steps than this. Raises OSError."""
-        self.take_staged(but)
+        self.discard_staged(but)
         self.clean(layout.REMOVED)
 
-    def take_staged(self, but: Key | None) -> None:
-        """Take what was staged for other steps than this out of reach. Raises OSError."""
+    def discard_staged(self, but: Key | None) -> None:
+        """Move what was staged for other steps than this out of reach. Raises OSError."""
         with self._lock, self.opened() as at, tree.opened_in(at, layout.STAGED) as staged:
             for name in files.names(staged, MAX_STEPS):
                 if but is None or name != layout.named(but):
                     self._move_away(at, staged, name)
 
 
-def mismatch(place: Place, manifest: Manifest) -> str:
-    """Return why a manifest is not that of a part of this place; empty when it is."""
+def mismatch(place: PartPlace, manifest: Manifest) -> str:
+    """Return why a manifest does not belong to a part of this place; empty if it does."""
     if (manifest.job, manifest.step, manifest.epoch) != (place.folder, *place.key):
         return f"it is of step {manifest.step} of run {manifest.epoch} of {manifest.job[:80]}"
     if manifest.rank != place.rank:
@@ -306,14 +308,14 @@ def is_full(error: OSError) -> bool:
 
 
 class Stored:
-    """The notes of one shelf. All methods block and raise OSError."""
+    """The notes of one folder. All methods block and raise OSError."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, rank_folder: RankFolder) -> None:
+        self._rank_folder = rank_folder
 
     def all(self) -> list[Holding]:
         """Return all notes; those that are damaged are left out."""
-        content = self._shelf.read(layout.STORED)
+        content = self._rank_folder.read(layout.STORED)
         found: list[Holding] = []
         with suppress(ValueError, TypeError):
             for one in json.loads(content or b"[]"):
@@ -323,14 +325,14 @@ class Stored:
 
     def add(self, holding: Holding) -> None:
         """Note a part."""
-        with self._shelf.noting:
+        with self._rank_folder.noting:
             kept = [one for one in self.all() if (one.key, one.rank) != (holding.key, holding.rank)]
             kept = sorted([*kept, holding], key=lambda one: one.key)[-MAX_STORED:]
             self._write(kept)
 
     def drop(self, key: Key) -> list[Holding]:
-        """Forget a step; return its notes."""
-        with self._shelf.noting:
+        """Drop a step; return its notes."""
+        with self._rank_folder.noting:
             before = self.all()
             gone = [one for one in before if one.key == key]
             if gone:
@@ -342,10 +344,10 @@ class Stored:
             raise TypeError
         step, epoch, rank, digest, size, seen_at = one
         return Holding(
-            folder=self._shelf.folder.name,
+            folder=self._rank_folder.folder.name,
             key=Key(int(step), int(epoch)),
             rank=int(rank),
-            endpoint=self._shelf.endpoint,
+            endpoint=self._rank_folder.endpoint,
             kind=HoldingKind.STORED,
             digest=str(digest),
             bytes=int(size),
@@ -354,4 +356,4 @@ class Stored:
 
     def _write(self, kept: list[Holding]) -> None:
         rows = [[*one.key, one.rank, one.digest, one.bytes, one.seen_at] for one in kept]
-        self._shelf.write(layout.STORED, json.dumps(rows))
+        self._rank_folder.write(layout.STORED, json.dumps(rows))
