@@ -15,7 +15,7 @@ from checkpoints.interval import Exposure, advise
 from checkpoints.ledger import Key, Missing, Spoiled, dropped
 from checkpoints.restore import plan
 from checkpoints.rules import parse_rule
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.checkpoints.book import Book, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
@@ -133,7 +133,7 @@ class CheckpointDesk:
             job = self._books.job(record)
             if job is None or job[0].ended:
                 continue
-            sums, copies = book.sums, job[1].scheme is not Scheme.SINGLE
+            sums, copies = book.sums, job[1].copies.scheme is not Scheme.SINGLE
             bare_s = max(0.0, now - sums.since) if sums.since and not sums.safe else 0.0
             found[record.job] = CheckpointSumsView(
                 bytes=dict(sums.bytes),

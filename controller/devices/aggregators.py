@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.devices.counters import PortBlock
+from sitefile.model import Uplink
 
 ROCE_DSCP = 26
 """The code point RoCE deployments commonly map to their lossless class; a site may name another."""
@@ -94,6 +95,8 @@ class Forwarding:
     spared: frozenset[str] = frozenset()
     """Endpoints whose forwarding stays as a session found it, although the intent does not name it.
     Does not keep what an earlier ``converge`` made and is known to be there."""
+    uplinks: tuple[Uplink, ...] = ()
+    """The links between aggregators that carry frames of this epoch."""
 
 
 @dataclass(slots=True, frozen=True)

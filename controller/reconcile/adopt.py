@@ -142,8 +142,9 @@ class Adopter:
 
     def ends(self, switch: str, found: Recognised) -> list[End]:
         """Return the ends on a switch: its endpoints, and those of uplinks intended or found."""
-        near = {*self._state.light.uplinks_on(switch), *found.uplinks}
-        return [*self._endpoints[switch], *sorted(near)]
+        light = self._state.light
+        intended = {near for near in light.uplinks if light.ports[near] == switch}
+        return [*self._endpoints[switch], *sorted(intended | found.uplinks.keys())]
 
     async def settle(self) -> None:
         """Save what was taken over and update the flows. ServiceError.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
 from controller.state.records import JobRecord
-from controller.transaction.circuits import End, subject
+from controller.transaction.circuits import End
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,11 +22,6 @@ class LightDrift:
 
     def __str__(self) -> str:
         return f"expected {self.expected or 'dark'}, found {self.found or 'dark'}"
-
-    @property
-    def subject(self) -> str:
-        """Whose light it is."""
-        return subject(self.end, self.expected or self.found)
 
 
 def light_drift(

@@ -18,7 +18,7 @@ from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift import LightDrift, LossDetector, is_mass, light_drift, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.state.state import State
-from controller.transaction.circuits import endpoint_of
+from controller.transaction.circuits import endpoint_of, subject
 
 log = structlog.get_logger(__name__)
 
@@ -116,7 +116,8 @@ class DriftWatch:
         state = self._state
         for drift in drifts[:SHOWN]:
             text = f"its light was changed from outside: {drift}"
-            state.events.add("warning", drift.subject, "CircuitDrift", text)
+            about = subject(drift.end, drift.expected or drift.found)
+            state.events.add("warning", about, "CircuitDrift", text)
         dark = sum(drift.found is None for drift in drifts)
         if is_mass(dark, lit):
             text = (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from checkpoints.ledger import State
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.schema.base import Request, View
 from controller.schema.marks import Message, Plain, Shown
 

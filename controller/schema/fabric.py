@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
 from controller.schema.marks import Internal, JobNames, Message, Plain, Shown
+from controller.schema.readings import Readings
 
 EndpointState = Literal[
     "idle",
@@ -70,6 +71,7 @@ class AggregatorPortView(View):
     quarantined: bool = False
     rx_bps: Annotated[float | None, Shown.OWN] = None
     tx_bps: Annotated[float | None, Shown.OWN] = None
+    readings: Annotated[Readings | None, Shown.OWN] = None
 
 
 class AggregatorView(View):
@@ -84,6 +86,7 @@ class AggregatorView(View):
     endpoints: list[Plain]
     jobs: JobNames
     ports: list[AggregatorPortView]
+    readings: Annotated[Readings | None, Shown.ALL] = None
 
 
 class SwitchView(View):
@@ -102,6 +105,7 @@ class SwitchView(View):
     foreign_circuits: int
     """Circuits of other systems on the device; never changed."""
     error: Internal = ""
+    readings: Annotated[Readings | None, Shown.ALL] = None
 
 
 class CircuitView(View):
@@ -128,6 +132,8 @@ class NodeView(View):
     endpoints: list[Plain]
     jobs: JobNames
     containers: int
+    readings: Annotated[Readings | None, Shown.KEEPERS] = None
+    """What its agent measures; null for members of projects."""
 
 
 class EventView(View):

@@ -7,6 +7,12 @@ from typing import Annotated, Literal
 from controller.devices.engine import LogStream
 from controller.schema.base import View
 from controller.schema.marks import Internal, Message, OwnerJob, Plain, Shown
+from controller.schema.readings import fields, lines
+from readings.catalogue import kept, of
+from readings.reading import Object
+
+OF_JOBS = tuple(reading for reading in of(Object.GPU) if reading.of_job)
+"""The readings of GPUs that rows have; of a job their maximum or sum."""
 
 
 class TopRowView(View):
@@ -24,10 +30,7 @@ class TopRowView(View):
     source: Annotated[str | None, Shown.OWN] = None
     """Source of the utilisation and the figures below: ``nvml`` or ``emulated``."""
     memory_bytes: Annotated[int | None, Shown.OWN] = None
-    temperature_c: Annotated[float | None, Shown.OWN] = None
-    """Of the GPU; of a job the highest."""
-    power_w: Annotated[float | None, Shown.OWN] = None
-    """Of the GPU; of a job the sum over the GPUs that report it."""
+    __annotations__ |= fields(OF_JOBS, Shown.OWN)
     spread: dict[Plain, int] | None = None
     excess_span: int | None = None
 
@@ -63,11 +66,9 @@ class SeriesLineView(View):
     server: Plain
     rx_bps: list[float | None]
     tx_bps: list[float | None]
-    utilisation: list[float | None]
-    temperature_c: list[float | None] | None = None
-    """None, like the two below, if no GPU reported anything in this time."""
-    power_w: list[float | None] | None = None
-    memory_bytes: list[float | None] | None = None
+    __annotations__ |= lines(kept("telemetry"), optional=False)
+    __annotations__ |= lines(kept("gpu"), optional=True)
+    """None if no GPU reported anything in this time."""
 
 
 class SeriesView(View):

@@ -93,7 +93,7 @@ class Figures:
         facts, links = facts or comms.facts, links or latest.links
         printed = PrintedSteps(core.state, core.engine, facts)
         return cls(
-            power=OpticalPower(core.state, core.switches, history),
+            power=OpticalPower(core.state, core.switches, telemetry.readings, history),
             telemetry=telemetry,
             comms=comms,
             latest=latest,

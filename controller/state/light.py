@@ -34,12 +34,12 @@ class Light:
 
     def __init__(self, site: CabledSite) -> None:
         self._site = site
-        self._switches = {
+        self.ports: Mapping[AttachPoint, str] = {
             AttachPoint(aggregator.name, port): fiber.device
             for aggregator in site.aggregators
             for port, fiber in aggregator.fibers.items()
         }
-        """The optical switch that each port's fiber goes to."""
+        """Each aggregator port for circuits, and the optical switch that its fiber goes to."""
         self._names = frozenset(cable.name for cable in site.endpoints)
         self.attachments: dict[str, AttachPoint] = fixed_attachments(site)
         """Where every lit endpoint is attached."""
@@ -84,14 +84,13 @@ class Light:
         self.attachments = cabled | {
             e: at
             for e, at in attachments.items()
-            if e in self._names and e not in cabled and at not in taken and at in self._switches
+            if e in self._names and e not in cabled and at not in taken and at in self.ports
         }
         taken = frozenset(self.attachments.values())
         self.uplinks = {
             near: far
             for near, far in uplinks.items()
-            if self._switches.get(near, "") == self._switches.get(far)
-            and taken.isdisjoint((near, far))
+            if self.ports.get(near, "") == self.ports.get(far) and taken.isdisjoint((near, far))
         }
         self.detached = set(detached) & self._names
 
@@ -126,17 +125,13 @@ class Light:
         found = (EndpointEnd(e) for e, at in self.attachments.items() if at == point)
         return next(found, None)
 
-    def uplinks_on(self, switch: str) -> list[AttachPoint]:
-        """Return the near ends of the uplinks over an optical switch."""
-        return [near for near in self.uplinks if self._switches[near] == switch]
-
     def uplink_points(self) -> frozenset[AttachPoint]:
         """Return the ports that carry uplinks."""
         return frozenset(point for pair in self.uplinks.items() for point in pair)
 
     def slots(self, points: Iterable[AttachPoint]) -> Counter[Slot]:
-        """Count ports by what makes them interchangeable; none of those without a circuit."""
-        return Counter((p.aggregator, self._switches[p]) for p in points if p in self._switches)
+        """Count ports for circuits by what makes them interchangeable."""
+        return Counter((p.aggregator, self.ports[p]) for p in points if p in self.ports)
 
     def homes(self) -> dict[str, str | None]:
         """Return each endpoint's home, None for a dark one."""

@@ -377,14 +377,10 @@ class State:
 
     def blocked_points(self) -> frozenset[AttachPoint]:
         """Return ports that no endpoint may get: uplinks, out of use, foreign, or reserved."""
-        points = {
-            AttachPoint(cable.name, port)
-            for cable in self.site.aggregators
-            for port in cable.fibers
-            if f"{cable.name}/{port}" in self.light.quarantine
-        }
-        points |= self.light.uplink_points()
-        for foreign in self.light.foreign_points.values():
+        light = self.light
+        points = {point for point in light.ports if str(point) in light.quarantine}
+        points |= light.uplink_points()
+        for foreign in light.foreign_points.values():
             points |= foreign
         for running in self.transactions.moving().values():
             for path in running.tx.paths:
@@ -527,7 +523,8 @@ class State:
         }
         if tenant is not None:
             jobs[tenant] = self._tenant
-        return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
+        held, uplinks = frozenset(light.held), self.site.uplinks
+        return Forwarding(self.epoch, attachments, jobs, held, light.spared, uplinks)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
         """Return what the aggregators are to forward once ``target`` is in place."""

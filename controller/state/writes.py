@@ -38,8 +38,7 @@ class DropJobs:
 
 @dataclass(slots=True, frozen=True)
 class PutAttachments:
-    """Replace the whole intent: where every lit endpoint is attached, which uplinks are lit, and
-    since which epoch."""
+    """Replace the whole intent: where lit endpoints are attached, the uplinks, and since when."""
 
     attachments: Mapping[str, AttachPoint]
     uplinks: Mapping[AttachPoint, AttachPoint]
@@ -54,15 +53,15 @@ class Room:
     endpoints: frozenset[str]
 
 
-AsText = Annotated[End, Form(str, end_of)]
+NearEnd = Annotated[End, Form(str, end_of)]
 
 
 @dataclass(slots=True, frozen=True)
 class Intent:
     """What recovery needs of an unfinished transaction: both ends and the point of no return."""
 
-    before: Mapping[AsText, Annotated[AttachPoint, AsList()] | None]
-    after: Mapping[AsText, Annotated[AttachPoint, AsList()] | None]
+    before: Mapping[NearEnd, Annotated[AttachPoint, AsList()] | None]
+    after: Mapping[NearEnd, Annotated[AttachPoint, AsList()] | None]
     proven: bool
     """All new paths were proven: a crash converges to ``after``, else to ``before``."""
     quiesced_jobs: tuple[str, ...]

@@ -12,9 +12,12 @@ import structlog
 from controller.devices.switches import Switches
 from controller.state.state import State
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer, Values, Window
+from controller.telemetry.latest import LatestReadings
 from controller.transaction.circuits import ends_on
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsError
+from ocs_driver.light import lit
+from readings.reading import Object
 
 log = structlog.get_logger(__name__)
 
@@ -29,9 +32,19 @@ _NOTHING: Mapping[str, PortPower] = {}
 class OpticalPower:
     """The latest measurement of every port that the site uses, and the history of them all."""
 
-    def __init__(self, state: State, switches: Switches, directory: Path | None = None) -> None:
-        """Keep the history in ``directory``, or in memory if it is None. ServiceError."""
+    def __init__(
+        self,
+        state: State,
+        switches: Switches,
+        readings: LatestReadings,
+        directory: Path | None = None,
+    ) -> None:
+        """Keep the history in ``directory``, or in memory if it is None. ServiceError.
+
+        ``readings`` gets those of the switches.
+        """
         self._state = state
+        self._readings = readings
         self._switches = switches
         self.ports = _ports_of(state)
         """Per optical switch: the ports that the site uses, and what is cabled to each."""
@@ -78,6 +91,9 @@ class OpticalPower:
             self._latest.pop(switch, None)
             return
         self._latest[switch] = {p.port: p for p in measured}
+        if any(power.in_dbm is not None for power in measured):  # else it may have no meters
+            count = sum(lit(power.in_dbm) is not None for power in measured)
+            self._readings.report(Object.SWITCH, switch, {"lit_ports": count})
 
     def latest(self, switch: str) -> Mapping[str, PortPower]:
         """Return a switch's latest measurement by port; each measurement is a new mapping."""

@@ -55,11 +55,6 @@ def of_endpoints(values: Mapping[End, Value]) -> dict[str, Value]:
     return {end.endpoint: v for end, v in values.items() if isinstance(end, EndpointEnd)}
 
 
-def of_ports(values: Mapping[End, Value]) -> dict[AttachPoint, Value]:
-    """Return the values of aggregators' ports."""
-    return {end: v for end, v in values.items() if isinstance(end, AttachPoint)}
-
-
 def subject(end: End, point: AttachPoint | None) -> str:
     """Return what a circuit between them serves: ``endpoint/gpu2``, ``uplink/as0-4~as1-4``."""
     if isinstance(end, EndpointEnd):
@@ -115,9 +110,9 @@ class Recognised:
     """What the circuits found on one switch mean."""
 
     circuits: Mapping[End, AttachPoint]
-    """From each near end that the site has."""
+    """What the site's near ends lead to."""
     foreign: tuple[tuple[str, str], ...]
-    """Circuits that join nothing of the site; never touched."""
+    """All other circuits; never touched."""
     taken_points: frozenset[AttachPoint]
     """Aggregator ports whose fiber a foreign circuit holds."""
     taken_endpoints: frozenset[str]
@@ -131,7 +126,7 @@ class Recognised:
     @property
     def uplinks(self) -> dict[AttachPoint, AttachPoint]:
         """The circuits between two aggregators, from the lesser port."""
-        return of_ports(self.circuits)
+        return {end: at for end, at in self.circuits.items() if isinstance(end, AttachPoint)}
 
 
 class RewiringError(ValueError):

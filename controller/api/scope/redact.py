@@ -316,10 +316,9 @@ class Redactor:
         )
 
     def node(self, view: NodeView, containers: int) -> NodeView:
-        """Blank the agent's address and remove other jobs."""
-        return view.model_copy(
-            update={"agent": "", "jobs": self._jobs(view.jobs), "containers": containers}
-        )
+        """Return a server with the number of its containers that the reader sees."""
+        shown = cast(NodeView, self._marked(view))
+        return shown.model_copy(update={"containers": containers})
 
 
 _RULES: Mapping[type[View], Callable[[Redactor, Any], View | None]] = {

@@ -251,6 +251,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
                 endpoints=list(self._fake.homes),
                 jobs=["red"],
                 containers=4,
+                readings={"load": 1.25, "memory_available_bytes": 3 << 30},
             )
         ]
 

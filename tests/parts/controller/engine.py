@@ -286,7 +286,10 @@ class FakeEngine:
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         for s in list(self.statuses.values()):
-            yield RankSample(s.job, s.rank, s.endpoint, clock.time(), 0.5, 1024, "emulated")
+            yield RankSample(
+                *(s.job, s.rank, s.endpoint, clock.time(), "emulated"),
+                {"utilisation": 0.5, "memory_bytes": 1024},
+            )
 
     def reachable(self) -> Mapping[str, bool]:
         return {server.name: server.name not in self.lost for server in self.site.servers}

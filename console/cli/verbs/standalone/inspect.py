@@ -26,7 +26,8 @@ def schema(
     what: Annotated[SchemaOf, typer.Argument(help="Which file.")] = SchemaOf.SITE,
 ) -> None:
     """Print the JSON Schema of a site or job file. Editors and checkers use it."""
-    from sitefile import job_schema, site_schema  # noqa: PLC0415 - start-up time
+    from controller.schema.submit.file import job_schema  # noqa: PLC0415 - start-up time
+    from sitefile import site_schema  # noqa: PLC0415 - start-up time
 
     out.document(job_schema() if what is SchemaOf.JOB else site_schema(), Output.JSON)
 

@@ -12,8 +12,7 @@ import pytest_asyncio
 from agentlink.checkpoints import Holding, HoldingKind
 from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
-from checkpoints.schemes import Scheme
-from checkpoints.values import Apart
+from checkpoints.values import Apart, Scheme
 from controller.base.errors import ServiceError
 from controller.checkpoints import removal
 from controller.checkpoints.desk import CheckpointDesk

@@ -17,6 +17,7 @@ from controller.transaction.circuits import Cabling, SwitchChange
 from controller.transaction.model import Cause, Outcome, Transaction
 from controller.transaction.model import Path as Way
 from ocs_driver.base import CircuitRequest
+from scheduler.occupancy import capacities
 from tests.parts.controller.emulated import KINDS, Kind, rack_on, told
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack, crash
@@ -45,10 +46,7 @@ async def test_an_uplink_is_kept_and_its_ports_are_left_alone(tmp_path: Path, st
         await rack.up()
         assert rack.see.light.uplinks == {NEAR: FAR}
         assert rack.see.blocked_points() == {NEAR, FAR}
-        assert {a.name: dict(a.ports) for a in rack.see.fabric().site.aggregators} == {
-            "as0": {"ocs0": 3},
-            "as1": {"ocs0": 3},
-        }
+        assert capacities(rack.see.fabric()) == {("as0", "ocs0"): 3, ("as1", "ocs0"): 3}
         assert not rack.see.unavailable()
         assert (told(rack, "ForeignCircuit"), about(rack)) == ([], ["Adopted"])
         assert lies(rack)
