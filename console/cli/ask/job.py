@@ -21,6 +21,7 @@ from controller.schema.submit.request import JobRequest
 Document = dict[str, Any]
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
+_DEFAULTS = {field.name: field.default for field in fields(JobRequest)}
 _HINTS = get_type_hints(JobRequest, include_extras=True)
 _OPTIONS = {
     field.name: marks(_HINTS[field.name], Option) or [Option()]
@@ -67,11 +68,11 @@ def _parameter(name: str, option: Option) -> inspect.Parameter:
     ranged = kind in (int, float) and option.ge is None and most.ge is not None
     words = option.flag.split() or [f"--{key.replace('_', '-')}"]
     flags = [word for word in words if word.startswith("-")]
-    told = [mark.text for mark in marks(_HINTS[name], InFile)]
+    text = option.help or next((mark.text or "" for mark in marks(_HINTS[name], InFile)), "")
     made = typer.Option(
         *flags,
         metavar=" ".join(words[len(flags) :]) or None,
-        help=option.help or (told and told[0]) or None,
+        help=text.replace("{default}", str(_DEFAULTS[name])),
         min=most.ge if ranged else option.ge,
         max=most.le if ranged else None,
     )

@@ -1,5 +1,7 @@
 """What an annotation says of a job's field besides its type: limits, and how people write it.
 
+In texts ``{default}`` stands for the field's default.
+
 Without marks a field has its own name everywhere. The command line loads this module at its start.
 """
 

@@ -54,7 +54,7 @@ class SecretRef:
 class LocalCheckpoints:
     """Where a rank's checkpoints are on its server."""
 
-    where: Annotated[Where, InFile("default: memory", inline=True)] = Where.MEMORY
+    where: Annotated[Where, InFile("default: {default}", inline=True)] = Where.MEMORY
     size_bytes: Annotated[
         int,
         Limits(gt=0, le=2**50),
@@ -62,7 +62,9 @@ class LocalCheckpoints:
     ]
     """Of one rank's folder: ``keep`` finished steps and one that is being written, and with
     partners as much again for the copies of another rank."""
-    keep: Annotated[int, Limits(ge=1, le=8), InFile("complete steps that are kept; default: 2")] = 2
+    keep: Annotated[
+        int, Limits(ge=1, le=8), InFile("complete steps that are kept; default: {default}")
+    ] = 2
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -73,12 +75,12 @@ class CheckpointCopies:
         Scheme | None, InFile("default: partner, and single for a job of one rank", inline=True)
     ] = None
     apart: Annotated[
-        Apart, InFile("what a part and its copy must not share; default: server", inline=True)
+        Apart, InFile("what a part and its copy must not share; default: {default}", inline=True)
     ] = Apart.SERVER
     set_size: Annotated[
         int,
         Limits(ge=2, le=16),
-        InFile("with xor: least number of ranks in a set; default: 4", key="set"),
+        InFile("with xor: least number of ranks in a set; default: {default}", key="set"),
     ] = 4
 
 
@@ -87,7 +89,7 @@ class SharedCheckpoints:
     """A store that gets every n-th complete step."""
 
     store: Annotated[SiteName, InFile("a volume of the site")]
-    every: Annotated[int, Limits(ge=1, le=100_000), InFile("default: 10")] = 10
+    every: Annotated[int, Limits(ge=1, le=100_000), InFile("default: {default}")] = 10
 
 
 class Replicas(StrEnum):
@@ -107,7 +109,7 @@ class CheckpointRequest:
         Limits(max_length=80),
         Check(parse_rule),
         InFile(
-            "what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: rename",
+            "what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: {default}",
             limits=Limits(pattern=r"^(rename|dcp|orbax|keras|marker: ?[^/\s]{1,64})$"),
         ),
     ] = "rename"
@@ -116,7 +118,7 @@ class CheckpointRequest:
     shared: SharedCheckpoints | None = None
     replicas: Annotated[
         Replicas,
-        InFile("identical: any rank's part is the whole state; default: distinct", inline=True),
+        InFile("identical: any rank's part is the whole state; default: {default}", inline=True),
     ] = Replicas.DISTINCT
 
 
@@ -141,7 +143,9 @@ class JobRequest:
         Name, Option("Project that owns the job; your only one, or `default`, if absent.")
     ] = "default"
     priority: Annotated[
-        int, Limits(ge=-100, le=100), Option("One level is worth an hour of waiting. [default: 0]")
+        int,
+        Limits(ge=-100, le=100),
+        Option("One level is worth an hour of waiting. [default: {default}]"),
     ] = 0
     """One level equals an hour of waiting, unless the site file says otherwise."""
     time_limit_s: Annotated[
@@ -168,15 +172,15 @@ class JobRequest:
         Option("It may be stopped for a higher priority, if the site allows that."),
         Absent(InFile, "a file is for every run of its job; the next is chosen at submit"),
     ] = False
-    locality: Annotated[Locality, Option("How close the GPUs must be. [default: preferred]")] = (
+    locality: Annotated[Locality, Option("How close the GPUs must be. [default: {default}]")] = (
         Locality.PREFERRED
     )
     policy: Annotated[
         Policy,
-        Option("What a regroup does to the job. [default: pause]"),
+        Option("What a regroup does to the job. [default: {default}]"),
         InFile("how a regroup treats the job"),
     ] = Policy.PAUSE
-    rank_order: Annotated[RankOrder, Option("Order of the ring. [default: aggregator]")] = (
+    rank_order: Annotated[RankOrder, Option("Order of the ring. [default: {default}]")] = (
         RankOrder.AGGREGATOR
     )
     image: Annotated[
@@ -242,7 +246,7 @@ class JobRequest:
     ] = "never"
     pull: Annotated[
         Pull,
-        Option("When servers fetch the image. [default: never]"),
+        Option("When servers fetch the image. [default: {default}]"),
         InFile("when servers pull the image from its registry", inline=True),
     ] = Pull.NEVER
     cpu: Annotated[
@@ -327,7 +331,7 @@ class JobRequest:
     """The job waits for its spares; false takes those that there are."""
     on_loss: Annotated[
         OnLoss,
-        Option("Without a spare: wait for as many GPUs, or shrink. [default: wait]"),
+        Option("Without a spare: wait for as many GPUs, or shrink. [default: {default}]"),
         InFile(
             "without a spare: wait for as many GPUs as before, or go on with fewer", inline=True
         ),
@@ -336,7 +340,7 @@ class JobRequest:
         int,
         Limits(ge=1, le=1_000_000),
         Absent(Option, "it goes with a program that can shrink, and so into its file"),
-        InFile("ranks below which it does not shrink; default: 1"),
+        InFile("ranks below which it does not shrink; default: {default}"),
     ] = 1
 
     @property
