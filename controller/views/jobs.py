@@ -163,6 +163,7 @@ class JobViews:
             image=shown(job.image),
             image_digest=shown(job.image_digest),
             command=[shown(word) for word in asked.command],
+            secrets=dict(asked.secrets),
             env={shown(name): shown(value) for name, value in asked.env.items()},
             volumes=[JobVolumeView(**asdict(volume)) for volume in asked.volumes],
             endpoints=list(job.endpoints),

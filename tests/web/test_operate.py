@@ -6,15 +6,54 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from controller.schema.plans import PlanRequest
 from tests.parts.controller.jobs import submit
 from tests.web.world import HeldSwitch, TalkingRack, carry, drag, scattered, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_the_form_follows_the_published_schema(page: Page, url: str) -> None:
+    async def newer(route: Route) -> None:
+        document = await (await route.fetch()).json()
+        fields = document["components"]["schemas"]["JobRequest"]["properties"]
+        fields["nice"] = {
+            "type": "integer",
+            "minimum": -20,
+            "maximum": 19,
+            "title": "Nice",
+            "default": 3,
+        }
+        fields["tidy"] = {"type": "boolean", "title": "Tidy", "default": True}
+        await route.fulfill(json=document)
+
+    sent: list[dict[str, Any]] = []
+
+    async def taken(route: Route) -> None:
+        if route.request.method == "POST":
+            sent.append(route.request.post_data_json)
+            await route.fulfill(status=409, json={"code": "conflict", "detail": "no", "hint": ""})
+        else:
+            await route.fallback()
+
+    await page.route("**/openapi.json", newer)
+    await page.route("**/api/v1/jobs", taken)
+    await page.goto(f"{url}/#/jobs")
+    await page.get_by_role("button", name="Submit a job").click()
+    form = page.get_by_role("dialog")
+    nice = form.get_by_label("Nice")
+    await expect(nice).to_have_value("3")
+    assert await nice.get_attribute("max") == "19"
+    await nice.fill("-5")
+    await form.get_by_label("Tidy").select_option("false")
+    await form.get_by_role("button", name="Submit").click()
+    await expect(form).to_contain_text("no")
+    assert (sent[0]["nice"], sent[0]["tidy"], sent[0]["priority"]) == (-5, False, 0)
 
 
 async def test_submit_watch_plan_apply(page: Page, url: str, rack: TalkingRack) -> None:

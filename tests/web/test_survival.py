@@ -160,7 +160,7 @@ async def test_the_form_asks_for_checkpoints_and_spares(
     await form.get_by_label("Checkpoints are whole by").select_option("dcp")
     await form.get_by_label("Spares").fill("1?")
     await form.get_by_label("Without a spare").select_option("shrink")
-    scheme = form.locator("select[name=checkpoint_scheme]")
+    scheme = form.locator("select[name=scheme]")
     await expect(scheme).to_be_hidden()
     await form.get_by_text("More about checkpoints").press("Enter")
     await scheme.select_option("single")

@@ -15,12 +15,13 @@ from console.cli.ask.hostlist import expand
 from console.cli.ask.jobfile import limits, mounts
 from console.cli.errors import usage
 from console.cli.show.text import duration_s
-from controller.schema.submit.marks import Limits, Option, absent, core, marks
+from controller.schema.submit.marks import InFile, Limits, Option, absent, core, marks
 from controller.schema.submit.request import JobRequest
 
 Document = dict[str, Any]
 Verb = TypeVar("Verb", bound=Callable[..., None])
 
+_DEFAULTS = {field.name: field.default for field in fields(JobRequest)}
 _HINTS = get_type_hints(JobRequest, include_extras=True)
 _OPTIONS = {
     field.name: marks(_HINTS[field.name], Option) or [Option()]
@@ -65,10 +66,13 @@ def _parameter(name: str, option: Option) -> inspect.Parameter:
     key, kind = option.key or name, option.kind or core(_HINTS[name])
     most = next(iter(marks(_HINTS[name], Limits)), Limits())
     ranged = kind in (int, float) and option.ge is None and most.ge is not None
+    words = option.flag.split() or [f"--{key.replace('_', '-')}"]
+    flags = [word for word in words if word.startswith("-")]
+    text = option.help or next((mark.text or "" for mark in marks(_HINTS[name], InFile)), "")
     made = typer.Option(
-        *(option.names or (f"--{key.replace('_', '-')}",)),
-        metavar=option.metavar,
-        help=option.help,
+        *flags,
+        metavar=" ".join(words[len(flags) :]) or None,
+        help=text.replace("{default}", str(_DEFAULTS[name])),
         min=most.ge if ranged else option.ge,
         max=most.le if ranged else None,
     )

@@ -129,7 +129,8 @@ def _entry(
     mark, limits = _mark(hint), next(iter(marks(hint, Limits)), Limits())
     limits = mark.limits or limits
     bare = core(hint)
-    text: dict[str, Any] = {} if mark.text is None else {"description": mark.text}
+    said = mark.text and mark.text.replace("{default}", str(field.default))
+    text: dict[str, Any] = {"description": said} if said else {}
     if _is(bare, Mapping):
         return special, Field({}, **text)
     if _is(bare, Sequence):

@@ -1,5 +1,7 @@
 """What an annotation says of a job's field besides its type: limits, and how people write it.
 
+In texts ``{default}`` stands for the field's default.
+
 Without marks a field has its own name everywhere. The command line loads this module at its start.
 """
 
@@ -42,28 +44,22 @@ class Check:
 
 
 @dataclass(slots=True, frozen=True)
-class Says:
-    """What a field is, where ``Option`` or ``InFile`` does not say it in other words."""
-
-    text: str
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
 class Option:
     """An option of ``submit``."""
 
     help: str = ""
+    """What the job file says of the field if empty."""
+    flag: str = ""
+    """Its names and its metavar, where they are not made from the field's: ``-n --count N``."""
     key: str = ""
-    """Its name among the options, where that is not the field's."""
-    names: tuple[str, ...] = ()
-    metavar: str | None = None
+    """Its name among the options of ``submit``, where that is not the field's."""
     kind: Any = None
     """How it is written, where not by the field's own type."""
     ge: float | None = None
     """The lower limit that the help shows, where that is not the field's own."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, frozen=True)
 class InFile:
     """A key of the job file."""
 

@@ -30,17 +30,17 @@ RESTART_PATTERN = r"^(never|on-failure(:[1-9][0-9]{0,2})?)$"
 class VolumeRequest:
     """A volume of the site, and the path at which it appears in every container of the job."""
 
-    volume: Annotated[SiteName, InFile(text="its name in the site file")]
+    volume: Annotated[SiteName, InFile("its name in the site file")]
     path: Annotated[
         str,
         Limits(max_length=4096),
         InFile(
-            text="where it appears in the container, such as /data",
+            "where it appears in the container, such as /data",
             limits=Limits(min_length=1, max_length=32768),
         ),
     ]
     """Absolute."""
-    read_only: Annotated[bool | None, InFile(text="default: as the site file offers it")] = None
+    read_only: Annotated[bool | None, InFile("default: as the site file offers it")] = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,19 +54,16 @@ class SecretRef:
 class LocalCheckpoints:
     """Where a rank's checkpoints are on its server."""
 
-    where: Annotated[Where, InFile(text="default: memory", inline=True)] = Where.MEMORY
+    where: Annotated[Where, InFile("default: {default}", inline=True)] = Where.MEMORY
     size_bytes: Annotated[
         int,
         Limits(gt=0, le=2**50),
-        InFile(
-            key="size",
-            text="of one rank, such as 8GiB: `keep` steps and one that is being written",
-        ),
+        InFile("of one rank, such as 8GiB: `keep` steps and one that is being written", key="size"),
     ]
     """Of one rank's folder: ``keep`` finished steps and one that is being written, and with
     partners as much again for the copies of another rank."""
     keep: Annotated[
-        int, Limits(ge=1, le=8), InFile(text="complete steps that are kept; default: 2")
+        int, Limits(ge=1, le=8), InFile("complete steps that are kept; default: {default}")
     ] = 2
 
 
@@ -75,17 +72,15 @@ class CheckpointCopies:
     """How a rank's part survives the loss of its server."""
 
     scheme: Annotated[
-        Scheme | None,
-        InFile(text="default: partner, and single for a job of one rank", inline=True),
+        Scheme | None, InFile("default: partner, and single for a job of one rank", inline=True)
     ] = None
     apart: Annotated[
-        Apart,
-        InFile(text="what a part and its copy must not share; default: server", inline=True),
+        Apart, InFile("what a part and its copy must not share; default: {default}", inline=True)
     ] = Apart.SERVER
     set_size: Annotated[
         int,
         Limits(ge=2, le=16),
-        InFile(key="set", text="with xor: least number of ranks in a set; default: 4"),
+        InFile("with xor: least number of ranks in a set; default: {default}", key="set"),
     ] = 4
 
 
@@ -93,8 +88,8 @@ class CheckpointCopies:
 class SharedCheckpoints:
     """A store that gets every n-th complete step."""
 
-    store: Annotated[SiteName, InFile(text="a volume of the site")]
-    every: Annotated[int, Limits(ge=1, le=100_000), InFile(text="default: 10")] = 10
+    store: Annotated[SiteName, InFile("a volume of the site")]
+    every: Annotated[int, Limits(ge=1, le=100_000), InFile("default: {default}")] = 10
 
 
 class Replicas(StrEnum):
@@ -114,7 +109,7 @@ class CheckpointRequest:
         Limits(max_length=80),
         Check(parse_rule),
         InFile(
-            text="what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: rename",
+            "what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: {default}",
             limits=Limits(pattern=r"^(rename|dcp|orbax|keras|marker: ?[^/\s]{1,64})$"),
         ),
     ] = "rename"
@@ -123,9 +118,7 @@ class CheckpointRequest:
     shared: SharedCheckpoints | None = None
     replicas: Annotated[
         Replicas,
-        InFile(
-            text="identical: any rank's part is the whole state; default: distinct", inline=True
-        ),
+        InFile("identical: any rank's part is the whole state; default: {default}", inline=True),
     ] = Replicas.DISTINCT
 
 
@@ -134,130 +127,111 @@ class JobRequest:
     """A job on ``count`` endpoints; ``command`` runs in one container per endpoint."""
 
     name: Annotated[
-        Annotated[str, Named("NAME", "JOB")] | None,
-        Option(help="Chosen by the controller if absent."),
+        Annotated[str, Named("NAME", "JOB")] | None, Option("Chosen by the controller if absent.")
     ] = None
     count: Annotated[
         int,
         Limits(ge=1, le=1_000_000),
-        Option(names=("-n", "--count"), ge=1, help="Number of GPUs."),
+        Option("Number of GPUs.", "-n --count", ge=1),
         InFile(
+            "number of GPUs; -n on the command line overrides it",
             key="resources.gpus",
-            text="number of GPUs; -n on the command line overrides it",
             limits=Limits(ge=1),
         ),
     ]
     project: Annotated[
-        Name,
-        Option(help="Project that owns the job; your only one, or `default`, if absent."),
+        Name, Option("Project that owns the job; your only one, or `default`, if absent.")
     ] = "default"
     priority: Annotated[
         int,
         Limits(ge=-100, le=100),
-        Option(help="One level is worth an hour of waiting. [default: 0]"),
+        Option("One level is worth an hour of waiting. [default: {default}]"),
     ] = 0
     """One level equals an hour of waiting, unless the site file says otherwise."""
     time_limit_s: Annotated[
         float | None,
         Limits(gt=0, le=3.2e8),
         Option(
-            names=("--time-limit",),
-            metavar="TIME",
-            kind=str,
-            help="Longest expected run time (90, 15m, 1h30m); lets it start early where it "
+            "Longest expected run time (90, 15m, 1h30m); lets it start early where it "
             "delays no other job.",
+            "--time-limit TIME",
+            kind=str,
         ),
-        InFile(text="maximum expected run time", limits=Limits(gt=0)),
+        InFile("maximum expected run time", limits=Limits(gt=0)),
     ] = None
-    """Upper bound of the expected run time: lets the job start early if it delays no other job."""
     time_limit_action: Annotated[
         TimeLimitAction | None,
-        Option(help="At the time limit: end the job, or ignore it. [default: the site's]"),
-        InFile(text="at its time limit: end it, or ignore the limit; default: the site's"),
+        Option("At the time limit: end the job, or ignore it. [default: the site's]"),
+        InFile("at its time limit: end it, or ignore the limit; default: the site's"),
     ] = None
-    """At the limit: ``end`` the job, or ``ignore`` the limit; the site's choice when absent."""
     pinned: Annotated[
-        bool,
-        Option(help="Never move its light while it runs."),
-        InFile(text="its circuits never move"),
+        bool, Option("Never move its light while it runs."), InFile("its circuits never move")
     ] = False
     preemptible: Annotated[
         bool,
-        Option(help="It may be stopped for a higher priority, if the site allows that."),
+        Option("It may be stopped for a higher priority, if the site allows that."),
         Absent(InFile, "a file is for every run of its job; the next is chosen at submit"),
     ] = False
-    """It may be stopped and queued again for a job of higher priority, if the site file turns
-    preemption on."""
-    locality: Annotated[
-        Locality, Option(help="How close the GPUs must be. [default: preferred]")
-    ] = Locality.PREFERRED
+    locality: Annotated[Locality, Option("How close the GPUs must be. [default: {default}]")] = (
+        Locality.PREFERRED
+    )
     policy: Annotated[
         Policy,
-        Option(help="What a regroup does to the job. [default: pause]"),
-        InFile(text="how a regroup treats the job"),
+        Option("What a regroup does to the job. [default: {default}]"),
+        InFile("how a regroup treats the job"),
     ] = Policy.PAUSE
-    rank_order: Annotated[RankOrder, Option(help="Order of the ring. [default: aggregator]")] = (
+    rank_order: Annotated[RankOrder, Option("Order of the ring. [default: {default}]")] = (
         RankOrder.AGGREGATOR
     )
     image: Annotated[
         str | None,
-        Option(help="Container image; the controller's default if absent."),
-        InFile(text="default: the controller's default image"),
+        Option("Container image; the controller's default if absent."),
+        InFile("default: the controller's default image"),
     ] = None
     """By tag, digest or id."""
     command: Sequence[str] = ()
     """Runs as ``-- CMD...`` on the command line, and from ``setup`` and ``run`` of a file."""
     env: Annotated[
         Mapping[str, str | SecretRef],
-        Option(metavar="K=V", kind=list[str], help="May be repeated."),
+        Option("May be repeated.", "--env K=V", kind=list[str]),
         Option(
+            "Variable K gets the value of the project's secret NAME. May be repeated.",
+            "--secret K=NAME",
             key="secrets",
-            names=("--secret",),
-            metavar="K=NAME",
             kind=list[str],
-            help="Variable K gets the value of the project's secret NAME. May be repeated.",
         ),
     ] = field(default_factory=dict)
     """A variable's text, or the name of the secret whose value is read when the job starts."""
     endpoints: Annotated[
         Sequence[str],
-        Option(kind=str, help="Exactly these: gpu0,gpu3 or gpu[0-2]."),
-        InFile(key="resources.endpoints", text="exactly these endpoints"),
+        Option("Exactly these: gpu0,gpu3 or gpu[0-2].", kind=str),
+        InFile("exactly these endpoints", key="resources.endpoints"),
     ] = ()
-    """Exactly these endpoints, if not empty."""
     model: Annotated[
         str | None,
-        Option(help="Only GPUs of this model."),
-        InFile(key="resources.model", text="only GPUs of this model"),
+        Option("Only GPUs of this model."),
+        InFile("only GPUs of this model", key="resources.model"),
     ] = None
     min_memory_bytes: Annotated[
         int,
         Limits(ge=0, le=2**50),
-        Option(
-            key="memory",
-            metavar="GIB",
-            kind=float,
-            ge=0,
-            help="Least memory of each GPU.",
-        ),
-        InFile(key="resources.memory", text="minimum memory of each GPU, such as 12GiB"),
+        Option("Least memory of each GPU.", "--memory GIB", key="memory", kind=float, ge=0),
+        InFile("minimum memory of each GPU, such as 12GiB", key="resources.memory"),
     ] = 0
     dark_tolerance_s: Annotated[
         float | None,
         Limits(gt=0, le=86400),
         Option(
-            names=("--dark-tolerance",),
-            metavar="S",
-            help="Seconds its network may be dark; from its framework's time-outs if absent.",
+            "Seconds its network may be dark; from its framework's time-outs if absent.",
+            "--dark-tolerance S",
         ),
-        InFile(text="longest dark time of its network while it runs"),
+        InFile("longest dark time of its network while it runs"),
     ] = None
-    """How long its network may be dark; from its framework's time-outs when absent."""
     checkpoint_grace_s: Annotated[
         float | None,
         Limits(gt=0, le=300),
         Absent(Option, "it belongs to a program, and so into its file"),
-        InFile(text="with policy restart: all ranks exit 0 within this time after SIGTERM"),
+        InFile("with policy restart: all ranks exit 0 within this time after SIGTERM"),
     ] = None
     """With policy ``restart``: after SIGTERM every rank writes its checkpoint within this time and
     ends with 0, else the regroup is rolled back. Without it a rank has 10 s and any exit code."""
@@ -265,98 +239,88 @@ class JobRequest:
         str,
         Limits(pattern=RESTART_PATTERN),
         Option(
-            metavar="never|on-failure[:N]",
-            help="What to do when a rank fails: end the job, or start it again.",
+            "What to do when a rank fails: end the job, or start it again.",
+            "--restart never|on-failure[:N]",
         ),
-        InFile(text="restart policy when a rank dies: never, on-failure, on-failure:N"),
+        InFile("restart policy when a rank dies: never, on-failure, on-failure:N"),
     ] = "never"
-    """When a rank dies: ``never``, ``on-failure`` (three times) or ``on-failure:N``."""
     pull: Annotated[
         Pull,
-        Option(help="When servers fetch the image. [default: never]"),
-        InFile(text="when servers pull the image from its registry", inline=True),
+        Option("When servers fetch the image. [default: {default}]"),
+        InFile("when servers pull the image from its registry", inline=True),
     ] = Pull.NEVER
     cpu: Annotated[
         float | None,
         Limits(gt=0, le=4096),
-        Option(names=("--cpu-limit",), metavar="CORES", help="Cores of one container."),
-        InFile(key="limits.cpu", text="cores", limits=Limits(gt=0)),
+        Option("Cores of one container.", "--cpu-limit CORES"),
+        InFile("cores", key="limits.cpu", limits=Limits(gt=0)),
     ] = None
-    """Cores that one container may use."""
     memory_bytes: Annotated[
         int | None,
         Limits(gt=0, le=2**50),
         Option(
-            names=("--memory-limit",),
-            metavar="SIZE",
-            kind=str,
-            help="Memory of one container, without its GPU's: 32GiB.",
+            "Memory of one container, without its GPU's: 32GiB.", "--memory-limit SIZE", kind=str
         ),
-        InFile(key="limits.memory", text="memory limit, such as 32GiB"),
+        InFile("memory limit, such as 32GiB", key="limits.memory"),
     ] = None
-    """Memory that one container may use, besides that of its GPU."""
     io_bps: Annotated[
         int | None,
         Limits(gt=0, le=2**50),
         Option(
-            names=("--io-limit",),
-            metavar="RATE",
+            "Bytes a second that it may read, and write, per disk: 500MB.",
+            "--io-limit RATE",
             kind=str,
-            help="Bytes a second that it may read, and write, per disk: 500MB.",
         ),
-        InFile(key="limits.io", text="I/O rate of each block device, such as 500MB/s"),
+        InFile("I/O rate of each block device, such as 500MB/s", key="limits.io"),
     ] = None
-    """Bytes a second that one container may read from, and write to, each block device."""
     volumes: Annotated[
         Sequence[VolumeRequest],
         Option(
-            names=("--volume",),
-            metavar="NAME:PATH[:ro]",
+            "A volume of the site, and its path in every container. May be repeated.",
+            "--volume NAME:PATH[:ro]",
             kind=list[str],
-            help="A volume of the site, and its path in every container. May be repeated.",
         ),
-        InFile(text="what survives the job", limits=Limits(max_length=16)),
+        InFile("what survives the job", limits=Limits(max_length=16)),
     ] = ()
     """What the job reads, and what survives it: directories of the servers, by name."""
     record: Annotated[
         Record | None,
-        Option(help="How much of its communication is recorded. [default: the site file's]"),
-        InFile(text="how much of its communication is recorded; default: the site's"),
+        Option("How much of its communication is recorded. [default: the site file's]"),
+        InFile("how much of its communication is recorded; default: the site's"),
     ] = None
     checkpoint: Annotated[
         CheckpointRequest | None,
         Option(
-            key="checkpoint_size",
-            metavar="SIZE",
-            kind=str,
-            help="Keep checkpoints in the servers' memory: a rank's folder, for 6 of its parts"
+            "Keep checkpoints in the servers' memory: a rank's folder, for 6 of its parts"
             " (3 without copies): 2GiB.",
+            "--checkpoint-size SIZE",
+            key="checkpoint_size",
+            kind=str,
         ),
         Option(
+            "What is whole: rename, dcp, orbax, keras or 'marker: FILE'. [default: rename]",
+            "--checkpoint RULE",
             key="checkpoint_rule",
-            names=("--checkpoint",),
-            metavar="RULE",
             kind=str,
-            help="What is whole: rename, dcp, orbax, keras or 'marker: FILE'. [default: rename]",
         ),
         Option(
+            "A volume that gets every N-th complete step. [default: every 10th]",
+            "--checkpoint-store VOLUME[:N]",
             key="checkpoint_store",
-            metavar="VOLUME[:N]",
             kind=str,
-            help="A volume that gets every N-th complete step. [default: every 10th]",
         ),
-        InFile(text="keep its checkpoints, so that it goes on when a rank dies"),
+        InFile("keep its checkpoints, so that it goes on when a rank dies"),
     ] = None
     """Without it nothing is kept of the job when a rank dies."""
     spares: Annotated[
         int,
         Limits(ge=0, le=64),
         Option(
-            metavar="N[?]",
+            "Idle GPUs reserved for the job; 1? takes one only if there is one.",
+            "--spares N[?]",
             kind=str,
-            help="Idle GPUs reserved for the job; 1? takes one only if there is one.",
         ),
-        InFile(text="idle GPUs reserved for it; '1?' takes one only if there is one"),
+        InFile("idle GPUs reserved for it; '1?' takes one only if there is one"),
     ] = 0
     """Idle endpoints reserved for the job: one takes a dead one's place by moving light."""
     spares_needed: Annotated[
@@ -367,17 +331,16 @@ class JobRequest:
     """The job waits for its spares; false takes those that there are."""
     on_loss: Annotated[
         OnLoss,
-        Option(help="Without a spare: wait for as many GPUs, or shrink. [default: wait]"),
+        Option("Without a spare: wait for as many GPUs, or shrink. [default: {default}]"),
         InFile(
-            text="without a spare: wait for as many GPUs as before, or go on with fewer",
-            inline=True,
+            "without a spare: wait for as many GPUs as before, or go on with fewer", inline=True
         ),
     ] = OnLoss.WAIT
     at_least: Annotated[
         int,
         Limits(ge=1, le=1_000_000),
         Absent(Option, "it goes with a program that can shrink, and so into its file"),
-        InFile(text="ranks below which it does not shrink; default: 1"),
+        InFile("ranks below which it does not shrink; default: {default}"),
     ] = 1
 
     @property

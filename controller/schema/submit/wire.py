@@ -28,12 +28,12 @@ class Body(Request):
 
     def value(self) -> Any:
         """Return what the request says, with the defaults of all that it leaves out."""
-        said = {field.name: _value(getattr(self, field.name)) for field in fields(self.kind)}
-        return self.kind(**said)
+        return self.kind(**{name: _value(found) for name, found in vars(self).items()})
 
 
 _BODIES: dict[type[Any], type[Body]] = {}
 """By what they are the bodies of."""
+_MADE: set[type[Any]] = set()
 
 
 def body(kind: type[Any], base: type[Body] = Body, **special: Any) -> type[Body]:
@@ -47,6 +47,7 @@ def body(kind: type[Any], base: type[Body] = Body, **special: Any) -> type[Body]
     made = create_model(name, __base__=base, __doc__=text, __module__=__name__, **shown)
     made.kind = kind
     _BODIES[kind] = made
+    _MADE.add(made)
     return made
 
 
@@ -113,10 +114,8 @@ def _default(field: Any) -> Any:
 
 
 def _value(found: Any) -> Any:
-    if isinstance(found, Body):
-        return found.value()
     if isinstance(found, list):
         return [_value(one) for one in found]
     if isinstance(found, dict):
         return {name: _value(one) for name, one in found.items()}
-    return found
+    return found.value() if type(found) in _MADE else found
