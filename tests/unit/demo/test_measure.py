@@ -11,10 +11,11 @@ from sitefile import load_site
 from testbed.demo import PAPER_SITE, Arm, DemoError, plots, render, report
 from testbed.demo.api import Controller
 from testbed.demo.cases import CASES, scattered
-from testbed.demo.experiment import write
+from testbed.demo.experiment import raw
 from testbed.demo.jobs import Jobs
 from testbed.demo.measure import Experiment, Measured, run_arm
 from testbed.demo.rule import Calibration, derive_rates
+from testbed.demo.stage import write
 from tests.unit.demo.fake import START, FakeController
 
 SITE = load_site(PAPER_SITE)
@@ -141,10 +142,10 @@ def test_document_table_and_files(arms: list[Measured], tmp_path: Path) -> None:
     for file in files:
         assert Path(file).read_bytes().startswith(b"\x89PNG")
 
-    write(tmp_path, CASE, result, arms)
+    write(tmp_path, "a", result, {one.arm.value: raw(one) for one in arms})
     assert json.loads((tmp_path / "demo-a.json").read_text()) == result
-    raw = json.loads((tmp_path / "demo-a-raw.json").read_text())
-    assert len(raw["live"]["steps"]) == STEPS
+    written = json.loads((tmp_path / "demo-a-raw.json").read_text())
+    assert len(written["live"]["steps"]) == STEPS
 
     console = Console(width=200)
     with console.capture() as shown:
