@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from base.errors import ExplainedError
+
 EXIT_CODES: Mapping[str, int] = {
     "failed": 1,
     "unavailable": 1,
@@ -23,15 +25,8 @@ EXIT_CODES: Mapping[str, int] = {
 CHANGES_PENDING = 3
 
 
-class CliError(Exception):
+class CliError(ExplainedError):
     """A verb failed. ``code`` is one of :data:`EXIT_CODES`."""
-
-    def __init__(self, code: str, message: str, *, object: str = "", hint: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.object = object
-        self.hint = hint
 
     @property
     def exit_code(self) -> int:

@@ -2,32 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-DemoErrorCode = Literal[
-    "invalid",
-    "forbidden",
-    "not_found",
-    "conflict",
-    "unavailable",
-    "failed",
-    "timeout",
-    "unreachable",
-]
+from base.errors import ExplainedError
 
 
-class DemoError(Exception):
-    """The experiment cannot run, or its measurement is not valid.
-
-    ``code`` is for programs (each has one exit code), ``object`` names the affected object
-    (``job/red-a-live-1f2e``), ``hint`` tells what to do next.
-    """
-
-    def __init__(
-        self, code: DemoErrorCode, message: str, *, object: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.code: DemoErrorCode = code
-        self.message = message
-        self.object = object
-        self.hint = hint
+class DemoError(ExplainedError):
+    """The experiment cannot run, or its measurement is not valid."""

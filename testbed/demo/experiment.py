@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from testbed.demo.rule import (
     fixed_samples,
     predicted_step_s,
 )
-from testbed.demo.stage import make_folder, rack_for, require_idle, tidied
+from testbed.demo.stage import make_folder, rack_for, require_idle, tidied, write
 from testbed.rack import preflight
 
 PAPER_SITE = Path(testbed.__file__).parent / "sites" / "paper.yaml"
@@ -100,7 +99,7 @@ def run(
         plots=plots.draw(chosen_case.name, done, out_dir),
         emulated=emulated,
     )
-    write(out_dir, chosen_case, result, done)
+    write(out_dir, chosen_case.name, result, {one.arm.value: raw(one) for one in done})
     report.check(result)
     return result
 
@@ -124,17 +123,12 @@ def samples_of(
     return fixed_samples(step_s, case.red.global_batch)
 
 
-def write(out_dir: Path, case: PaperCase, result: Document, arms: Sequence[CaseResult]) -> None:
-    """Write the result and all steps and samples that it is computed from."""
-    raw = {
-        measured.arm.value: {
-            "started_at": measured.started_at,
-            "ended_at": measured.ended_at,
-            "transaction": measured.transaction,
-            "steps": [dataclasses.asdict(step) for step in measured.steps],
-            "series": measured.series,
-        }
-        for measured in arms
+def raw(measured: CaseResult) -> Document:
+    """Return all steps and samples that an arm's figures are computed from."""
+    return {
+        "started_at": measured.started_at,
+        "ended_at": measured.ended_at,
+        "transaction": measured.transaction,
+        "steps": [dataclasses.asdict(step) for step in measured.steps],
+        "series": measured.series,
     }
-    for name, data in ((f"demo-{case.name}.json", result), (f"demo-{case.name}-raw.json", raw)):
-        (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

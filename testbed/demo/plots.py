@@ -29,7 +29,7 @@ def draw(case: str, arms: Sequence[CaseResult], out_dir: Path) -> list[str]:
         _arm(axes[:, 0], measured)
         _finish(figure, axes)
         figure.suptitle(f"case {case}, {measured.arm}")
-        files.append(_save(figure, out_dir / f"demo-{case}-{measured.arm}.png"))
+        files.append(save(figure, out_dir / f"demo-{case}-{measured.arm}.png"))
     figure = Figure(figsize=(4.2 * len(arms), 6), layout="constrained")
     axes = figure.subplots(2, len(arms), sharey="row", squeeze=False)
     for column, measured in enumerate(arms):
@@ -38,7 +38,7 @@ def draw(case: str, arms: Sequence[CaseResult], out_dir: Path) -> list[str]:
         axes[0, column].set_title(f"{measured.arm}: {seconds:.0f} s")
     _finish(figure, axes)
     figure.suptitle(f"case {case}: the same {arms[0].samples} samples in every arm")
-    files.append(_save(figure, out_dir / f"demo-{case}.png"))
+    files.append(save(figure, out_dir / f"demo-{case}.png"))
     return files
 
 
@@ -81,6 +81,7 @@ def _scaled(line: Document, name: str, factor: float) -> list[float]:
     return [float("nan") if value is None else value * factor for value in line[name]]
 
 
-def _save(figure: Figure, file: Path) -> str:
+def save(figure: Figure, file: Path) -> str:
+    """Write a plot; return its file."""
     FigureCanvasAgg(figure).print_png(str(file), metadata={"Software": "lightloom"})
     return str(file)

@@ -87,21 +87,11 @@ def check(result: Document) -> None:
 
 def render(result: Document) -> RenderableType:
     """Return the result as a table with the paper's figures."""
-    table = Table(title=f"Case {result['case']}: the red job", title_justify="left")
-    table.add_column("arm")
-    for heading in (
-        *("completion s", "reduction", "paper s", "paper red.", "samples/s", "step s"),
-        *("exposed comm.", "utilisation", "longest gap s", "dark s", "restarts", "final loss"),
-    ):
-        table.add_column(heading, justify="right")
-    for name, arm in result["arms"].items():
-        paper_s, paper_reduction = _paper(result["paper"], name)
-        table.add_row(
-            name,
+    cells = {
+        name: (
             f"{arm['completion_s']:.1f}",
             _percent(result["reduction"].get(name)),
-            paper_s,
-            paper_reduction,
+            *_paper(result["paper"], name),
             f"{arm['samples_per_s']:.0f}",
             f"{arm['step_s_median']:.3f}",
             _percent(arm["exposed_comm_fraction"]),
@@ -111,15 +101,37 @@ def render(result: Document) -> RenderableType:
             str(arm["container_restarts"]),
             f"{arm['final_loss']:.6f}",
         )
+        for name, arm in result["arms"].items()
+    }
     rates = result["rates"]
     notes = [
         f"links: access {rates['access_bps'] / 1e6:.1f} Mbit/s, between aggregators "
         f"{rates['inter_aggregator_bps'] / 1e6:.1f} Mbit/s, by rule: {rates['rule']}",
         f"final losses are equal within {LOSS_TOLERANCE:g} (relative)",
         f"emulated: {', '.join(result['emulated'])}",
-        *(f"plot: {plot}" for plot in result["plots"]),
     ]
-    return Group(table, *(Text(note) for note in notes))
+    headings = (
+        *("completion s", "reduction", "paper s", "paper red.", "samples/s", "step s"),
+        *("exposed comm.", "utilisation", "longest gap s", "dark s", "restarts", "final loss"),
+    )
+    return tabled(f"Case {result['case']}: the red job", headings, cells, notes, result["plots"])
+
+
+def tabled(
+    title: str,
+    headings: Sequence[str],
+    cells: Mapping[str, Sequence[str]],
+    notes: Sequence[str],
+    plots: Sequence[str],
+) -> RenderableType:
+    """Return a table with a row per arm, the notes below it, and the files of the plots."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("arm")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for name, row in cells.items():
+        table.add_row(name, *row)
+    return Group(table, *map(Text, (*notes, *(f"plot: {plot}" for plot in plots))))
 
 
 def _paper(paper: Mapping[str, Any], arm: str) -> tuple[str, str]:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from testbed import rack
 from testbed.demo import homes
-from testbed.demo.api import Controller
+from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError
 from testbed.demo.jobs import ENDED, DemoJobs
+from testbed.rack.slurm.config import UnderSlurm
 
 Progress = Callable[[str], None]
+
+
+@contextmanager
+def brought_up(
+    site_path: Path, run_dir: Path, progress: Progress, slurm: UnderSlurm | None = None
+) -> Iterator[rack.RackStatus]:
+    """Yield a rack that is brought up, and taken down afterwards."""
+    status = rack.up(site_path, run_dir, progress=progress, slurm=slurm)
+    try:
+        yield status
+    finally:
+        progress("taking the rack down")
+        rack.down(run_dir, progress=lambda line: None)
 
 
 @contextmanager
@@ -26,12 +41,8 @@ def rack_for(
     found = rack.status(run_dir)
     if found.state == "down":
         progress("bringing the rack up")
-        brought_up = rack.up(site_path, run_dir, progress=progress)
-        try:
-            yield brought_up
-        finally:
-            progress("taking the rack down")
-            rack.down(run_dir, progress=lambda line: None)
+        with brought_up(site_path, run_dir, progress) as status:
+            yield status
         return
     if found.state != "up":
         raise DemoError(
@@ -85,6 +96,12 @@ def make_folder(out_dir: Path) -> None:
             object=str(out_dir),
             hint="choose another folder with --out",
         ) from error
+
+
+def write(out_dir: Path, case: str, result: Document, raw: Document) -> None:
+    """Write an experiment's result, and what it is computed from."""
+    for name, data in ((f"demo-{case}.json", result), (f"demo-{case}-raw.json", raw)):
+        (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def require_idle(controller: Controller) -> None:

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-RackErrorCode = Literal["invalid", "forbidden", "conflict", "unavailable", "failed", "timeout"]
+from base.errors import ExplainedError
 
 
-class RackError(Exception):
-    """The rack cannot execute a request.
-
-    ``code`` is for programs (each has one exit code), ``object`` names the affected part
-    (``process/ocs0``), ``hint`` tells what to do next.
-    """
-
-    def __init__(
-        self, code: RackErrorCode, message: str, *, object: str = "", hint: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.code: RackErrorCode = code
-        self.message = message
-        self.object = object
-        self.hint = hint
+class RackError(ExplainedError):
+    """The rack cannot execute a request."""

@@ -140,7 +140,7 @@ def logs(
     with connect(ctx) as client:
         path = f"/jobs/{client.part(name)}/logs"
         entry = None
-        given = {"rank": rank, "tail": tail, "since": start, "search": search}
+        given: Document = {"rank": rank, "tail": tail, "since": start, "search": search}
         for entry in client.lines(path, follow=follow, **given):
             text = _prefix(entry, rank, timestamps) + entry["text"]
             if output is Output.JSON:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sitefile import load_site
@@ -17,7 +15,7 @@ from testbed.demo.experiment import PAPER_SITE
 from testbed.demo.slurm import plots, report
 from testbed.demo.slurm.measure import MixtureRunner
 from testbed.demo.slurm.mixture import MixturePlan, parse_arms
-from testbed.demo.stage import make_folder
+from testbed.demo.stage import brought_up, make_folder, write
 from testbed.mortal import taken_over
 from testbed.rack import preflight, record
 from testbed.rack.slurm import programs
@@ -30,7 +28,7 @@ regroup:
 """
 """Added to the site file: when running jobs are regrouped, and for which waiting jobs."""
 SITE_FILE = "demo-slurm-site.yaml"
-RESULT_FILE, RAW_FILE = "demo-slurm.json", "demo-slurm-raw.json"
+RESULT_FILE = "demo-slurm.json"
 
 Progress = Callable[[str], None]
 
@@ -71,8 +69,9 @@ def run(
             object=f"site/{site.name}",
             hint="take another site file",
         )
+    progress("bringing the rack up, under Slurm")
     with (
-        _rack(with_triggers, run_dir, progress) as status,
+        brought_up(with_triggers, run_dir, progress, UnderSlurm()) as status,
         Controller(status.url) as controller,
         taken_over(status, run_dir) as mortal,
     ):
@@ -93,8 +92,7 @@ def run(
         }
         for one in done
     }
-    for name, data in ((RESULT_FILE, result), (RAW_FILE, raw)):
-        (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    write(out_dir, "slurm", result, raw)
     report.check(result)
     return result
 
@@ -106,14 +104,3 @@ def _keep_outputs(run_dir: Path, out_dir: Path) -> str:
     for path in (programs.folder_of(run_dir) / "tmp").glob("*.out"):
         shutil.copy(path, folder)
     return f"what the jobs printed is in {folder}"
-
-
-@contextmanager
-def _rack(site_path: Path, run_dir: Path, progress: Progress) -> Iterator[rack.RackStatus]:
-    progress("bringing the rack up, under Slurm")
-    status = rack.up(site_path, run_dir, progress=progress, slurm=UnderSlurm())
-    try:
-        yield status
-    finally:
-        progress("taking the rack down")
-        rack.down(run_dir, progress=lambda line: None)

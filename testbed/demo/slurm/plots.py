@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from testbed.demo.plots import save
 from testbed.demo.slurm.measure import MixtureResult
 from testbed.demo.slurm.outputs import pieces
 
@@ -24,9 +24,7 @@ def draw(done: Sequence[MixtureResult], out_dir: Path) -> list[str]:
         _arm(axes, one)
     rows[-1].set_xlabel("s since the first submit")
     figure.suptitle("grey: waits; green: runs under the fewest aggregators; red: under more")
-    file = out_dir / "demo-slurm.png"
-    FigureCanvasAgg(figure).print_png(str(file), metadata={"Software": "lightloom"})
-    return [str(file)]
+    return [save(figure, out_dir / "demo-slurm.png")]
 
 
 def _arm(axes: Any, one: MixtureResult) -> None:

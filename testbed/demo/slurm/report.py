@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from testbed.demo.api import Document
 from testbed.demo.errors import DemoError
-from testbed.demo.report import LOSS_TOLERANCE
+from testbed.demo.report import LOSS_TOLERANCE, tabled
 from testbed.demo.slurm.measure import MixtureResult
 from testbed.demo.slurm.mixture import MixturePlan
 
@@ -52,29 +50,24 @@ def check(result: Document) -> None:
 def render(result: Document) -> RenderableType:
     """Return the result as a table."""
     plan = result["plan"]
-    table = Table(
-        title=f"{plan['jobs']} trainings of 1 to {plan['most_ranks']} GPUs, seed {plan['seed']}",
-        title_justify="left",
-    )
-    table.add_column("arm")
-    for heading in (
-        *("makespan s", "mean completion s", "mean run s", "mean wait s", "worst wait s"),
-        *("GPU-time local %", "pauses", "moves"),
-    ):
-        table.add_column(heading, justify="right")
-    for name, arm in result["arms"].items():
-        table.add_row(
-            name,
-            *(f"{arm[key]:.1f}" for key in ("makespan_s", "completion_s_mean", "run_s_mean")),
-            *(f"{arm[key]:.1f}" for key in ("wait_s_mean", "wait_s_worst")),
+    seconds = ("makespan_s", "completion_s_mean", "run_s_mean", "wait_s_mean", "wait_s_worst")
+    cells = {
+        name: (
+            *(f"{arm[key]:.1f}" for key in seconds),
             "" if arm["local"] is None else f"{100 * arm['local']:.1f}",
             str(arm["pauses"]),
             str(arm["moves"]),
         )
+        for name, arm in result["arms"].items()
+    }
     notes = [
         "wait: from submit to start",
         "local: under the fewest aggregators possible; of jobs of 2 GPUs and more",
         f"emulated: {', '.join(result['emulated'])}; real: Slurm, Open vSwitch, TensorFlow",
-        *(f"plot: {plot}" for plot in result["plots"]),
     ]
-    return Group(table, *(Text(note) for note in notes))
+    headings = (
+        *("makespan s", "mean completion s", "mean run s", "mean wait s", "worst wait s"),
+        *("GPU-time local %", "pauses", "moves"),
+    )
+    title = f"{plan['jobs']} trainings of 1 to {plan['most_ranks']} GPUs, seed {plan['seed']}"
+    return tabled(title, headings, cells, notes, result["plots"])

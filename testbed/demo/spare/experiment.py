@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from testbed.demo.errors import DemoError
 from testbed.demo.spare import plots, report
 from testbed.demo.spare.arms import SparePlan, parse_arms
 from testbed.demo.spare.measure import SpareRunner
-from testbed.demo.stage import make_folder, rack_for, require_idle
+from testbed.demo.stage import make_folder, rack_for, require_idle, write
 from testbed.rack import preflight
 
 SPARE_SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
@@ -77,8 +76,7 @@ def run(
         }
         for one in done
     }
-    for name, data in (("demo-spare.json", result), ("demo-spare-raw.json", raw)):
-        (out_dir / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    write(out_dir, "spare", result, raw)
     report.check(result)
     return result
 

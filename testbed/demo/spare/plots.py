@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from testbed.demo.plots import save
 from testbed.demo.spare.arms import SpareArm, SparePlan
 from testbed.demo.spare.measure import SpareResult
 
@@ -52,6 +52,4 @@ def draw(plan: SparePlan, done: Sequence[SpareResult], out_dir: Path) -> list[st
     blocked.set_xlabel("s that a checkpoint holds training up (median)")
     blocked.grid(alpha=0.3, axis="x")
     figure.suptitle(f"a GPU is lost after {plan.lost_after} of {plan.steps} steps")
-    file = out_dir / "demo-spare.png"
-    FigureCanvasAgg(figure).print_png(str(file), metadata={"Software": "lightloom"})
-    return [str(file)]
+    return [save(figure, out_dir / "demo-spare.png")]

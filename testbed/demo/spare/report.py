@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from testbed.demo.api import Document
 from testbed.demo.errors import DemoError
+from testbed.demo.report import tabled
 from testbed.demo.spare.arms import STORE_BYTES_PER_S, SpareArm, SparePlan
 from testbed.demo.spare.measure import SpareResult
 
@@ -68,22 +67,10 @@ def check(result: Document) -> None:
 def render(result: Document) -> RenderableType:
     """Return the result as tables."""
     plan = result["plan"]
-    table = Table(
-        title=f"A GPU is lost after {plan['lost_after']} of {plan['steps']} steps",
-        title_justify="left",
-    )
-    table.add_column("arm")
-    for heading in (
-        *("GPU death to first step s", "until started", "import", "load", "first step"),
-        "caught up",
-        *("steps lost", "completion s", "extra s", "blocked a checkpoint s", "step s after"),
-        *("final loss", "equal"),
-    ):
-        table.add_column(heading, justify="right")
+    cells = {}
     for name, arm in result["arms"].items():
         loss = arm["loss"] or {}
-        table.add_row(
-            name,
+        cells[name] = (
             *(_seconds(loss.get(key)) for key in ("total_s", "until_started_s", "import_s")),
             *(_seconds(loss.get(key)) for key in ("load_s", "first_step_s", "caught_up_s")),
             str(loss.get("steps_lost", "")),
@@ -98,9 +85,15 @@ def render(result: Document) -> RenderableType:
         f"{result['store_bytes_per_s'] / 1e6:g} MB/s",
         *_swap_notes(result["arms"].get(SpareArm.SPARE.value)),
         f"emulated: {', '.join(result['emulated'])}",
-        *(f"plot: {plot}" for plot in result["plots"]),
     ]
-    return Group(table, *(Text(note) for note in notes))
+    headings = (
+        *("GPU death to first step s", "until started", "import", "load", "first step"),
+        "caught up",
+        *("steps lost", "completion s", "extra s", "blocked a checkpoint s", "step s after"),
+        *("final loss", "equal"),
+    )
+    title = f"A GPU is lost after {plan['lost_after']} of {plan['steps']} steps"
+    return tabled(title, headings, cells, notes, result["plots"])
 
 
 PHASES = (

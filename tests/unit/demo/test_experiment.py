@@ -45,7 +45,9 @@ def fake() -> FakeController:
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake: FakeController) -> FakeRack:
     made = FakeRack(UP)
 
-    def up(site: Path, run_dir: Path, *, progress: Callable[[str], None]) -> RackStatus:
+    def up(
+        site: Path, run_dir: Path, *, progress: Callable[[str], None], slurm: None
+    ) -> RackStatus:
         made.calls.append(f"up {site.name}")
         return UP
 

@@ -11,10 +11,11 @@ from sitefile import load_site
 from testbed.demo import PAPER_SITE, CaseArm, DemoError, plots, render, report
 from testbed.demo.api import Controller
 from testbed.demo.cases import CASES, scattered
-from testbed.demo.experiment import write
+from testbed.demo.experiment import raw
 from testbed.demo.jobs import DemoJobs
 from testbed.demo.measure import CaseExperiment, CaseResult, run_arm
 from testbed.demo.rule import TrainerCalibration, derive_rates
+from testbed.demo.stage import write
 from tests.unit.demo.fake import START, FakeController
 
 SITE = load_site(PAPER_SITE)
@@ -141,10 +142,10 @@ def test_document_table_and_files(arms: list[CaseResult], tmp_path: Path) -> Non
     for file in files:
         assert Path(file).read_bytes().startswith(b"\x89PNG")
 
-    write(tmp_path, CASE, result, arms)
+    write(tmp_path, "a", result, {one.arm.value: raw(one) for one in arms})
     assert json.loads((tmp_path / "demo-a.json").read_text()) == result
-    raw = json.loads((tmp_path / "demo-a-raw.json").read_text())
-    assert len(raw["live"]["steps"]) == STEPS
+    written = json.loads((tmp_path / "demo-a-raw.json").read_text())
+    assert len(written["live"]["steps"]) == STEPS
 
     console = Console(width=200)
     with console.capture() as shown:
