@@ -33,7 +33,7 @@ SCHEMA_COMMAND = "lightloom schema job"
 MAX_BYTES = 256 * 1024
 """Limit of a job file: four times the longest command that an agent accepts."""
 MAX_JOBS, MAX_JOBS_BYTES = 1000, 4 * 2**20
-"""Limits of a file with several jobs: those of one request."""
+"""Limits of a file with several jobs, as of one request."""
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 JobName = Annotated[str, StringConstraints(pattern=f"^{names.JOB}$")]

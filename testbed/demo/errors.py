@@ -20,7 +20,7 @@ class DemoError(Exception):
     """The experiment cannot run, or its measurement is not valid.
 
     ``code`` is for programs (each has one exit code), ``object`` names the affected object
-    (``job/red-a-live-1f2e``), ``hint`` tells what to do next.
+    (``job/red-a-live-1f2e``), ``hint`` is what to do next.
     """
 
     def __init__(

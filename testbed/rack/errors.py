@@ -11,7 +11,7 @@ class RackError(Exception):
     """The rack cannot execute a request.
 
     ``code`` is for programs (each has one exit code), ``object`` names the affected part
-    (``process/ocs0``), ``hint`` tells what to do next.
+    (``process/ocs0``), ``hint`` is what to do next.
     """
 
     def __init__(

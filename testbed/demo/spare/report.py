@@ -50,7 +50,7 @@ def check(result: Document) -> None:
         if not arm["loss_equal"]:
             raise DemoError(
                 "failed",
-                f"its final loss {arm['final_loss']!r} is not that of the undisturbed arm",
+                f"its final loss {arm['final_loss']!r} differs from the undisturbed arm's",
                 object=f"arm/{name}",
                 hint="the figures are written; see its log",
             )
@@ -59,7 +59,7 @@ def check(result: Document) -> None:
         why = "; ".join(one["why"] or one["how"] for one in swap["recoveries"])
         raise DemoError(
             "failed",
-            f"no spare took the place: {why or 'the controller knows no loss'}",
+            f"no spare was used: {why or 'the controller recorded no loss'}",
             object="arm/spare",
             hint="see: lightloom get events",
         )
@@ -94,7 +94,7 @@ def render(result: Document) -> RenderableType:
             "yes" if arm["loss_equal"] else "NO",
         )
     notes = [
-        f"checkpoints every {plan['every']} steps; the shared store takes "
+        f"checkpoints every {plan['every']} steps; the shared store accepts "
         f"{result['store_bytes_per_s'] / 1e6:g} MB/s",
         *_swap_notes(result["arms"].get(SpareArm.SPARE.value)),
         f"emulated: {', '.join(result['emulated'])}",

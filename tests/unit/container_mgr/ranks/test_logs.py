@@ -228,8 +228,6 @@ async def test_a_long_search_answers_meanwhile(tmp_path: Path) -> None:
     fill(log, records=20_000)
     none = LineFilter(search="no such text")
     batches = read(log, tail=5, follow=False, alive=ended, matching=none)
-        log, tail=5, follow=False, alive=ended, matching=LineFilter(search="no such text")
-    )
     sizes = [len(batch) async for batch in batches]
     assert len(sizes) > 3
     assert sum(sizes) == 0
