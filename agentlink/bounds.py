@@ -1,8 +1,8 @@
 """What may stand in a message between controller and agent: names, numbers and lengths. Pure.
 
-A bound is a function that takes what was read and returns what is used. It stands in the
-annotation of a value's field, where :mod:`agentlink.codec` finds it. It raises :class:`Refused` for
-what must not be believed or done.
+A bound is a function from what was read to what is used. It stands in the annotation of a value's
+field, where :mod:`agentlink.codec` finds it. It raises :class:`Refused` for what must not be
+trusted or done.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-"""Of an endpoint or a volume."""
+"""The name of an endpoint or a volume."""
 MAX_JOB_NAME = 41
 """With it a container's name, ``ll-<job>-<rank>-<epoch>``, stays within 63 characters."""
 JOB = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME - 2}}}[a-z0-9])?")
@@ -22,7 +22,7 @@ JOB_RULE = f"with a-z, 0-9 and - inside, at most {MAX_JOB_NAME} characters"
 MAX_OWNER = 80
 """Characters of an owner: a project, or a project and its job with a dot between them."""
 FOLDER = re.compile(r"[a-z0-9-]{1,63}\.[0-9a-f]{8}")
-"""Of a job's checkpoints."""
+"""The name of a job's folder of checkpoints."""
 TEXT_CHARS = 1000
 """Most of a text that an agent sends."""
 NEWER = "is the controller newer than the agent?"

@@ -1,6 +1,6 @@
-"""What controller and agents tell each other of checkpoints; see protos/agent.proto. Pure.
+"""Messages between controller and agents about checkpoints; see protos/agent.proto. Pure.
 
-Agents say what they hold; the controller says what to keep, to fetch and to drop.
+Agents report what they hold; the controller orders what to keep, to fetch and to drop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DAMAGE_CHARS = 1100
 
 
 class HoldingKind(StrEnum):
-    """What a server says about a part of a step."""
+    """What a server reports about a part of a step."""
 
     OWN = "own"
     COPY = "copy"
@@ -84,12 +84,12 @@ _any_set = partial(whole_set, least=0)
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Holding:
-    """What a server says about one rank's part of one step. The server's word: it may lie."""
+    """A server's report about one rank's part of one step. Reports are not trusted."""
 
     folder: str
     key: StepKey
     rank: RankNumber
-    """Whose part; with a parity, who keeps it."""
+    """The rank whose part it is; for a parity, the rank that keeps it."""
     endpoint: EndpointName
     kind: HoldingKind
     digest: Annotated[str, digest_or_empty] = ""
@@ -101,12 +101,12 @@ class Holding:
     seen_at: float = 0.0
     """Seconds since 1970."""
     server: str = ""
-    """Whose word it is; a server itself leaves it empty."""
+    """The server that reports it; a server itself leaves it empty."""
 
 
 @dataclass(slots=True, frozen=True)
 class Folder:
-    """A job's folders, as every server that gets one must know them."""
+    """A job's folders, as each of its servers gets their description."""
 
     name: Annotated[str, Field(name="folder")]
     key: bytes = field(repr=False)
@@ -237,7 +237,7 @@ class GetPart:
     rank: RankNumber
     endpoint: EndpointName
     part: RankNumber
-    """Whose part: another rank's where replicas are identical or parts are shared."""
+    """The part to get: another rank's where replicas are identical or parts are shared."""
     digest: Digest
     bytes: PartBytes
     how: Annotated[

@@ -25,7 +25,7 @@ _V = TypeVar("_V")
 _M = TypeVar("_M", bound=Message)
 _Convert = Callable[[Any], Any]
 _Descriptor = Any
-"""Of a message: two implementations of protobuf have two types."""
+"""Types of a message: two implementations of protobuf have two types."""
 
 
 def read(value: type[_V], message: Message, **given: object) -> _V:

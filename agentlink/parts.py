@@ -1,4 +1,4 @@
-"""What a part of a checkpoint can be: bounds on what is said of steps, members and parts. Pure."""
+"""What a part of a checkpoint can be: bounds on reports of steps, members and parts. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkpoints.manifest import MAX_LENGTH
 from checkpoints.values import MAX_RANKS, MAX_STEP
 
 MAX_MEMBERS = 64
-"""Of one set."""
+"""Most members of one set."""
 _DIGEST = re.compile(r"[0-9a-f]{8}")
 
 rank_number: Callable[[int], int] = only(

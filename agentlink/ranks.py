@@ -1,4 +1,4 @@
-"""A rank that the controller wants to run, and what an agent writes on its container. Pure."""
+"""A rank to run, as the controller orders it, and what an agent writes on its container. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LABEL = "lightloom."
 GPU = "gpu"
 """The kind of a device."""
 MAX_DEVICES = 16
-"""Of one rank."""
+"""Most devices of one rank."""
 MAX_FURTHER_NICS = 7
-"""Of one rank."""
+"""Most NICs of one rank beside the first."""
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -107,8 +107,8 @@ class RankSpec:
     def digest(self) -> str:
         """Return a digest that differs from other specifications with the same key.
 
-        Values of secrets have no part in it: a label is no secret, and a short value could be
-        found from its digest.
+        Values of secrets are left out: a label is public, and a short value could be found from
+        its digest.
         """
         fields = asdict(self) | {"secrets": sorted(self.secrets)}
         del fields["server"]
@@ -128,7 +128,7 @@ class RankSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def labels(self, server: str, term: int, rdma_device: str = "") -> dict[str, str]:
-        """Return all that a restarted agent needs to take the container over."""
+        """Return all that a restarted agent needs to adopt the container."""
         return {
             LABEL + "job": self.key.job,
             LABEL + "rank": str(self.key.rank),

@@ -1,4 +1,4 @@
-"""What controller and agents tell each other of ranks, apart from a rank itself. Pure.
+"""Messages between controller and agents about ranks, apart from a rank itself. Pure.
 
 protos/agent.proto explains the messages. The command line loads this page for its enumerations.
 """
@@ -71,7 +71,7 @@ class VolumeMount:
     owner: str = ""
     """``PROJECT`` or ``PROJECT.JOB``, by the scope; empty for the volume itself."""
     quota_bytes: int | None = None
-    """Limit of the owner's directory; None is no limit."""
+    """Limit of the owner's directory; None is unlimited."""
     read_bps: int | None = None
     write_bps: int | None = None
 

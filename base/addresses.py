@@ -14,7 +14,7 @@ def split_address(address: str, *, lowest: int = 0) -> tuple[str, int]:
     """Split ``host:port`` or ``[IPv6]:port`` (RFC 3986); the host comes without brackets.
 
     Port 0 means any free port where a program listens; ``lowest`` is 1 elsewhere. ValueError
-    says what is wrong and how to write it.
+    explains what is wrong and how to write it.
     """
     host, _, port = address.rpartition(":")
     shown = f"{address[:300]!r}"
@@ -29,7 +29,7 @@ def split_address(address: str, *, lowest: int = 0) -> tuple[str, int]:
             f"{shown} is not of the form host:port: put an IPv6 address in brackets, [::1]:{port}"
         )
     if _HOST.fullmatch(host) is None or (_NUMERIC.fullmatch(host) and not _is_ipv4(host)):
-        raise ValueError(f"{shown} is not of the form host:port: {host[:300]!r} is no host")
+        raise ValueError(f"{shown} is not of the form host:port: {host[:300]!r} is not a host")
     return host, int(port)
 
 

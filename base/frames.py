@@ -49,7 +49,7 @@ def unpacked(body: bytes, package: str) -> Any:
         return _Loader(body, package).load()
     except FrameError:
         raise
-    except Exception as error:  # pickle lets anything through that a wrong body causes
+    except Exception as error:  # pickle raises whatever a wrong body causes
         raise FrameError(f"it cannot be read: {type(error).__name__}: {error}") from None
 
 

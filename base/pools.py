@@ -30,5 +30,5 @@ class Pool:
         return loop.run_in_executor(self._threads, partial(function, *args, **kwargs))
 
     def close(self) -> None:
-        """Take no further call. The threads end after the calls that were made."""
+        """Refuse further calls. The threads end after the calls that were made."""
         self._threads.shutdown(wait=False)

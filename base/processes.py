@@ -47,7 +47,7 @@ class Worker:
         return None if process is None else process.pid
 
     def perform(self, task: Callable[[Clock], Result], wanted: Callable[[], object]) -> Result:
-        """Have the process call ``task`` with its monotonic clock; return the result.
+        """Call ``task`` in the process with its monotonic clock; return the result.
 
         ``wanted`` raises an error of the caller's when the result is no longer wanted, after
         ``stop``. Errors of the package are raised as in the process. WorkerError when the process

@@ -33,7 +33,7 @@ def main() -> None:
         return  # it ended before it could be watched
     _yield_to_others()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # what a library prints must not mix with answers
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             _answer(sys.stdin.buffer, answers, package)

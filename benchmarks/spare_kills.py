@@ -35,7 +35,7 @@ import testbed
 from agentlink.ranks import LABEL
 from benchmarks.spare_swap import ENDED, controlled_rack, repair_all
 from testbed import processes, rack
-from testbed.kept_ring import Document, RingSize, Said, complete_steps, said
+from testbed.kept_ring import Document, RingSize, Said, complete_steps, printed
 from testbed.mortal import Mortal
 from testbed.rack import procfs, record
 from testbed.rack.process import kill_all
@@ -135,7 +135,7 @@ class Chaos:
 
     def said(self, name: str) -> Said:
         """Return what the job's present run says; faults are kept, its next run forgets them."""
-        told = said(self.mortal, name)
+        told = printed(self.mortal, name)
         self.faults.update(f"{name}: {fault}" for fault in told.faults)
         return told
 

@@ -29,7 +29,7 @@ from typing import Any
 import testbed
 from measure.statistics import summarise
 from testbed import rack
-from testbed.kept_ring import RingSize, complete_steps, said
+from testbed.kept_ring import RingSize, complete_steps, printed
 from testbed.mortal import Mortal, taken_over
 
 SITE = Path(testbed.__file__).parent / "sites" / "spare.yaml"
@@ -78,7 +78,7 @@ def one(mortal: Mortal, run_dir: Path, name: str, *, spares: int) -> Document:
     dead = mortal.get(f"/jobs/{name}")["endpoints"][-1]
     change = rack.lose(dead, run_dir)
     mortal.until(lambda: mortal.get(f"/jobs/{name}")["state"] in ENDED)
-    told = said(mortal, name)
+    told = printed(mortal, name)
     if told.faults or not told.as_undisturbed(RING):
         raise SystemExit(f"{name}: {told.faults or 'another last state than an undisturbed run'}")
     began = next(e["t"] for e in told.events("begin") if e["t"] > change.at)

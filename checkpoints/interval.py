@@ -31,14 +31,14 @@ class Exposure:
 
 @dataclass(slots=True, frozen=True)
 class Advice:
-    """How often to write. Seconds; ratios of time. ``note`` says on what it rests."""
+    """How often to write. Seconds; ratios of time. ``note`` names the basis."""
 
     interval_s: float
     steps: int
     """The interval in whole steps, at least 1."""
     cost_s: float
     mtbf_s: float
-    """Of the job: of all that it uses together."""
+    """Mean time between failures of all that the job uses together."""
     waste: float
     """Part of the time that checkpoints, lost steps and restarts take at this interval."""
     waste_now: float | None
@@ -112,7 +112,7 @@ def overhead(with_s: Sequence[float], without_s: Sequence[float]) -> float:
     """Return (T_with - T_without) / T_without of the same steps, by medians of interleaved runs."""
     base = median(without_s)
     if base <= 0:
-        raise ValueError("the runs without checkpoints took no time")
+        raise ValueError("the runs without checkpoints lasted 0 s")
     return (median(with_s) - base) / base
 
 

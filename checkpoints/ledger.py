@@ -1,12 +1,12 @@
-"""What is known of a job's checkpoints, folded from what agents report. Pure.
+"""The ledger of a job's checkpoints, folded from agents' reports. Pure.
 
 A step of one run (``Key``) is *written* when the part of every rank has a manifest, *protected*
-when no one failure of the kind in ``apart`` takes it, *persistent* when a store has every part.
-All three are read off what is held now: a lost server takes a state back. Steps are ordered by
+when no single failure of the kind in ``apart`` destroys it, *persistent* when a store has every
+part. All three follow from what is held now: a lost server reverts a state. Steps are ordered by
 their numbers, never by times; parts of two runs, or with two digests, are never put together.
 
 Agents can report all that they hold again, in any order: only runs and spoiled steps, which no
-agent knows, must outlive the controller.
+agent holds, must outlive the controller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from checkpoints.schemes import Layout
 from checkpoints.values import MAX_RANKS, MAX_STEP, Place, Places, Scheme, are_apart
 
 MAX_KEPT = 256
-"""Steps that a ledger knows; with more, the oldest is forgotten, the newest written one never."""
+"""Steps in a ledger; beyond that the oldest is dropped, but never the newest written one."""
 MAX_RUNS = 4096
 """Runs of a job that are known: the newest. Steps of others are not believed."""
 MAX_HOLDERS = 8
@@ -67,7 +67,7 @@ class Part:
     """One rank's part of a step."""
 
     digest: str
-    """Of its manifest."""
+    """Digest of its manifest."""
     bytes: int
     own: bool = False
     """The digest was reported by who wrote it; copies must have the same."""
@@ -96,7 +96,7 @@ class Parity:
 
 @dataclass(slots=True, frozen=True)
 class Record:
-    """What agents said of one step of one run."""
+    """Agents' reports of one step of one run."""
 
     parts: Mapping[int, Part] = field(default_factory=dict)
     parities: Mapping[int, Parity] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Ledger:
     """Steps never to be restored again, and why. To be kept durably."""
     steps: Mapping[Key, Record] = field(default_factory=dict)
     limits: Mapping[int, Key] = field(default_factory=dict)
-    """Of each run that has later ones: its newest step that none of them gave up."""
+    """For each run with later ones: its newest step that none of them gave up."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -212,7 +212,7 @@ def fold(ledger: Ledger, report: Report) -> Ledger:
         case Missing(key, rank, holder):
             record = _without(ledger.steps.get(key, Record()), {holder}, rank)
             return _with(ledger, key, record) if key in ledger.steps else ledger
-    return _told(ledger, report)
+    return _reported(ledger, report)
 
 
 def _began(ledger: Ledger, epoch: int, run: LedgerRun) -> Ledger:
@@ -234,7 +234,7 @@ def _began(ledger: Ledger, epoch: int, run: LedgerRun) -> Ledger:
     return Ledger(runs, spoiled, steps, limits)
 
 
-def _told(ledger: Ledger, report: Wrote | Copied | Coded | Flushed) -> Ledger:
+def _reported(ledger: Ledger, report: Wrote | Copied | Coded | Flushed) -> Ledger:
     key = report.key
     run = ledger.runs.get(key.epoch)
     if run is None or not 0 <= key.step <= MAX_STEP or not 0 <= report.rank < run.ranks:
@@ -253,7 +253,7 @@ def _held(record: Record, report: Wrote | Copied | Flushed) -> Record:
     part = record.parts.get(report.rank)
     writes = isinstance(report, Wrote)
     if part is None or (part.digest != report.digest and writes):
-        # The writer's word replaces what others said; its holders have something else.
+        # The writer's report replaces the others': their holders have something else.
         part = Part(report.digest, max(0, report.bytes))
     elif part.digest != report.digest:
         return record
@@ -423,9 +423,9 @@ def ways(
 ) -> tuple[tuple[Way, ...], str]:
     """Return how the parts of a step can be had from ``servers`` and a store that is up or not.
 
-    One way for each rank; for identical replicas those of the ranks whose part is left. Returns
-    no ways and the reason when the step cannot be had. A part that no manifest is left of is had
-    when the parities of its set name its digest.
+    One way for each rank; for identical replicas the ways of ranks whose part is left. Returns
+    no ways and the reason when the step cannot be had. A part without a manifest can be had when
+    the parities of its set name its digest.
     """
     why = dropped(ledger, key)
     if why:

@@ -55,9 +55,9 @@ class _Items(ItemsView[str, Sum]):
 
 
 class FileSums(Mapping[str, Sum]):
-    """The sums of files by path, sorted. It takes the bytes of the paths and some 20 more a file.
+    """The sums of files by path, sorted. It uses the bytes of the paths and some 20 more a file.
 
-    A dict of as many files takes some 250 bytes more for each, and a server holds many manifests.
+    A dict of as many files uses some 250 bytes more for each, and a server holds many manifests.
     """
 
     __slots__ = ("_crcs", "_ends", "_lengths", "_paths")
@@ -221,21 +221,21 @@ def _body(manifest: Manifest) -> bytes:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no figure of a manifest")
+    raise ValueError(f"{constant} is not allowed as a number in a manifest")
 
 
 def _no_doubles(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for name, value in pairs:
         if name in document:
-            raise ValueError(f"the manifest says {name[:64]!r} twice")
+            raise ValueError(f"the manifest has {name[:64]!r} twice")
         document[name] = value
     return document
 
 
 def _check(document: Any) -> Manifest:
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise ValueError("this is no manifest of a checkpoint")
+        raise ValueError("this is not a manifest of a checkpoint")
     if document.get("version") != VERSION:
         raise ValueError(f"version {document.get('version')!r:.20} is not {VERSION}")
     ranks = _whole(document, "ranks", MAX_RANKS)
@@ -245,7 +245,7 @@ def _check(document: Any) -> Manifest:
     files: dict[str, Sum] = {}
     for one in listed:
         if not isinstance(one, dict):
-            raise ValueError("a file of the manifest is no object")
+            raise ValueError("a file entry in the manifest is not a JSON object")
         path = _text(one, "path")
         fault = path_fault(path) or ("it is there twice" if path in files else "")
         if fault:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 SLACK_S = 1e-6
-"""What rounding may take from a sum."""
+"""Largest rounding error of a sum."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -70,13 +70,13 @@ class Recovery:
         if not all(math.isfinite(phase) and phase >= 0 for phase in phases):
             raise ValueError("a phase of a recovery has no length: a mark is missing or misplaced")
         if abs(self.total_s - self.path_s) > SLACK_S + 1e-9 * abs(self.total_s):
-            raise ValueError(f"the phases take {self.path_s} s and the recovery {self.total_s} s")
+            raise ValueError(f"phases sum to {self.path_s} s, the recovery lasts {self.total_s} s")
         if not 0 <= self.step_restored <= self.step_written:
             raise ValueError(
                 f"step {self.step_restored} is restored where {self.step_written} was written last"
             )
         if self.steps_lost != self.step_written - self.step_restored:
-            raise ValueError(f"{self.steps_lost} steps lost is not what the steps say")
+            raise ValueError(f"{self.steps_lost} steps lost does not match the recorded steps")
 
     @property
     def path_s(self) -> float:

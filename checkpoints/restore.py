@@ -33,7 +33,7 @@ class Get:
     source: str
     """The endpoint whose folder has it (``local``: on the rank's server); else empty."""
     way: Way
-    """Whose part of the checkpoint: another's where replicas are identical or parts are shared."""
+    """The part to read: another rank's where replicas are identical or parts are shared."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,7 +46,7 @@ class Restore:
     everywhere: tuple[Way, ...] = ()
     """Parts that every server of the job needs besides, as its ranks may read all (``dcp``)."""
     why: str = ""
-    """To be said loudly: why not a newer step, or why from 0. Empty when the newest serves."""
+    """Warning why not a newer step, or why from 0. Empty when the newest serves."""
 
     @property
     def moved(self) -> int:
@@ -79,14 +79,14 @@ def plan(
             found, why = (), f"it has {run.ranks} parts and the job has {len(ranks)} ranks"
         if found:
             gets = (_any if identical else _own)(found, ranks, places)
-            return Restore(key, gets, found if gathers else (), _said(skipped))
+            return Restore(key, gets, found if gathers else (), _reasons(skipped))
         skipped.append(f"step {key.step} of run {key.epoch}: {why}")
     if not skipped:
         return Restore(None, why="the job starts at step 0: it has no checkpoint")
-    return Restore(None, why="the job starts at step 0: " + _said(skipped))
+    return Restore(None, why="the job starts at step 0: " + _reasons(skipped))
 
 
-def _said(skipped: Sequence[str]) -> str:
+def _reasons(skipped: Sequence[str]) -> str:
     more = len(skipped) - MAX_REASONS
     text = "; ".join(skipped[:MAX_REASONS])
     return f"{text}; and {more} older ones" if more > 0 else text
@@ -131,7 +131,7 @@ def _get(way: Way, rank: int, server: str, places: Places) -> Get:
 
 @dataclass(slots=True, frozen=True)
 class Swap:
-    """Which spare takes a dead endpoint's place."""
+    """Which spare replaces a dead endpoint."""
 
     dead: str
     spare: str
@@ -148,7 +148,7 @@ def choose_spares(
 ) -> tuple[tuple[Swap, ...], tuple[str, ...]]:
     """Choose a spare for each dead endpoint: ``dead`` names its rank.
 
-    ``spares`` names, for each idle endpoint, the dead ones whose port it can take and the moves
+    ``spares`` names, for each idle endpoint, the dead ones whose port it can use and the moves
     of light that this needs. Preferred is a spare on a server with the dead rank's part, then
     fewest moves, then the name. As many dead endpoints as possible get one. Returns the swaps and
     the dead endpoints without a spare.

@@ -47,12 +47,12 @@ class EntryKind(StrEnum):
     LINK = "link"
     OTHER = "other"
     FOREIGN = "foreign"
-    """Of another user than the folder: a second name of what the rank did not write."""
+    """Owned by another user than the folder: a second name of what the rank did not write."""
 
 
 @dataclass(slots=True, frozen=True)
 class FolderEntry:
-    """One entry below a rank's folder, as ``lstat`` tells it."""
+    """One entry below a rank's folder, from ``lstat``."""
 
     path: str
     """Relative to the rank's folder, with ``/``."""
@@ -97,7 +97,7 @@ class Listed:
 
     steps: tuple[FoundStep, ...] = ()
     ignored: tuple[str, ...] = ()
-    """Some names that are no steps."""
+    """Some names that are not steps."""
     overfull: bool = False
     """There were more than ``MAX_ENTRIES`` entries."""
 
@@ -161,10 +161,10 @@ def parse_rule(text: str) -> CheckpointRule:
         writer = WriterKind(name)
     except ValueError:
         raise ValueError(
-            f"{name!r:.80} is no rule; say rename, dcp, orbax, keras or marker: FILE"
+            f"unknown rule {name!r:.80}; write rename, dcp, orbax, keras or marker: FILE"
         ) from None
     if colon:
-        raise ValueError(f"the rule {name} takes no file; only marker: FILE does")
+        raise ValueError(f"the rule {name} has no file; only marker: FILE has one")
     return CheckpointRule(writer)
 
 
@@ -177,12 +177,12 @@ class _Pile:
     files: dict[str, FolderEntry] = field(default_factory=dict)
 
 
-def look(rule: CheckpointRule, entries: Iterable[FolderEntry]) -> Listed:
+def find_steps(rule: CheckpointRule, entries: Iterable[FolderEntry]) -> Listed:
     """Return the steps that a rank's folder holds, from a listing of everything below it.
 
     Never raises for any listing. Entries beyond ``MAX_ENTRIES`` are not consumed but for one;
-    then every step is refused, because what a listing lacks cannot be known. A full listing
-    takes a good part of a second: not for an event loop.
+    then every step is refused, because the rest of the listing is unknown. A full listing takes a
+    good part of a second: not for an event loop.
     """
     taken = list(islice(entries, MAX_ENTRIES + 1))
     overfull = len(taken) > MAX_ENTRIES
@@ -243,7 +243,7 @@ _RENAMED = re.compile(
     r"step-(?P<step>[0-9]{1,19})(?:\.(?!tmp$)[A-Za-z0-9]{1,16})?(?P<after>\.tmp)?"
 )
 _ENDING = r"(?:.*[^0-9])?(?<![0-9]\.)(?P<step>[0-9]{1,19})"
-"""The step that a name ends in, with or without a separator; a decimal fraction is none."""
+"""The step that a name ends in, with or without a separator; not a decimal fraction."""
 _NUMBERED = re.compile(rf"(?P<before>tmp[-_.])?{_ENDING}(?:\.ckpt)?(?P<after>\.tmp)?", re.DOTALL)
 _ORBAX = re.compile(
     r"(?:.+_)?(?P<step>[0-9]{1,19})"
@@ -269,7 +269,7 @@ def _judge(rule: CheckpointRule, step: int, temporary: bool, name: str, pile: _P
     if pile.faults:
         state, why = Wholeness.REFUSED, pile.faults[0]
     elif temporary:
-        state, why = Wholeness.PARTIAL, "its name says that it is being written"
+        state, why = Wholeness.PARTIAL, "by its name it is being written"
     elif size == 0:
         state, why = Wholeness.PARTIAL, "it is empty"
     elif rule.writer is not WriterKind.RENAME:

@@ -32,9 +32,9 @@ class Layout:
     scheme: Scheme = Scheme.SINGLE
     apart: Apart = Apart.SERVER
     partner: tuple[int, ...] = ()
-    """Of each rank, the rank beside which its copy lies; a permutation without fixed points."""
+    """For each rank, the rank beside which its copy lies; a permutation without fixed points."""
     sets: tuple[tuple[int, ...], ...] = ()
-    """Of ``xor``: each rank is in one set; a set's order is its ring of parities."""
+    """For ``xor``: each rank is in one set; a set's order is its ring of parities."""
 
     def set_of(self, rank: int) -> tuple[int, ...]:
         """Return the set that a rank is in; empty without one."""
@@ -54,7 +54,7 @@ def lay_out(scheme: Scheme, places: Sequence[Place], apart: Apart, size: int = 4
 
 
 def not_apart(layout: Layout, places: Sequence[Place]) -> tuple[int, ...]:
-    """Return ranks whose copy or set is not apart at ``places``: those to lay out anew."""
+    """Return ranks whose copy or set is not apart at ``places``: they need a new layout."""
     found = {
         rank
         for rank, other in enumerate(layout.partner)
@@ -130,7 +130,7 @@ def xor_sets(places: Sequence[Place], apart: Apart, size: int) -> tuple[tuple[in
 
 
 def space(scheme: Scheme, part: int, members: int = 2) -> int:
-    """Return the bytes that a rank's part of ``part`` bytes takes in all, copies included."""
+    """Return the total bytes for a rank's part of ``part`` bytes, copies included."""
     if scheme is Scheme.PARTNER:
         return 2 * part
     if scheme is Scheme.XOR:
@@ -237,7 +237,7 @@ class ByteSink(Protocol):
     """Where a rebuilt part or a parity goes."""
 
     def write(self, block: bytes, /) -> object:
-        """Take a block whole."""
+        """Write a block whole."""
 
 
 def chunk_bytes(longest: int, members: int) -> int:

@@ -46,7 +46,7 @@ Places = Mapping[str, Place]
 
 
 def are_apart(one: Place, other: Place, apart: Apart) -> bool:
-    """Return whether no one failure of a server (or aggregator) takes both places."""
+    """Return whether no single failure of a server (or aggregator) destroys both places."""
     if one.server == other.server:
         return False
     if apart is Apart.SERVER:

@@ -64,7 +64,7 @@ _log = structlog.get_logger("container_mgr")
 
 
 class AgentStartError(Exception):
-    """The agent cannot serve; ``hint`` says how to fix it."""
+    """The agent cannot serve; ``hint`` is how to fix it."""
 
     def __init__(self, code: str, obj: str, message: str, hint: str) -> None:
         super().__init__(message)

@@ -17,7 +17,7 @@ MAX_TERM = 2**62
 
 
 class AgentError(Exception):
-    """An operation on one object failed. Codes are those of ``Fault`` in protos/agent.proto."""
+    """An operation on one object failed, with a code of ``Fault`` in protos/agent.proto."""
 
     def __init__(self, code: str, obj: str, message: str, hint: str = "") -> None:
         super().__init__(f"{obj}: {message}")
@@ -73,7 +73,7 @@ class ServerFacts:
     cores: int
     memory_bytes: int
     rank_memory_bytes: int = 0
-    """Most memory of one rank, its checkpoints in memory included; 0 is no limit of its own."""
+    """Most memory of one rank, its checkpoints in memory included; 0 sets none of its own."""
 
     @property
     def most_memory_bytes(self) -> int:
@@ -83,14 +83,14 @@ class ServerFacts:
 
 @dataclass(slots=True, frozen=True)
 class LogLimits:
-    """How long and how much output is kept; sizes are those of the engine's log files."""
+    """How long and how much output is kept; sizes count the engine's log files."""
 
     keep_s: float = 7 * 86400.0
     """After a container's removal."""
     rank_bytes: int = 64 * 2**20
-    """Of one container, while it runs as well."""
+    """Bytes of one container, while it runs as well."""
     total_bytes: int = 10 * 2**30
-    """Of all removed containers together."""
+    """Bytes of all removed containers together."""
 
 
 class GpuFault(StrEnum):

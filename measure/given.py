@@ -21,13 +21,13 @@ _STEPS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def size(text: str, *, base: int = 1024) -> int:
-    """Return the bytes of ``64k``, ``1MiB`` or ``4096``; ``base`` is that of a bare ``k``.
+    """Return the bytes of ``64k``, ``1MiB`` or ``4096``; ``base`` is the value of a bare ``k``.
 
     Raises ValueError.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(text) > 32:
-        raise ValueError(f"{text[:32]!r} is no size")
+        raise ValueError(f"{text[:32]!r} is not a size")
     factor = float(1024 if match[3] else base) ** _STEPS[match[2].lower()]
     return round(float(match[1]) * factor)
 
@@ -39,12 +39,10 @@ class RequestSettings:
     values: Mapping[str, Json]
 
     def only(self, names: Sequence[str]) -> None:
-        """Refuse (SettingsError) a setting that is none of ``names``."""
+        """Refuse (SettingsError) a setting that is not in ``names``."""
         for name in self.values:
             if name not in names:
-                raise SettingsError(
-                    name, "there is no such setting", f"the settings are {', '.join(names)}"
-                )
+                raise SettingsError(name, "unknown setting", f"the settings are {', '.join(names)}")
 
     def sizes(
         self, name: str, default: Sequence[int], low: int, high: int, *, base: int = 1024
@@ -128,7 +126,7 @@ def _number(name: str, value: Json, low: float, high: float) -> float:
         number = math.nan
     if not low <= number <= high:
         raise SettingsError(
-            name, f"{str(value)[:32]} is no number from {figure(low, 6)} to {figure(high, 6)}"
+            name, f"{str(value)[:32]} is not a number from {figure(low, 6)} to {figure(high, 6)}"
         )
     return number
 
@@ -136,7 +134,7 @@ def _number(name: str, value: Json, low: float, high: float) -> float:
 def _integer(name: str, value: Json, low: int, high: int) -> int:
     number = _number(name, value, low, high)
     if number != int(number):
-        raise SettingsError(name, f"{str(value)[:32]} is no whole number")
+        raise SettingsError(name, f"{str(value)[:32]} is not a whole number")
     return int(number)
 
 
@@ -165,5 +163,5 @@ def _range(name: str, text: str, low: int, high: int, base: int) -> list[int]:
 
 def _choice(name: str, value: Json, of: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in of:
-        raise SettingsError(name, f"{str(value)[:32]!r} is none of {', '.join(of)}")
+        raise SettingsError(name, f"{str(value)[:32]!r} is not one of {', '.join(of)}")
     return value

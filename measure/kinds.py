@@ -14,7 +14,7 @@ TORCH_IMAGE = "ll-torch:latest"
 PROBE_PATH = "/lightloom/probe"
 """Where agents show the files of the package ``probe`` to every rank, read-only."""
 PROBE_ENV = {"PYTHONPATH": "/lightloom"}
-"""Lets ``python3 -m probe.links`` find the package."""
+"""Makes ``python3 -m probe.links`` find the package."""
 
 
 class SettingsError(ValueError):
@@ -47,7 +47,7 @@ class Fabric:
     links: Mapping[frozenset[str], int] = field(default_factory=dict)
     """Parallel links per pair of aggregators."""
     free_ports: Mapping[str, int] = field(default_factory=dict)
-    """Per aggregator: ports that idle endpoints could be moved to, those of ``places`` included."""
+    """Per aggregator: ports that idle endpoints could be moved to, ports of ``places`` included."""
     emulated: bool = False
     fits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Links as measured, by class: latency in s, goodput in bytes/s (``LinkModel``)."""
@@ -100,14 +100,14 @@ class RunEnd:
 
     completed: bool
     reason: str = ""
-    """Why it did not complete, or that its time limit ended it: what it told until then counts."""
+    """Why it did not complete, or that its time limit ended it: its lines until then count."""
     job: str = ""
     """The name of its job; empty if it never had one."""
     homes: Mapping[str, str | None] = field(default_factory=dict)
     started_at: float | None = None
     finished_at: float | None = None
     facts: StepFacts | None = None
-    """What its recording tells of its steps; None without one."""
+    """Its steps from its recording; None without one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -157,7 +157,7 @@ class Importing(Protocol):
 
     @property
     def imports(self) -> Mapping[str, Callable[[str], Body]]:
-        """By the tool's name: what its file says. The functions raise SettingsError."""
+        """Readers of tools' files, by the tool's name. They raise SettingsError."""
         ...
 
 
@@ -184,7 +184,7 @@ class Continuing(Protocol):
     ) -> Sequence[Run]:
         """Return runs that follow those so far, whose ends are all in ``ends``; none when done.
 
-        The controller asks again after they have ended, until there are none. The positions of
-        ``Line.run`` count on.
+        The controller calls it again after they have ended, until it returns none. The positions
+        of ``Line.run`` count on.
         """
         ...

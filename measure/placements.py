@@ -44,7 +44,7 @@ def read(given: Json, fabric: Fabric, default: Sequence[str]) -> list[Json]:
     found: list[Json] = []
     for item in items:
         one = _read(item, known)
-        # The order of homes is that of the ranks.
+        # Homes are in the order of the ranks.
         if not any(one == other and list(_homes(one)) == list(_homes(other)) for other in found):
             found.append(one)
     return found
@@ -56,7 +56,7 @@ def place(placement: Json, ranks: int, fabric: Fabric) -> RankPlacement:
     ``present`` keeps homes and order, ``reordered`` the homes with the fewest crossings;
     ``local`` is under one aggregator, ``hybrid`` half under each of two, in two blocks;
     ``remote`` is spread over as many aggregators as possible with neighbours under different
-    ones. A mapping of homes is taken as it stands.
+    ones. A mapping of homes is used unchanged.
     """
     if isinstance(placement, dict):
         homes: dict[str, str] = dict(placement["homes"])
@@ -84,11 +84,11 @@ def _read(item: Json, known: Collection[str]) -> Json:
         homes = {endpoint: home for endpoint, _, home in pairs if home}
         homes = homes if len(homes) == len(pairs) else None
     if not isinstance(homes, dict) or not homes:
-        raise SettingsError("placements", f"{str(item)[:60]!r} is no placement", _hint())
+        raise SettingsError("placements", f"{str(item)[:60]!r} is not a placement", _hint())
     for endpoint, home in homes.items():
         if endpoint not in known or not isinstance(home, str):
             raise SettingsError(
-                "placements", f"{str(endpoint)[:40]!r} is none of the measurement's endpoints"
+                "placements", f"{str(endpoint)[:40]!r} is not an endpoint of the measurement"
             )
     return {"homes": dict(homes)}
 

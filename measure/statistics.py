@@ -38,7 +38,7 @@ class Summary:
 def median(values: Sequence[float]) -> float:
     """Return the median. Raises ValueError without values."""
     if not values:
-        raise ValueError("there is no median of nothing")
+        raise ValueError("median of an empty list")
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

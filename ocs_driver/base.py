@@ -318,7 +318,7 @@ class OcsDriver(ABC):
 
     @abstractmethod
     async def inventory(self) -> tuple[PortInfo, ...]:
-        """Return all ports. May take a minute on large switches: do not poll it."""
+        """Return all ports. May last a minute on large switches: do not poll it."""
 
     @abstractmethod
     async def read(self) -> CircuitMap:

@@ -48,7 +48,7 @@ _FAIL_GRACE_S = 0.3
 """A failure counts only after this time: a switch may report one while mirrors settle."""
 _RETRY_PAUSE_S = 0.1
 _BULK_SHARE = 0.5
-"""Share of the remaining time that one bulk may take before its outcome counts as unknown."""
+"""Share of the remaining time for one bulk before its outcome counts as unknown."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class ConvergingDriver(OcsDriver):
     async def provoke(
         self, requests: Sequence[CircuitRequest], timeout_s: float = 10.0
     ) -> list[OcsError | None]:
-        """Make circuits without a conflict check, to learn how the switch responds.
+        """Make circuits without a conflict check, to find out how the switch responds.
 
         Returns a refusal or None for each. For the probe, on unused ports.
         """
@@ -220,7 +220,7 @@ class ConvergingDriver(OcsDriver):
         try:
             return diff(now, delete, make, mode=job.mode, group=self.group)
         except OcsConflict as error:
-            # Another client took the ports meanwhile: the missing circuits have failed.
+            # Another client occupied the ports meanwhile: the missing circuits have failed.
             for request in make:
                 if now.find(request) is None:
                     job.refused[Action.MAKE, request] = error

@@ -32,7 +32,7 @@ class OcsDenied(OcsError):  # noqa: N818 - named for what happened
 
 
 class OcsBadReply(OcsError):  # noqa: N818 - named for what happened
-    """A reply lacks what it must hold: it says nothing about the switch, least of all "none"."""
+    """A reply lacks what it must hold: it proves nothing about the switch, not even "none"."""
 
     def __init__(self, obj: str, hint: str) -> None:
         super().__init__("bad_reply", obj, hint)

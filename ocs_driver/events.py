@@ -29,7 +29,7 @@ class EventFeed:
         self._put(OcsEvent(kind, switch, severity, kind.value.replace("_", " ")))
 
     @property
-    def wanted(self) -> bool:
+    def has_subscribers(self) -> bool:
         """Whether there are subscribers."""
         return bool(self._queues)
 

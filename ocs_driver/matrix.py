@@ -1,7 +1,7 @@
 """Implements the driver interface for matrix switches, whose circuits are plain port pairs.
 
-The device knows pairs; the interface knows duplex circuits with owners. Two opposite pairs
-are one duplex circuit, and the driver's ledger stores its owner.
+The device has pairs; the interface has duplex circuits with owners. Two opposite pairs are one
+duplex circuit, and the driver's ledger stores its owner.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MatrixDriver(ConvergingDriver):
         """Return the power readings by port; empty if the switch measures nothing."""
 
     async def _leaves(self, port: str) -> bool:
-        """Return whether light leaves one port; True when the switch cannot tell."""
+        """Return whether light leaves one port; True when the switch cannot measure it."""
         del port
         return True
 

@@ -50,7 +50,7 @@ class MatrixPorts:
         return tuple(str(n) for n in (*inputs, *outputs))
 
     def beside(self, port: str) -> str:
-        """Return the paired output of an input; empty when there is none."""
+        """Return the paired output of an input; empty without one."""
         offset = int(port) - self.first_input
         there = not self.reciprocal and 0 <= offset < min(self.inputs, self.outputs)
         return str(self.first_output + offset) if there else ""

@@ -245,7 +245,7 @@ class _Experiment:
             self._found.note("behaviour", "busy", BusyPort.DISPLACE.value)
 
     def _beside(self, port: str) -> str:
-        """Return the paired output of an input; the port itself if there is none."""
+        """Return the paired output of an input; the port itself without one."""
         shape = self._found.document["ports"]
         if "inputs" not in shape or not port.isdigit():
             return port

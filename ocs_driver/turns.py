@@ -72,7 +72,7 @@ class CommandTurns:
             self._lock.release()
 
     async def _acquire(self) -> None:
-        """Let waiting changes go first, but not without limit: a read goes after one of them."""
+        """Wait for queued changes, but not without limit: a read goes after one of them."""
         changes = self._changes
         while True:
             await self._lock.acquire()

@@ -50,7 +50,7 @@ class SwitchWatch:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once and report changes. Raises OcsError when the switch does not respond."""
         if self._driver.changing:
             return
@@ -63,44 +63,44 @@ class SwitchWatch:
             return
         own = self._circuits is None or revision != self._revision
         if not own:
-            self._tell_circuits(circuits)
-            self._tell_power(power)
+            self._report_circuits(circuits)
+            self._report_power(power)
         for obj, alarm in alarms.items():
             if obj not in self._alarms:
-                self._tell(EventKind.ALARM, obj, alarm.severity, alarm.text)
+                self._publish(EventKind.ALARM, obj, alarm.severity, alarm.text)
         for obj in self._alarms.keys() - alarms.keys():
-            self._tell(EventKind.CLEAR, obj, "none", self._alarms[obj])
+            self._publish(EventKind.CLEAR, obj, "none", self._alarms[obj])
         self._circuits = {c.name: c for c in circuits.circuits}
         self._alarms = {obj: alarm.text for obj, alarm in alarms.items()}
         self._power = power
         self._revision = revision
 
-    def _tell_circuits(self, circuits: CircuitMap) -> None:
+    def _report_circuits(self, circuits: CircuitMap) -> None:
         before = self._circuits or {}
         now = {c.name: c for c in circuits.circuits}
         for name in sorted(now.keys() - before.keys()):
-            self._tell(EventKind.CIRCUIT, name, "none", "another client made this circuit")
+            self._publish(EventKind.CIRCUIT, name, "none", "another client made this circuit")
         for name in sorted(before.keys() - now.keys()):
-            self._tell(EventKind.CIRCUIT, name, "none", "another client removed this circuit")
+            self._publish(EventKind.CIRCUIT, name, "none", "another client removed this circuit")
 
-    def _tell_power(self, power: dict[str, float | None]) -> None:
+    def _report_power(self, power: dict[str, float | None]) -> None:
         for port in power.keys() & self._power.keys():
             was, now = self._power[port], power[port]
             moved = was is not None and now is not None and abs(now - was) >= _STEP_DB
             if moved or (was is None) != (now is None):
                 text = "dark" if now is None else f"{now:.1f} dBm"
                 before = "dark" if was is None else f"{was:.1f} dBm"
-                self._tell(EventKind.POWER, port, "none", f"{text}, was {before}")
+                self._publish(EventKind.POWER, port, "none", f"{text}, was {before}")
 
-    def _tell(self, kind: EventKind, obj: str, severity: str, text: str) -> None:
+    def _publish(self, kind: EventKind, obj: str, severity: str, text: str) -> None:
         self._feed.publish(OcsEvent(kind, obj, severity, text))
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self.poll_s)
-            if not self._feed.wanted:
+            if not self._feed.has_subscribers:
                 continue
             try:
-                await self.look()
+                await self.poll()
             except OcsError as error:
                 _log.info("watching %s: %s", self._driver.name, error)

@@ -87,7 +87,7 @@ class Authority:
 
     @classmethod
     def load(cls, directory: Path) -> Authority:
-        """Read the authority in ``directory``. Raises TrustError when there is none."""
+        """Read the authority in ``directory``. Raises TrustError without one."""
         try:
             key = serialization.load_pem_private_key((directory / CA_KEY_FILE).read_bytes(), None)
             certificate = x509.load_pem_x509_certificate((directory / CA_FILE).read_bytes())

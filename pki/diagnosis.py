@@ -1,6 +1,6 @@
 """Explains why a TLS connection fails, in terms that an operator can act on.
 
-gRPC tells a client little about a failed handshake, and nothing when the server refuses the
+gRPC gives a client little about a failed handshake, and nothing when the server refuses the
 client (in TLS 1.3 that happens after the client's handshake). So this module repeats the
 connection with Python's own TLS, whose errors give the reason.
 """
@@ -13,7 +13,7 @@ import ssl
 from pki.credentials import Credentials
 
 _HUNG_UP = (
-    "it closes the connection on our certificate: is that of the same authority, and not expired?"
+    "it closes the connection on our certificate: is it of the same authority, and not expired?"
 )
 _ALERTS = {
     "UNKNOWN_CA": "it does not trust our authority",

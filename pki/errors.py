@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TrustError(Exception):
-    """A certificate or a key cannot be used; ``hint`` tells how to fix it.
+    """A certificate or a key cannot be used; ``hint`` explains how to fix it.
 
     Codes: ``not_found`` (no such file), ``forbidden`` (a key that others can read),
     ``invalid`` (expired, of another authority, of another role, not a certificate),

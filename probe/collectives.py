@@ -22,7 +22,7 @@ from probe import common
 VALUES = 8
 """Elements that are verified are integers from 0 to this, exclusive."""
 WARM_UP_SHARE = 0.2
-"""Most of a point's time that its warm-up takes."""
+"""Largest share of a point's time for its warm-up."""
 
 
 class UnsupportedError(Exception):
@@ -40,7 +40,7 @@ class CollectivePoint:
 
 @dataclass(slots=True, frozen=True)
 class CollectivesPlan:
-    """What to time. All groups have the same number of points and take them side by side."""
+    """What to time. All groups have the same number of points and measure them side by side."""
 
     groups: Sequence[Sequence[int]]
     """Ranks of each group."""
@@ -50,7 +50,7 @@ class CollectivesPlan:
     repetitions: int
     warm_up: int
     point_s: float
-    """Time that one point takes at most, unless one operation a repetition takes longer."""
+    """Longest time of one point, unless one operation a repetition takes longer."""
     check: bool
     timeout_s: float
     """Longest wait inside one operation."""
@@ -69,7 +69,7 @@ class CollectivesPlan:
 
 
 class Backend(Protocol):
-    """A framework's collectives, inside this rank's group unless it says all."""
+    """A framework's collectives, inside this rank's group unless named ``all``."""
 
     note: str
 

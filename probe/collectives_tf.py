@@ -28,7 +28,7 @@ LEAVE_S = 1.0
 
 
 class TensorFlowGroup:
-    """A strategy over all ranks; it knows no groups."""
+    """A strategy over all ranks; it has no groups."""
 
     name = "ring"
 

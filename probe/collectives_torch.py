@@ -24,7 +24,7 @@ from probe.collectives import (
 )
 
 _LACKING = ("not support", "no support", "not implemented", "not available")
-"""What torch's errors say when a backend lacks an operation."""
+"""Text in torch's errors when a backend lacks an operation."""
 
 
 class TorchGroup:
@@ -73,7 +73,7 @@ class TorchGroup:
             first = str(error).splitlines()[0]
             raise UnsupportedError(f"torch {self._torch.__version__}: {first}") from error
         if point.operation == "reduce_scatter" and self.name == "gloo":
-            self.note = "gloo simulates reduce_scatter by all-reduces: its bandwidth is no ring's"
+            self.note = "gloo simulates reduce_scatter by all-reduces: not the bandwidth of a ring"
         return run
 
     def finish(self) -> None:
@@ -176,7 +176,7 @@ class TorchGroup:
             "sendrecv": sendrecv,
         }
         if operation not in known:
-            raise UnsupportedError(f"{operation} is no operation of this probe")
+            raise UnsupportedError(f"this probe does not support {operation}")
         return known[operation]
 
     def _values(self, rank: int, count: int, seed: int) -> Any:

@@ -65,12 +65,12 @@ class Rank:
 
 
 def identity(environment: Mapping[str, str] = os.environ) -> Rank:
-    """Return this rank as lightloom's variables say. Raises ValueError without them."""
+    """Return this rank from lightloom's variables. Raises ValueError without them."""
     try:
         addresses = tuple(environment["LIGHTLOOM_ADDRESSES"].split(","))
         rank, job = int(environment["LIGHTLOOM_RANK"]), environment["LIGHTLOOM_JOB"]
     except KeyError as error:
-        raise ValueError(f"{error.args[0]} is not set: this is no rank of a job") from None
+        raise ValueError(f"{error.args[0]} is not set: this is not a rank of a job") from None
     if not 0 <= rank < len(addresses):
         raise ValueError(f"rank {rank} is not one of {len(addresses)} ranks")
     return Rank(rank, len(addresses), addresses, job)
@@ -277,7 +277,7 @@ class Coordinator:
     def call(
         self, rank: int, command: str, arguments: Mapping[str, Any], timeout_s: float
     ) -> Fields:
-        """Let a rank handle a command and return its answer. Raises PeerError."""
+        """Send a rank a command and return its answer. Raises PeerError."""
         if rank == self._me.rank:
             return _handled(self._handlers, command, dict(arguments), rank)
         request = {"command": command, "arguments": dict(arguments)}
@@ -314,7 +314,7 @@ class Coordinator:
             return dict(zip(calls, threads.map(one, calls), strict=True))
 
     def close(self) -> None:
-        """Let every rank that still listens end."""
+        """End every rank that still listens."""
 
         def bye(rank: int) -> None:
             with contextlib.suppress(OSError, ValueError):
@@ -362,7 +362,7 @@ def serve(
     silence_s: float = SILENCE_S,
     port: int = PORT,
 ) -> None:
-    """Answer rank 0 until it says ``bye``. Raises PeerError when it is silent too long."""
+    """Answer rank 0 until it sends ``bye``. Raises PeerError when it is silent too long."""
     until = time.monotonic() + silence_s
     with socket.create_server((me.addresses[me.rank], port), backlog=8) as listening:
         while (left := until - time.monotonic()) > 0:
@@ -384,7 +384,7 @@ def serve(
 def _serve_one(
     sock: socket.socket, rank: int, handlers: Mapping[str, Handler], silence_s: float
 ) -> bool:
-    """Answer on one connection until it ends; return whether rank 0 said ``bye``."""
+    """Answer on one connection until it ends; return whether rank 0 sent ``bye``."""
     try:
         while True:
             request = receive(sock, time.monotonic() + silence_s)
@@ -405,7 +405,7 @@ def _serve_one(
 def _handled(handlers: Mapping[str, Handler], command: str, arguments: Fields, rank: int) -> Fields:
     handler = handlers.get(command)
     if handler is None:
-        raise PeerError(rank, f"there is no command {command}")
+        raise PeerError(rank, f"unknown command {command}")
     try:
         return dict(handler(arguments))
     except PeerError:
@@ -429,7 +429,7 @@ def send(sock: socket.socket, message: Mapping[str, Any], until: float) -> None:
 def receive(sock: socket.socket, until: float) -> Fields:
     """Receive a message until a time on the monotonic clock.
 
-    Raises OSError (TimeoutError as well), and ValueError for a message that is none.
+    Raises OSError (TimeoutError as well), and ValueError for an invalid message.
     """
     (size,) = _HEAD.unpack(_exactly(sock, _HEAD.size, until))
     if size > MOST_MESSAGE:
@@ -439,7 +439,7 @@ def receive(sock: socket.socket, until: float) -> Fields:
     except RecursionError:
         raise ValueError("a message is nested too deeply") from None
     if not isinstance(message, dict):
-        raise ValueError("a message is no object")
+        raise ValueError("a message is not a JSON object")
     return message
 
 

@@ -7,7 +7,7 @@ pairs and not all repetitions of one.
 
 ucx_perftest (openucx/ucx, src/tools/perf) serves one client and ends. Its latency is half of a
 round trip, its megabyte 2^20 bytes. A batch file on both sides runs many tests over one process.
-A first, short batch of a pair tells how many messages fill a repetition. On a shaped link the
+A first, short batch of a pair shows how many messages fill a repetition. On a shaped link the
 first bytes pass faster than the link (the bucket's 32 kB on the rack): every test sends WARM_BYTES
 before it counts, and LEAST_BYTES that count.
 """
@@ -41,7 +41,7 @@ TEST_S = 0.2
 """Cost of one test of a batch beside its messages."""
 FIRST_SIZE = 65536
 LATENCY_SHARE = 0.2
-"""Of a repetition: seconds of messages whose latency is measured."""
+"""Seconds of messages in a repetition of latency."""
 WARM_BYTES = 2**18
 LEAST_BYTES = 2**19
 MOST_MESSAGES = 20_000
@@ -60,12 +60,12 @@ class LinksPlan:
     bandwidth_sizes: Sequence[int]
     repetitions: int
     seconds: float
-    """Of one repetition of one size."""
+    """Seconds of one repetition of one size."""
     seed: int
     transport: str
-    """Of UCX_TLS."""
+    """Value of UCX_TLS."""
     wait: str = "poll"
-    """``sleep`` lets a side that waits leave its core to others."""
+    """With ``sleep`` a waiting side leaves its core to others."""
     together: bool = False
     """All pairs of a round at once, all repetitions in a row: pairs pause between tests, and leave
     the links to the others then."""
@@ -73,7 +73,7 @@ class LinksPlan:
 
 @dataclass(slots=True, frozen=True)
 class Speed:
-    """A first look at a path: seconds of a small message, bytes/s of large ones."""
+    """A first measurement of a path: seconds of a small message, bytes/s of large ones."""
 
     latency_s: float
     bandwidth: float
@@ -184,7 +184,7 @@ def warm_up(size: int, messages: int) -> int:
 def figures(lines: Sequence[str]) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
     """Return latencies (s) and bandwidths (bytes/s) by size, from a client's CSV.
 
-    Lines that are no results are left out.
+    Lines that are not results are left out.
     """
     latency: dict[int, list[float]] = {}
     bandwidth: dict[int, list[float]] = {}
@@ -214,7 +214,7 @@ class Measuring:
         self._lock = threading.Lock()
         self._speeds: dict[tuple[int, int], Speed] = {}
         self._silent: dict[int, str] = {}
-        """Ranks that did not answer, and why: nobody waits for them again."""
+        """Ranks that did not answer, and why: they are not awaited again."""
 
     def run(self) -> None:
         """Measure all pairs, once a pass."""
@@ -287,13 +287,13 @@ class Measuring:
             )
 
     def _speed(self, a: int, b: int) -> Speed:
-        """Return a first look at a pair, taken once."""
+        """Return the first measurement of a pair, made once."""
         found = self._speeds.get((a, b))
         if found is None:
             text = batch([(8, 20)], [(FIRST_SIZE, 16)], wait=self._plan.wait, repetitions=2)
             latency, rates = self._test(a, b, text, GRACE_S)
             if not latency or not rates:
-                raise common.PeerError(b, "the first look had no result")
+                raise common.PeerError(b, "the first measurement had no result")
             found = self._speeds[a, b] = Speed(min(latency[8]), max(rates[FIRST_SIZE]))
         return found
 
@@ -321,7 +321,7 @@ class Measuring:
     def _test(
         self, a: int, b: int, text: str, timeout_s: float
     ) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-        """Let rank ``a`` send to ``b``. Raises PeerError."""
+        """Make rank ``a`` send to ``b``. Raises PeerError."""
         with self._lock:
             port = next(self._ports)
         asked = {"rank": b, "port": port, "batch": text, "timeout_s": timeout_s}
@@ -350,7 +350,7 @@ class Measuring:
 
 
 def version() -> str:
-    """Return UCX's version; empty where it is not told."""
+    """Return UCX's version; empty where it is not printed."""
     said = common.run_tool(["ucx_info", "-v"], GRACE_S).stdout
     found = re.search(r"version:? *([0-9][0-9.]*)", said, re.IGNORECASE)
     return found[1][:20] if found else ""

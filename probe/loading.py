@@ -3,10 +3,10 @@
     python3 -m probe.loading '{"directory": "/volume", ...}'
 
 Three phases take turns, block after block: the loader alone (its ceiling), the model alone on a
-batch that is there already, and both. The model is a step of a stated time, as in DLIO and MLPerf
-Storage, whose accelerator sleeps. Where neither of them is reached together, a last phase reads
-further ahead. Prints one line ``phase`` for each. The first steps of a phase do not count: they
-fill the pipeline (DLIO leaves out the first one, too).
+batch that is in memory already, and both. The model is a step of a stated time, as in DLIO and
+MLPerf Storage, whose accelerator sleeps. Where neither of them is reached together, a last phase
+reads further ahead. Prints one line ``phase`` for each. The first steps of a phase do not count:
+they fill the pipeline (DLIO leaves out the first one, too).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START_S = 600.0
 MODULES = {"torch": "torch", "tf": "tensorflow"}
 """By loader: what it imports."""
 MOST_STRETCH = 10.0
-"""How many times longer than asked a phase may take to count them."""
+"""How many times longer than requested a phase may take to count them."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -60,7 +60,7 @@ class LoadingPlan:
     step_s: float
     direct: bool
     seconds: float
-    """Of one phase of one block."""
+    """Seconds of one phase of one block."""
     blocks: int
     enough: float
     """Share of a ceiling that counts as reached."""
@@ -138,7 +138,7 @@ class Bench:
     def _steps(
         self, phase: Phase, batches: Iterator[BatchTimes], least: int, seconds: float = 0.0
     ) -> PhaseCounts:
-        """Take steps: at least so many, and for so long, but not without end."""
+        """Run steps: at least so many, and for so long, but not without end."""
         most = MOST_STRETCH * self._plan.seconds
         counted = PhaseCounts()
         began = time.monotonic()
@@ -177,7 +177,7 @@ def main(plan: LoadingPlan) -> None:
 
 
 def _check(plan: LoadingPlan, under: disk.DirectoryDevice) -> None:
-    """Refuse (ScratchError) what would say nothing."""
+    """Refuse (ScratchError) a measurement without meaning."""
     if under.refusal:
         raise scratch.ScratchError(under.refusal, "choose a volume on a disk or a file server")
     module = MODULES.get(plan.loader)
@@ -205,7 +205,7 @@ def _bench(plan: LoadingPlan, folder: Path) -> Bench:
 
 
 def _take_turns(plan: LoadingPlan, me: common.Rank, bench: Bench) -> None:
-    """Measure the phases in turns, as rank 0 says."""
+    """Measure the phases in turns, as rank 0 directs."""
 
     def measure(arguments: common.Fields) -> common.Fields:
         return {"rate": bench.measure(arguments["phase"], arguments["block"])}

@@ -28,7 +28,7 @@ from probe.volume import disk, scratch
 
 CHUNK = 4 * 2**20
 GRACE_S = 60.0
-"""How much longer than asked a run of a tool may take before it is killed."""
+"""How much longer than requested a run of a tool may take before it is killed."""
 STATS = Path("/proc/driver/nvidia-fs/stats")
 MOST_TEXT = 8192
 """Characters of a tool's output in one line."""
@@ -41,7 +41,7 @@ _TRANSFER = {"gds": "0", "bounce": "2"}
 
 
 class RefusedPlanError(Exception):
-    """A measurement that would say nothing: why, and what to do."""
+    """A measurement without meaning: why, and what to do."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ class StoragePlan:
 
     directory: Path
     file: str
-    """Of the volume, read only; empty: a file of the probe's own."""
+    """A file of the volume, read only; empty: a file of the probe's own."""
     bytes: int
     rw: list[str]
     workers: list[int]
@@ -63,7 +63,7 @@ class StoragePlan:
     paths: list[str]
     """``posix`` (fio), ``bounce`` and ``gds`` (gdsio)."""
     runtime_s: float
-    """Of one repetition."""
+    """Seconds of one repetition."""
     ramp_s: float
     repetitions: int
     direct: bool
@@ -116,7 +116,7 @@ def _existing(plan: StoragePlan) -> Path:
     path = plan.directory / plan.file
     if not _OUR_FILE.fullmatch(plan.file) or ".." in path.parts or not path.is_file():
         raise RefusedPlanError(
-            f"{plan.file} is no file of the volume", "set `file` to a path in it"
+            f"{plan.file} is not a file of the volume", "set `file` to a path in it"
         )
     if path.stat().st_size < plan.bytes:
         raise RefusedPlanError(
@@ -170,7 +170,7 @@ def _measure(plan: StoragePlan, file: Path, version: str, gds: str) -> None:
 
 
 def _settle(file: Path) -> None:
-    """Let this point's writes reach the disk, and forget its pages: the next one starts clean."""
+    """Flush this point's writes to disk, and drop its pages: the next one starts clean."""
     with contextlib.suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -256,7 +256,7 @@ def _job(job: Mapping[str, Any], direction: str) -> dict[str, Any]:
 
 
 def _gds(plan: StoragePlan) -> str:
-    """Print what ``gdscheck`` says when GDS is asked for; return why gdsio cannot run."""
+    """Print the output of ``gdscheck`` when GDS is set; return why gdsio cannot run."""
     if all(path == "posix" for path in plan.paths):
         return ""
     check = shutil.which("gdscheck") or shutil.which("gdscheck.py")
@@ -268,7 +268,7 @@ def _gds(plan: StoragePlan) -> str:
 
 
 def _gdsio(plan: StoragePlan, point: GridPoint, file: Path) -> dict[str, Any]:
-    """Run gdsio on the point; the counters tell whether data went past the processor."""
+    """Run gdsio on the point; the counters show whether data bypassed the processor."""
     argv = [
         *("gdsio", "-f", str(file), "-d", "0", "-w", str(point.workers)),
         *("-s", str(plan.bytes // point.workers), "-i", str(point.io_bytes)),

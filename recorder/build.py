@@ -15,7 +15,7 @@ _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibi
 
 
 class RecorderBuildError(Exception):
-    """There is no plug-in; the text says why."""
+    """The plug-in was not built; the text gives the reason."""
 
 
 def build(target: Path = LIBRARY) -> Path:
@@ -40,7 +40,7 @@ def build(target: Path = LIBRARY) -> Path:
 
 
 def main() -> int:
-    """Build, and say where the plug-in is; without a compiler NCCL is not recorded."""
+    """Build, and print the path of the plug-in; without a compiler NCCL is not recorded."""
     try:
         sys.stderr.write(f"NCCL's recorder: {build()}\n")
     except RecorderBuildError as error:

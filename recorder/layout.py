@@ -55,7 +55,7 @@ _LATEST_S = 1e10
 
 
 class DamagedError(Exception):
-    """Not a recorder's file; the text says what is wrong with it."""
+    """Not a recorder's file; the text gives the error."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class OperationSums:
     source: Source | Literal["tf"]
     """``tf`` writes no file: such rows come from windows of TensorFlow's profiler."""
     timing: Timing
-    """``issue``: the time that a call took to return, of which nothing follows for its end."""
+    """``issue``: the time until a call returned, which does not bound its end."""
     exact: bool
 
 
@@ -100,7 +100,7 @@ class Call:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Contents:
-    """What a recorder's file says."""
+    """The contents of a recorder's file."""
 
     pid: int
     """In the container."""

@@ -192,9 +192,9 @@ class Request:
     """Endpoints that it does not use now: its start failed there."""
     spread: Spread | None = None
     spares: int = 0
-    """Idle endpoints reserved beside it, on whose light its place can be taken over."""
+    """Idle endpoints reserved beside it, on whose light a dead endpoint's place can move."""
     spares_needed: bool = True
-    """It waits for its spares; False takes those that there are."""
+    """It waits for its spares; False starts with the spares available."""
 
     @property
     def needed(self) -> int:
@@ -243,7 +243,7 @@ class Wait:
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """Budgets of one regroup; None is no limit."""
+    """Budgets of one regroup; None is unlimited."""
 
     objective: Objective = Objective.PAUSES
     max_jobs_paused: int | None = None
@@ -282,5 +282,5 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """True when there is nothing to gain."""
+        """True when no move gains anything."""
         return not self.moves

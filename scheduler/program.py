@@ -63,7 +63,7 @@ class Solved:
     seconds: float
     """The solver's own run time; 0 where nodes bound the search."""
     infeasible: bool
-    """There is no solution: not merely none in time."""
+    """The program has no solution: not merely none in time."""
 
 
 def quiet_solver() -> highspy.Highs:

@@ -169,7 +169,7 @@ class CabledSite:
     scheduling: Scheduling = field(default_factory=Scheduling)
     """Projects, queue and automatic regroups."""
     users: Users = field(default_factory=Users)
-    """Whose files jobs read and write."""
+    """The user whose files jobs read and write."""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     """The volumes that jobs may use, by name."""
     mtu: int | None = None
@@ -177,7 +177,7 @@ class CabledSite:
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
     recording: names.Recording = "counts"
-    """How much of the communication of jobs that do not say it is recorded."""
+    """How much of a job's communication is recorded, if the job does not set it."""
     logs: LogPolicy = field(default_factory=LogPolicy)
     """How much output the agents keep."""
     registries: tuple[Registry, ...] = ()
@@ -185,7 +185,7 @@ class CabledSite:
     secrets: Path | None = None
     """The directory of the projects' secrets; None when jobs have none."""
     notices: tuple[Receiver, ...] = ()
-    """Whom to tell that a job has ended."""
+    """Who is notified that a job has ended."""
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     """What stands by for lost hardware."""
     engine: EnginePolicy | None = None

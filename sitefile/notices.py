@@ -1,4 +1,4 @@
-"""Defines the site file's section about notices: whom to tell that a job has ended."""
+"""Defines the site file's section about notices: who is notified that a job has ended."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def _seconds(value: object) -> object:
 
 
 NUMBER = BeforeValidator(no_flag)
-"""Of every number; it stands behind its limits, so that the schema has these."""
+"""Check of every number; it stands behind its limits, so that the schema has these."""
 Bytes = Annotated[ByteSize, BeforeValidator(no_flag), Field(gt=0)]
 BytesPerSecond = Annotated[ByteSize, BeforeValidator(_rate), BeforeValidator(no_flag), Field(gt=0)]
 Duration = Annotated[

@@ -172,7 +172,7 @@ class RegroupPolicy:
     max_dark: int | None = None
     """Endpoints dark at once: a plan with more is carried out in batches; None is no limit."""
     max_pauses: int = 1
-    """Of a job, by the batches of one plan."""
+    """Longest pause of a job by the batches of one plan."""
     park: bool = False
     """Idle endpoints may stay dark until the last batch of a plan."""
 

@@ -39,13 +39,13 @@ PortText = Annotated[str, StringConstraints(pattern=r"^[^/\s]+/[^/\s]+$", max_le
 
 
 def _host_and_port(text: str) -> str:
-    """Refuse what is not ``host:port`` or ``[IPv6]:port``. ValueError says how to write it."""
+    """Refuse what is not ``host:port`` or ``[IPv6]:port``. ValueError explains how to write it."""
     split_address(text, lowest=1)
     return text
 
 
 def _with_address(text: str) -> str:
-    """Refuse a URL whose host or port nobody can connect to. ValueError."""
+    """Refuse a URL with an unusable host or port. ValueError."""
     parts = urlsplit(text)
     if not parts.hostname:
         raise ValueError("the URL has no host")

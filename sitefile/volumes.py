@@ -67,7 +67,7 @@ class Volume:
     name: str
     read_only: bool = True
     projects: frozenset[str] = frozenset()
-    """Whose jobs may use it; empty is all."""
+    """Projects whose jobs may use it; empty for all."""
     per: Per = "site"
     quota_bytes: int | None = None
     keep_s: float | None = None
@@ -90,7 +90,7 @@ class User:
 
 @dataclass(slots=True, frozen=True)
 class Users:
-    """Whose files jobs read and write, by project."""
+    """The user whose files jobs read and write, by project."""
 
     default: User = User()
     projects: Mapping[str, User] = field(default_factory=dict)

@@ -70,7 +70,7 @@ _KINDS: Mapping[str, str] = {
     "string": "must be text",
     "list": "must be a list",
     "tuple": "must be a list",
-    "extra_forbidden": "there is no such field",
+    "extra_forbidden": "unknown field",
     "dict": "must be keys and values",
     "model": "must be keys and values",
 }
@@ -110,7 +110,7 @@ def known_keys(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
     nodes = [schema]
     for part in place[:-1]:
         below = [found for node in nodes for found in _below(node, part, schema)]
-        nodes = below or nodes  # a part that names an alternative is no place of the document
+        nodes = below or nodes  # a part that names an alternative is not a place of the document
     found = (key for node in nodes for one in _objects(node, schema) for key in one["properties"])
     return list(dict.fromkeys(found))
 

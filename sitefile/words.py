@@ -1,4 +1,4 @@
-"""Plain words of YAML that look like numbers, and what fields make of them."""
+"""Plain words of YAML that resemble numbers, and how fields read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Unclear:
 
 
 def exact_text(value: object) -> object:
-    """Return the text of an unclear word, for fields whose text often looks like a number."""
+    """Return the text of an unclear word, for fields whose text often resembles a number."""
     return value.text if isinstance(value, Unclear) else value
 
 

@@ -1,7 +1,7 @@
 """Reads YAML safely: bounded size, no aliases, no duplicate keys, no tags, no altered words.
 
 A plain word becomes a number only where JSON writes that number so; any other word that some
-reader of YAML takes for a number stays as written, as an ``Unclear``.
+reader of YAML reads as a number stays as written, as an ``Unclear``.
 
 Values are built from the parser's events. PyYAML resolves every node of a document in Python;
 this module resolves every distinct word once, which makes large files fast to read.
@@ -80,7 +80,7 @@ def load_mappings(
         problem = str(getattr(error, "problem", None) or error)
         fix = "correct the YAML"
         if mark and _is_indented_by_tab(text, mark.line):
-            problem, fix = "the line is indented by a tab", "YAML wants blanks there"
+            problem, fix = "the line is indented by a tab", "indent it with blanks"
         raise SiteFileError(str(path), [Problem(where, problem, fix)]) from error
     for number, document in enumerate(documents, 1):
         if not isinstance(document, dict):
@@ -108,7 +108,7 @@ class _Builder:
         """Open collections, outermost first, each with its next key."""
 
     def build(self, events: Iterator[Any]) -> list[Any]:
-        """Return the documents' values; one None when there is none."""
+        """Return the documents' values; one None without a document."""
         documents: list[Any] = []
         for event in events:
             if isinstance(event, yaml.ScalarEvent):
@@ -211,7 +211,7 @@ def _reads_as_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return any(char.isdigit() for char in text)  # else inf and nan, which no field takes
+    return any(char.isdigit() for char in text)  # else inf and nan, which no field accepts
 
 
 def _error(event: Any, problem: str) -> yaml.MarkedYAMLError:

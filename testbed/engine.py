@@ -32,7 +32,7 @@ LABEL = "lightloom.job"
 HOST_SOCKET = Path("/var/run/docker.sock")
 DATA_ROOT = Path("/var/lib/lightloom/docker")
 BUILD_DIR = Path("/run/lightloom-images")
-"""Of the private engine while it only builds images."""
+"""Folder of the private engine while it only builds images."""
 
 _START_TIMEOUT_S = 180.0
 """Time limit for the start of dockerd, which is slow on a slow disk with cold caches."""
@@ -47,7 +47,7 @@ _log = structlog.get_logger("testbed.engine")
 
 
 class DockerEngineError(Exception):
-    """No Docker Engine is usable; ``hint`` tells how to fix it."""
+    """No Docker Engine is usable; ``hint`` is how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -212,12 +212,12 @@ class DockerEngine:
             _end(self._daemon, signal.SIGKILL, _STOP_TIMEOUT_S)
         members = processes.in_cgroups(ids)
         for pid in members:
-            processes.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+            processes.thaw(pid)  # on cgroup v1 a frozen process does not even handle SIGKILL
         _end(lambda: processes.in_cgroups(ids), signal.SIGKILL, _STOP_TIMEOUT_S)
         # Shims stay briefly to report exits; containerd ends first, so that it restarts none.
         _end(self._helpers, signal.SIGTERM, 3.0)
         _end(self._helpers, signal.SIGKILL, _STOP_TIMEOUT_S)
-        # dockerd bind-mounts its data root on itself if mounts do not propagate; this file says so.
+        # dockerd bind-mounts its data root on itself if mounts do not propagate: see this file.
         bound = (self._exec_root / "unmount-on-shutdown").exists()
         processes.unmount_below(
             self._exec_root, self._data_root, itself=self._data_root if bound else None

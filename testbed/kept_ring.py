@@ -1,4 +1,4 @@
-"""Submits rings that write checkpoints, and reads what they say; see testbed.ring_checkpoint."""
+"""Submits rings that write checkpoints, and reads their output; see testbed.ring_checkpoint."""
 
 from __future__ import annotations
 
@@ -89,18 +89,18 @@ class Said:
 
 def read(lines: Iterable[Mapping[str, Any]]) -> Said:
     """Collect log lines as the API streams them."""
-    said = Said()
+    printed = Said()
     for line in lines:
         with suppress(ValueError):
             event = json.loads(line["text"])
             if isinstance(event, dict) and {"event", "t"} <= event.keys():
-                said.ranks.setdefault(int(line["rank"]), []).append(event)
-    for events in said.ranks.values():
+                printed.ranks.setdefault(int(line["rank"]), []).append(event)
+    for events in printed.ranks.values():
         events.sort(key=lambda event: float(event["t"]))
-    return said
+    return printed
 
 
-def said(mortal: Mortal, name: str) -> Said:
+def printed(mortal: Mortal, name: str) -> Said:
     """Return what a ring has printed so far; nothing before its first rank runs."""
     try:
         return read(mortal.log_lines(name))

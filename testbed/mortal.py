@@ -22,7 +22,7 @@ from testbed.token import rack_token
 ANSWER_S = 60.0
 PATIENCE_S = 180.0
 POLL_S = 0.05
-"""Between two looks: one costs this process and the controller some 10 ms of processor."""
+"""Between two checks: one costs this process and the controller some 10 ms of processor."""
 ALONE = "--no-keeper"
 """Option for a controller in one process, which stays dead until it is started again."""
 

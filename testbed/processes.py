@@ -13,7 +13,7 @@ from pathlib import Path
 LANE = "ll-lane-"
 """Prefix of the control groups of lanes (``testbed.lanes``), which hold racks of their own.
 
-Inside a lane its cgroup namespace hides the prefix; outside it says whose a process is.
+Inside a lane its cgroup namespace hides the prefix; outside it shows which lane has a process.
 """
 
 _PROC = Path("/proc")

@@ -40,17 +40,17 @@ FAULT = 3
 def main() -> None:
     """Run this rank."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # process 1 has no default action
-    tell("begin")
+    report("begin")
     compute_s, size = float(sys.argv[1]), int(sys.argv[2])
     steps, every = int(sys.argv[3]), int(sys.argv[4])
     rank = int(os.environ["LIGHTLOOM_RANK"])
     ring = os.environ["LIGHTLOOM_ADDRESSES"].split(",")
     done, state = restored(rank)
-    tell("start", step=done, ranks=len(ring))
+    report("start", step=done, ranks=len(ring))
     server = socket.create_server((ring[rank], PORT))
     out = connected(ring[(rank + 1) % len(ring)])
     inp, _ = server.accept()
-    tell("ready")
+    report("ready")
     folder = os.environ.get("LIGHTLOOM_CHECKPOINT_DIR")
     for step in range(done, steps):
         begin = time.time()
@@ -60,12 +60,12 @@ def main() -> None:
         if their_step != step:
             fault(f"the previous rank trains step {their_step}, this one {step}")
         state = mixed(state, theirs, step)
-        tell("step", step=step, step_s=time.time() - begin, loss=0.0)
+        report("step", step=step, step_s=time.time() - begin, loss=0.0)
         if folder and (step + 1) % every == 0:
             begin = time.time()
             failed = write(Path(folder), step + 1, rank, state, size)
-            tell("checkpoint", step=step + 1, blocked_s=time.time() - begin, **failed)
-    tell("end", digest=state.hex(), final_loss=float(int(state.hex()[:12], 16)))
+            report("checkpoint", step=step + 1, blocked_s=time.time() - begin, **failed)
+    report("end", digest=state.hex(), final_loss=float(int(state.hex()[:12], 16)))
     out.shutdown(socket.SHUT_WR)
     inp.recv(1)  # the previous rank has ended too
 
@@ -142,7 +142,7 @@ def write(folder: Path, step: int, rank: int, state: bytes, size: int) -> dict[s
 
 def fault(why: str) -> NoReturn:
     """Return what must never happen, and end."""
-    tell("fault", why=why)
+    report("fault", why=why)
     os._exit(FAULT)
 
 
@@ -173,7 +173,7 @@ def received(sock: socket.socket, size: int) -> bytes:
     return data
 
 
-def tell(event: str, **fields: object) -> None:
+def report(event: str, **fields: object) -> None:
     """Print one document."""
     print(json.dumps({"event": event, "t": round(time.time(), 6), **fields}), flush=True)
 

@@ -142,7 +142,7 @@ class ReceivedCounts:
         self.last = now
         self.rx_bytes += size
         if gap >= GAP_S:
-            self.tell("gap", gap_s=round(gap, 6), ended_at=round(time.time(), 6))
+            self.report("gap", gap_s=round(gap, 6), ended_at=round(time.time(), 6))
         self.nothing()
 
     def nothing(self) -> None:
@@ -150,9 +150,9 @@ class ReceivedCounts:
         now = time.monotonic()
         if now - self.told >= COUNT_EVERY_S:
             self.told = now
-            self.tell("count")
+            self.report("count")
 
-    def tell(self, event: str, **fields: object) -> None:
+    def report(self, event: str, **fields: object) -> None:
         """Write one line."""
         counts = {
             "at": round(time.time(), 6),

@@ -30,7 +30,7 @@ def main() -> None:
     server = socket.create_server((ring[rank], PORT))
     out = connected(ring[(rank + 1) % len(ring)])
     inp, _ = server.accept()
-    tell("start", gradient_bytes=size)
+    report("start", gradient_bytes=size)
     for step in range(steps):
         begin = time.perf_counter()
         time.sleep(compute_s)
@@ -42,7 +42,7 @@ def main() -> None:
             sender.join()
         end = time.perf_counter()
         parts = {"compute_s": computed - begin, "comm_s": end - computed}
-        tell("step", step=step, step_s=end - begin, **parts)
+        report("step", step=step, step_s=end - begin, **parts)
 
 
 def connected(address: str) -> socket.socket:
@@ -70,7 +70,7 @@ def receive(sock: socket.socket, size: int) -> None:
         size -= got
 
 
-def tell(event: str, **fields: float) -> None:
+def report(event: str, **fields: float) -> None:
     """Print one document."""
     print(json.dumps({"event": event, **fields}), flush=True)
 

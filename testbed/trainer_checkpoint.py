@@ -28,25 +28,25 @@ KEEP = 2
 """Steps that the trainer keeps itself; a step is removed only after a newer one is whole."""
 PREFIX, PART = "step-", ".tmp"
 CHUNK = 256 * 1024
-"""Bytes that a limited store takes at once."""
+"""Bytes that a limited store accepts at once."""
 
 
 @dataclass(slots=True, frozen=True)
 class Saved:
-    """The state of a training after ``step`` steps. ``of`` tells which training it belongs to."""
+    """The state of a training after ``step`` steps. ``of`` names the training it belongs to."""
 
     step: int
     weights: Floats
     momentum: Floats
     loss: float
-    """Of the last trained step, over the global batch."""
+    """Loss of the last trained step, over the global batch."""
     of: str
 
 
 def encode(saved: Saved) -> list[memoryview]:
     """Return the pieces of a checkpoint file: a line of JSON, then the floats as they are.
 
-    No sum and no copy: a rank has a share of a core, and whoever keeps the file sums it.
+    No sum and no copy: a rank has a share of a core, and the holder of the file sums it.
     """
     head = {"step": saved.step, "loss": saved.loss, "of": saved.of, "floats": saved.weights.size}
     floats = (saved.weights, saved.momentum)
@@ -105,7 +105,7 @@ class CheckpointDirectory:
     def read(self, step: int, of: str) -> Saved:
         """Read one step. Raises OSError, ValueError as :func:`decode`."""
         with (self.path / f"{PREFIX}{step}").open("rb") as file:
-            return decode(b"".join(self.take(file.read)), step, of)
+            return decode(b"".join(self.transfer(file.read)), step, of)
 
     def steps(self) -> list[int]:
         """Return the whole steps in the directory, the oldest first."""
@@ -117,7 +117,7 @@ class CheckpointDirectory:
         for piece in pieces:
             write(piece)
 
-    def take(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
+    def transfer(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """Yield everything that ``read`` returns."""
         while piece := read(CHUNK):
             yield piece
@@ -138,10 +138,10 @@ class Slow(CheckpointDirectory):
                 write(part)
                 self._wait(begin, done)
 
-    def take(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
+    def transfer(self, read: Callable[[int], bytes]) -> Iterator[bytes]:
         """Yield everything that ``read`` returns no faster than the store."""
         begin, done = time.monotonic(), 0
-        for piece in CheckpointDirectory.take(self, read):
+        for piece in CheckpointDirectory.transfer(self, read):
             done += len(piece)
             self._wait(begin, done)
             yield piece
@@ -174,9 +174,9 @@ class TrainerCheckpoints:
 
 
 def from_environment(env: dict[str, str], every: int | None) -> TrainerCheckpoints:
-    """Return what lightloom's variables say. ``every`` None reads LIGHTLOOM_CHECKPOINT_EVERY.
+    """Read lightloom's variables. ``every`` None reads LIGHTLOOM_CHECKPOINT_EVERY.
 
-    Raises ValueError for a variable that is no number.
+    Raises ValueError for a variable that is not a number.
     """
     steps = every if every is not None else int(env.get("LIGHTLOOM_CHECKPOINT_EVERY") or 0)
     if steps < 0:

@@ -71,7 +71,7 @@ class DiskHolder:
         space: Space | None = None,
         clock: Callable[[], float] = clock.time,
     ) -> None:
-        """``endpoints`` are those of this server, None for all.
+        """``endpoints`` are this server's, None for all.
 
         ``remapped`` is what the user 0 of containers is outside them, with ``userns-remap``. If
         the engine ``remaps`` to unknown users, ranks with checkpoints cannot start.

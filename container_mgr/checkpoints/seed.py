@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from agentlink.checkpoints import GetPart
 from checkpoints.ledger import Key
 from checkpoints.manifest import Manifest
-from checkpoints.rules import look, parse_rule
+from checkpoints.rules import find_steps, parse_rule
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files
 from container_mgr.checkpoints.disk.files import Stamp
@@ -86,7 +86,7 @@ def begin(
         listed = files.listing(live, rule)
     known = {
         one.step: files.written(listed.stamps, one.files)
-        for one in look(rule, listed.entries).steps
+        for one in find_steps(rule, listed.entries).steps
     }
     begun = replace(run, known=known)
     rank_folder.write(layout.RUN, begun.dump())

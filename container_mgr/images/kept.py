@@ -119,7 +119,7 @@ class KeptImages:
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def check(self) -> None:
-        """Note what containers use, and remove what the policy says."""
+        """Note what containers use, and remove images by the policy."""
         if not self._pulled:
             return
         try:

@@ -1,8 +1,8 @@
 """Keeps the output of removed containers on disk, up to limits of time, size per rank and total.
 
 A log is linked from the engine's directory where both are on one file system, which takes no time
-and no space; elsewhere its end is copied. When there is no more room, the oldest logs go of the job
-that has most, of the project that has most. Nothing here raises an error while a job ends.
+and no space; elsewhere its end is copied. Without room, the oldest logs of the largest job of the
+largest project are dropped. Nothing here raises an error while a job ends.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ GRACE_S = 15.0
 EXIT_UNKNOWN = 255
 """Reported for a container whose end the engine missed; its exit code is lost."""
 REASON = (
-    "its processes are gone, but the Docker Engine says that it runs, so its exit code is unknown;"
+    "its processes are gone, but the Docker Engine reports it as running, so its exit code is lost;"
     " restart the engine"
 )
 _MAX_GROUPS = 256

@@ -68,7 +68,7 @@ class LiveContainer:
         return {b"1": True, b"0": False}.get(light)
 
     def light_came_back(self, proc: Path = Path("/proc")) -> bool:
-        """Say, once after every change, whether the NIC has got a carrier."""
+        """Return, once after every change, whether the NIC has got a carrier."""
         if not self.carrier(proc):
             return False
         try:

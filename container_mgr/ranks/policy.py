@@ -67,7 +67,7 @@ def check(
 ) -> None:
     """Raise AgentError when ``spec`` asks for something that a job may not have.
 
-    ``endpoints`` are those of this server; None serves every NIC in the server's own network
+    ``endpoints`` are this server's; None serves every NIC in the server's own network
     namespace (an emulated server has nothing else in it). ``disk`` is the disk to which I/O
     limits apply, empty without one. With ``digest_only`` an image must be named by its
     digest, not by a tag, which may move.

@@ -246,7 +246,7 @@ class Ranks:
     async def stop(self, job: str, grace_s: float, until: int | None = None) -> BatchOutcome:
         """Stop and remove the job's containers; report how they ended.
 
-        With ``until`` only those of that epoch and earlier ones.
+        With ``until`` only containers of that epoch and earlier ones.
         """
         # A start continues after its caller gave up; its containers must be stopped as well.
         if pending := self._starting.get(job):

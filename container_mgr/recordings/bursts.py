@@ -5,7 +5,7 @@ busy follows from the data: ticks count as busy from a tenth of the rate at whic
 went. A step that sends in several bursts (one a bucket of gradients, or stalls on a busy machine)
 shows short gaps inside and a long one between two steps, so short gaps are bridged where that
 makes the bursts more regular: in their bytes, which are the same in every step however long it
-takes, and in their distances, which tell a step from one of its equal buckets.
+takes, and in their distances, which distinguish a step from one of its equal buckets.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _FAR_S = 60.0
 _STARTING = "its NIC has shown no steps yet: its profiler is not asked before"
 _TEXTS: Mapping[Failure, str] = {
     "busy": "the program profiles itself, and a process has one profiler: not asked again",
-    "none": "what listens on its port is no TensorFlow server with a profiler",
+    "none": "what listens on its port is not a TensorFlow server with a profiler",
     "closed": "no TensorFlow server listens on its port",
     "silent": "its TensorFlow server did not answer in time",
     "invalid": "its TensorFlow server answered with what cannot be a profile",
@@ -54,7 +54,7 @@ class Profiled:
     """In the latest window; by position in ``operations``."""
     latest: ProfilerWindow | None = None
     failure: Failure | None = None
-    """Of the last request, if it failed."""
+    """Failure of the last request, if it failed."""
     failures: int = 0
     """In a row."""
     pause: int = 0
@@ -66,7 +66,7 @@ class Profiled:
     starting: bool = False
     """It was not asked when its turn came: it had made no steps yet."""
     step_s: float | None = None
-    """Of the latest window; None if it saw no steps."""
+    """Figures of the latest window; None if it saw no steps."""
     most_s: float = LONGEST_WINDOW_S
     """The longest window that is asked for: less where longer ones failed."""
 

@@ -69,7 +69,7 @@ class _Watched:
     place: RecordingFolder | None
     last: RecordingState
     printed: tuple[tuple[str, str, int], ...] | None = None
-    """What tells the files that were read last from others."""
+    """What distinguishes the files that were read last from others."""
     ended_at: float | None = None
     """On the monotonic clock."""
     wire: Bursts | None = None

@@ -413,13 +413,13 @@ class AgentService(CheckpointCalls, ScopeCalls):
             )
             return
 
-        async def tell(piece: tuple[Stream, bytes]) -> None:
+        async def send(piece: tuple[Stream, bytes]) -> None:
             await context.write(messages.output_message(*piece))
 
         start = read(ExecCommand, first.start)
         _log.info("command begins", job=start.job, rank=start.rank)
         try:
-            ending = await self._ranks.execs.run(start, messages.inputs_of(requests), tell)
+            ending = await self._ranks.execs.run(start, messages.inputs_of(requests), send)
         except AgentError as error:
             await refuse(context, error)
             return

@@ -132,7 +132,7 @@ class Fetching:
             except PullError as error:
                 faults = [(error.endpoint, error.why)]
             except EndedError:
-                faults = [("", "another fetch took its place")]
+                faults = [("", "another fetch replaced it")]
             except AgentError as error:
                 faults = [("", error.message)]
             except (DamagedPartError, OSError, ValueError) as error:

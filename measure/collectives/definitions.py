@@ -44,7 +44,7 @@ class Operation(StrEnum):
 
     @property
     def root(self) -> int:
-        """The rank in nccl-tests' column ``root``; -1 where there is none."""
+        """The rank in nccl-tests' column ``root``; -1 without one."""
         return 0 if self in (Operation.BROADCAST, Operation.REDUCE) else -1
 
 

@@ -78,7 +78,7 @@ def _entry(result: Json, where: str) -> TableRow:
     try:
         root = int(str(fields.get("root", "-1")).strip())
     except ValueError as error:
-        raise SettingsError(f"{where}.root", "is no rank") from error
+        raise SettingsError(f"{where}.root", "is not a rank") from error
     return TableRow(
         size,
         count,
@@ -150,7 +150,7 @@ def _operation(document: Mapping[str, Json]) -> str:
 
 
 def _ranks(document: Mapping[str, Json]) -> int | None:
-    """Return how many ranks a communicator had; None when the file does not say.
+    """Return how many ranks a communicator had; None when the file does not contain it.
 
     ``devices`` has an entry for each process, of its first rank, and a process has ``nthreads`` x
     ``ngpus`` ranks. Each ``group`` is a communicator of its own.
@@ -192,7 +192,7 @@ def _count(value: Json) -> int | None:
 
 
 def _number(value: Json) -> float | None:
-    """Return a figure, NaN for its string; None if there is none."""
+    """Return a figure, NaN for its string; None without one."""
     if value == "nan":
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):

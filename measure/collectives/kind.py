@@ -50,7 +50,7 @@ class Collectives:
     def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
         """Return a job for each placement and number of ranks."""
         cases, here = _cases(settings, fabric), {one.endpoint: one.home for one in fabric.places}
-        # A run leaves endpoints where it moved them: then each says where its own are to be.
+        # A run leaves endpoints where it moved them: then each run names the homes of its own.
         moves = any(
             here[name] != home for case in cases for name, home in case.placement.homes.items()
         )
@@ -148,7 +148,7 @@ def _cases(settings: Row, fabric: Fabric) -> list[_Case]:
 
 def _run(case: _Case, settings: Row, moves: bool) -> Run:
     inside = {rank for ranks in case.groups for rank in ranks}
-    # A rank that is alone in its group takes no part: the last ones, by either split.
+    # A rank that is alone in its group is left out: the last ones, by either split.
     order = [name for rank, name in enumerate(case.placement.order) if rank in inside]
     number = {rank: place for place, rank in enumerate(sorted(inside))}
     plan = {

@@ -10,11 +10,11 @@ from measure.envelope import Json
 from scheduler.steptime.identify import GOODPUT
 
 LEAST_BYTES = 2**20
-"""Below this size latency rules, and the rate of links says nothing."""
+"""Below this size latency dominates, and the rate of links does not matter."""
 LEAST_SHARE = 0.2
-"""A ring that gets less of its links waits for something that is no link."""
+"""A ring that gets less of its links waits for something else."""
 LARGEST_RATIO = 2.0
-"""A point of a size further off, as a factor, says nothing of a call."""
+"""A point of a size further off, as a factor, does not apply to a call."""
 
 
 def matching(
@@ -31,7 +31,7 @@ def matching(
     found: dict[int, float] = {}
     for row in result["rows"]:
         half = row["in_place"] or row["out_of_place"]
-        # Results of other tools, and those of older versions, do not say where ranks were.
+        # Results of other tools and of older versions lack the places of ranks.
         there = row.get("homes")
         if half is None or not half["bus_bw"] or there is None or row["operation"] != operation:
             continue
@@ -46,8 +46,8 @@ def matching(
 def ring_share(result: Mapping[str, Json]) -> float | None:
     """Return the share of its slowest link's goodput that a large all-reduce got, at most 1.
 
-    The largest size counts, and of several rings the one that got most. None where no ring tells.
-    Raises ValueError, KeyError or TypeError for what is no result of collectives.
+    The largest size counts, and of several rings the one that got most. None without such a ring.
+    Raises ValueError, KeyError or TypeError for other documents than results of collectives.
     """
     found = [
         (int(row["size"]), float(row["link_share"]) / GOODPUT)

@@ -14,9 +14,9 @@ def ring_rates(
     homes: Mapping[str, str | None],
     fabric: Fabric,
 ) -> list[float | None]:
-    """Return bytes/s of each group's ring when all send; None where it is not known.
+    """Return bytes/s of each group's ring when all send; None where it is unknown.
 
-    A ring's rate is that of the slowest link it crosses: the link's rate divided by how often
+    A ring is as fast as the slowest link it crosses: the link's rate divided by how often
     rings cross it in that direction. Framing is not subtracted: with frames of 1,514 bytes for
     1,448 of data, 0.956 of it is what a program can see.
     """

@@ -13,11 +13,11 @@ from measure.statistics import median, summarise
 from scheduler import ring
 
 DISTURBED = 0.25
-"""Repetitions that differ by more than this share of their median say that something happened."""
+"""Repetitions that differ by more than this share of their median were disturbed."""
 MOST_TIMES = 1000
 MOST_TEXT = 300
 LEAST_S, MOST_S = 1e-9, 86_400.0
-"""Times outside these are no measurement."""
+"""Times outside these do not count."""
 _RINGS = frozenset(
     {
         Operation.ALL_REDUCE,
@@ -52,7 +52,7 @@ class GroupSetting:
     order: Sequence[str]
     homes: Mapping[str, str | None]
     rate: float | None
-    """Bytes/s that the links let the group's ring have."""
+    """Bytes/s that the links give to the group's ring."""
     framework: str
     average: str
     check: bool
@@ -100,7 +100,7 @@ def row(
     """Return the row of a point from the lines of the group's ranks, in their order.
 
     ``reason`` is why the run did not complete. A point that a rank did not report, or that the
-    framework does not have, has no figures but says why.
+    framework does not have, has a reason instead of figures.
     """
     name, size, count = point
     operation = Operation(name)
@@ -147,7 +147,7 @@ def _half(
 ) -> tuple[Row, float, bool]:
     """Return figures of the measured half, the slowest rank's time and whether it was disturbed.
 
-    Each repetition is averaged over ranks first, then the median of the repetitions is taken.
+    Each repetition is averaged over ranks; the result is the median of the repetitions.
     """
     ranks = len(told)
     repetitions = list(zip(*(one.times_s for one in told), strict=False))

@@ -72,7 +72,7 @@ def size_of(text: str) -> int:
     """Return the bytes of ``4k``, ``1m`` or ``512``; k is 1,024. Raises ValueError."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ValueError(f"{text[:20]!r} is no size such as 4k or 1m")
+        raise ValueError(f"{text[:20]!r} is not a size such as 4k or 1m")
     return int(found[1]) * _SCALE[found[2].lower()]
 
 
@@ -125,7 +125,7 @@ def _operations(value: Json, framework: str) -> list[str]:
     for name in names:
         if name not in set(Operation):
             known = ", ".join(Operation)
-            raise SettingsError("operations", f"{name[:40]!r} is none", f"there are: {known}")
+            raise SettingsError("operations", f"unknown operation {name[:40]!r}", f"one of {known}")
         if framework == "tensorflow" and name not in TENSORFLOW_HAS:
             raise SettingsError(
                 "operations",
@@ -164,7 +164,7 @@ def _size(value: Json) -> int:
     if isinstance(value, str):
         return size_of(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r:.20} is no size")
+        raise ValueError(f"{value!r:.20} is not a size")
     return value
 
 
@@ -181,7 +181,7 @@ def _together(value: Json, framework: str) -> str:
     text = {None: "", False: "", True: "mod2"}.get(value, value) if _plain(value) else None
     if not isinstance(text, str) or (text and not _SPLIT.fullmatch(text)):
         raise SettingsError(
-            "together", "is no split such as mod2 or div3", "see NCCL_TESTS_SPLIT of nccl-tests"
+            "together", "is not a split such as mod2 or div3", "see NCCL_TESTS_SPLIT of nccl-tests"
         )
     if text and framework == "tensorflow":
         raise SettingsError(
@@ -221,7 +221,7 @@ def _image(value: Json, framework: str) -> str:
     if value is None:
         return TORCH_IMAGE if framework == "torch" else ""
     if not isinstance(value, str) or len(value) > 500:
-        raise SettingsError("image", "is no name of an image")
+        raise SettingsError("image", "is not the name of an image")
     return value
 
 

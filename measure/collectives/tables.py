@@ -9,7 +9,7 @@ from measure.envelope import Json, Row
 
 _DECIMALS = 6
 _FAST = 1e9
-"""Above this busbw, bytes/s, two decimals of GB/s say enough."""
+"""Above this busbw, bytes/s, two decimals of GB/s suffice."""
 
 
 def table(result: Mapping[str, Json]) -> str:

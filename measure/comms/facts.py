@@ -19,7 +19,7 @@ Definition = Literal["timeline", "wire"]
 PAYLOAD = 1448 / 1514
 """Share of TCP's payload in what a NIC counts, with 1,500 bytes of MTU and time stamps."""
 MOST_RANKS = 16
-"""Ranks of a job whose calls are looked at."""
+"""Ranks of a job whose calls are analysed."""
 _SAME_STEP = 2**0.5
 """Steps of ranks that differ by more, as a factor, are not the same steps: 2 is the least."""
 TEXTS: dict[Definition, str] = {
@@ -71,7 +71,7 @@ def _agreed(found: list[Overlap]) -> list[Overlap]:
 
 
 def slowest(found: Sequence[Overlap]) -> Overlap | None:
-    """Return the rank that the others wait for; None of none."""
+    """Return the rank that the others wait for; None without ranks."""
     return max(found, key=lambda one: (one.compute_s, -one.rank), default=None)
 
 
@@ -138,7 +138,7 @@ def _overlap(recording: RecordedRank, ranks: int) -> Overlap | None:
 
 
 def _of_profiler(recording: RecordedRank, steps: CommSteps | None, ranks: int) -> CommSteps | None:
-    """Return steps that a profiler saw with what it knows better, and the NIC's bytes."""
+    """Return steps that a profiler saw with its own figures, and the NIC's bytes."""
     window, wire = recording.profiler, recording.wire
     if steps is None or steps.source != "tf" or window is None:
         return steps

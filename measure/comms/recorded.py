@@ -1,4 +1,4 @@
-"""What the analysis of communication needs to know of a rank's recording; seconds and bytes."""
+"""What the analysis of communication reads of a rank's recording; seconds and bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class CommOperation(Protocol):
 
     @property
     def timing(self) -> Timing:
-        """What a duration is; ``issue`` is only the time that a call took to return."""
+        """What a duration measures; ``issue`` is only the time until a call returned."""
         ...
 
     @property
@@ -127,7 +127,7 @@ class Wire(Protocol):
 
     @property
     def sent_bytes(self) -> float | None:
-        """Of one burst, with headers."""
+        """Bytes of one burst, with headers."""
         ...
 
     @property
@@ -170,12 +170,12 @@ class RecordedRank(Protocol):
 
     @property
     def wire(self) -> Wire | None:
-        """None before the first look at its NIC."""
+        """None before the first sample of its NIC."""
         ...
 
     @property
     def profiler(self) -> Profiler | None:
-        """None where there is no TensorFlow, or it is not asked."""
+        """None without TensorFlow, or when it is not read."""
         ...
 
 

@@ -34,7 +34,7 @@ def factor(op: str, ranks: int) -> float:
 
 
 def key_of(operation: CommOperation) -> Key:
-    """Return what tells rows apart."""
+    """Return what distinguishes rows."""
     return (
         operation.op,
         operation.bytes,
@@ -119,7 +119,7 @@ def _unpacked(bins: bytes) -> Iterator[tuple[int, int]]:
 
 
 def added(sums: Iterable[Sums]) -> Sums:
-    """Return the sums of several; of none, no call."""
+    """Return the sum of several; zero calls for an empty sequence."""
     calls, total, bins, exact = 0, 0.0, dict[int, int](), True
     least, most = [], []
     for one in sums:
@@ -134,7 +134,7 @@ def added(sums: Iterable[Sums]) -> Sums:
 
 
 def table(operations: Iterable[CommOperation]) -> dict[Key, Sums]:
-    """Return the sums of a rank's operations by what tells them apart."""
+    """Return the sums of a rank's operations by what distinguishes them."""
     found: dict[Key, Sums] = {}
     for operation in operations:
         key, sums = key_of(operation), Sums.of(operation)
@@ -149,9 +149,9 @@ class Row:
     key: Key
     rank: int | None
     sums: Sums
-    """Of a job, over its ranks."""
+    """For a job, over its ranks."""
     avg_s: float
-    """Of a job, the largest of a rank."""
+    """For a job, the largest of a rank."""
     longest_s: float
     """The largest time of one rank in these calls."""
     busbw: float | None
@@ -175,7 +175,7 @@ def rank_rows(rank: int, sums: Mapping[Key, Sums], ranks: int) -> list[Row]:
 
 
 def job_rows(of_ranks: Sequence[Mapping[Key, Sums]], ranks: int) -> list[Row]:
-    """Return the rows of a job of ``ranks`` from those of its ranks, by total time."""
+    """Return the rows of a job of ``ranks`` from its ranks' rows, by total time."""
     keys = dict.fromkeys(key for sums in of_ranks for key in sums)
     rows = []
     for key in keys:

@@ -5,8 +5,8 @@ several of it, whichever repeats at the most regular times: buckets of equal siz
 
 Exposed is the communication at the step's end: from the issue of its last call to the end of all,
 because a program that has issued its last call waits. A call that was issued as soon as the one
-before had ended was waiting too, and is exposed as well. Overlap is that of HTA (Holistic Trace
-Analysis): the share of the communication's time during which the rank computes.
+before had ended was waiting too, and is exposed as well. Overlap is defined as in HTA (Holistic
+Trace Analysis): the share of the communication's time during which the rank computes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from measure.statistics import median, summarise
 LEAST_STEPS = 3
 _MOST_PATTERN = 128
 _MOST_REPEATS = 32
-"""Of the shortest pattern, in one step."""
+"""Most repetitions of the shortest pattern in one step."""
 _SAME = 0.95
 """Share of calls that equal those one pattern earlier: logging and evaluation come in between."""
 _AT_ONCE_S = 0.001
@@ -43,7 +43,7 @@ class CommSteps:
     """Time in which a collective was under way; None where ends are not known."""
     exposed_s: float | None
     bytes: float
-    """Sum of the sizes, each weighted as :func:`weight` says."""
+    """Sum of the sizes, each weighted by :func:`weight`."""
     calls: float
     steps: int
     source: str

@@ -1,8 +1,8 @@
 """The type ``compare``: a job in several placements, measured or predicted, and a recommendation.
 
 By default it runs the fewest placements that identify the job: one if its communication is
-recorded or printed, else two. It predicts the others, runs the recommended one, and says how far
-the prediction was off.
+recorded or printed, else two. It predicts the others, runs the recommended one, and reports how
+far the prediction was off.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Compare:
         return complete
 
     def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
-        """Return the first runs: all in turns, none, or the one that tells most."""
+        """Return the first runs: all in turns, none, or the most informative one."""
         placements = placements_of(settings, fabric)
         if settings["mode"] == "predict":
             return []
@@ -199,7 +199,7 @@ def _rate(placement: RankPlacement, fabric: Fabric) -> float:
 def _placement_of_run(
     settings: Row, placements: Sequence[RankPlacement], end: RunEnd
 ) -> RankPlacement | None:
-    """Return the placement in which a run was: its endpoints and homes say it."""
+    """Return the placement of a run, by its endpoints and homes."""
     for placement in placements:
         if dict(placement.homes) == dict(end.homes) and placement.order == tuple(end.homes):
             return placement
@@ -261,7 +261,7 @@ def _unpredictable(placement: RankPlacement, fabric: Fabric) -> SettingsError:
 def _earlier(
     settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]
 ) -> list[PlacementFacts]:
-    """Return earlier comparisons' placements that are not among those of this one."""
+    """Return earlier comparisons' placements that this one does not have."""
     have = {(one.placement.order, tuple(one.placement.homes.items())) for one in found}
     more = []
     for known in known_of(settings):

@@ -1,4 +1,4 @@
-"""Settings of a comparison of placements: the job, where to place it, and how long to look."""
+"""Settings of a comparison of placements: the job, where to place it, and how long to measure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KNOWN = ("job", "placements", "mode", "within", "steps", "rounds", "run_s", "kn
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class JobToRun:
-    """The job that is compared, as its file says."""
+    """The job that is compared, from its file."""
 
     count: int
     command: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ def job_of(settings: Row) -> JobToRun:
         raise SettingsError("job", "its number of GPUs is missing", "give resources.gpus, or -n")
     env, command = job.get("env") or {}, job.get("command") or []
     if not isinstance(env, dict) or not isinstance(command, list):
-        raise SettingsError("job", "its command or its variables are no list or no mapping")
+        raise SettingsError("job", "its command is not a list or its variables are not a mapping")
     secret = next((name for name, value in env.items() if not isinstance(value, str)), None)
     if secret is not None:
         raise SettingsError(
@@ -139,7 +139,7 @@ def facts_document(facts: StepFacts) -> dict[str, Json]:
 
 
 def facts_of(document: Json) -> StepFacts | None:
-    """Read facts back; None for what are none."""
+    """Read facts back; None for anything else."""
     if not isinstance(document, dict):
         return None
     try:
@@ -151,7 +151,7 @@ def facts_of(document: Json) -> StepFacts | None:
 
 def _volumes(given: Json) -> Sequence[tuple[str, str, bool]]:
     if not isinstance(given, list):
-        raise SettingsError("job", "its volumes are no list")
+        raise SettingsError("job", "its volumes are not a list")
     found = []
     for item in given:
         if not isinstance(item, dict) or "volume" not in item or "path" not in item:

@@ -1,4 +1,4 @@
-"""What a run tells of its steps: the program's own lines, and its recording. Pure."""
+"""Reads a run's steps from the program's own lines and its recording. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXACT = ("nccl", "torch")
 class RunSteps:
     """The steps of one run after its warm-up. Seconds.
 
-    Lengths are those of the lowest rank that printed any. The parts are of the rank that the others
+    Lengths come from the lowest rank that printed any. The parts come from the rank that the others
     wait for: it computes longest, and the time that it sees in collectives is the least.
     """
 
@@ -36,8 +36,8 @@ class RunSteps:
 def steps_of(lines: Iterable[Line], run: int, most: int, skip: int = WARM_UP) -> RunSteps:
     """Return at most ``most`` steps that a run printed as lines with ``event: step``, ``step_s``.
 
-    The first ``skip`` of each rank do not count. Lines are a job's: what is no number above 0 and
-    below a day is left out.
+    The first ``skip`` of each rank do not count. A job wrote the lines: anything but a number above
+    0 and below a day is left out.
     """
     by_rank: dict[int, list[Line]] = {}
     gradient = 0.0
@@ -91,24 +91,24 @@ def pooled(runs: Sequence[RunSteps]) -> Summary | None:
 def facts_of_run(
     ranks: int, runs: Sequence[RunSteps], recorded: Sequence[StepFacts]
 ) -> tuple[StepFacts, bool] | None:
-    """Return a placement's facts, and whether their bytes are payload; None if nothing is known.
+    """Return a placement's facts, and whether their bytes are payload; None without any.
 
     An exact recording comes first, then what the program itself prints of its communication,
-    then an estimate from the wire. The program's own steps replace those of the recording.
+    then an estimate from the wire. The program's own steps replace the recording's.
     """
     steps = pooled(runs)
     good = [facts for facts in recorded if usable(facts, ranks)]
     exact = next((facts for facts in reversed(good) if facts.source in _EXACT), None)
-    told = _told(ranks, runs, steps)
-    chosen = exact or told or (good[-1] if good else None)
+    printed = _printed(ranks, runs, steps)
+    chosen = exact or printed or (good[-1] if good else None)
     if chosen is None:
         return None
-    if steps is not None and chosen is not told:
+    if steps is not None and chosen is not printed:
         chosen = _with_steps(chosen, steps)
-    return (chosen, chosen is told or chosen.source in _EXACT) if usable(chosen, ranks) else None
+    return (chosen, chosen is printed or chosen.source in _EXACT) if usable(chosen, ranks) else None
 
 
-def _told(ranks: int, runs: Sequence[RunSteps], steps: Summary | None) -> StepFacts | None:
+def _printed(ranks: int, runs: Sequence[RunSteps], steps: Summary | None) -> StepFacts | None:
     """Return facts from a program that prints ``compute_s`` and ``comm_s`` of each step."""
     computes = [value for run in runs for value in run.compute_s]
     comms = [value for run in runs for value in run.comm_s]

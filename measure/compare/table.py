@@ -27,7 +27,7 @@ class PlacementFacts:
     steps: Summary | None = None
     facts: StepFacts | None = None
     payload: bool = True
-    """Whether the facts' bytes are payload, or those of a port."""
+    """Whether the facts' bytes are payload, or a port's."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,9 +67,9 @@ def access_of(fabric: Fabric) -> float | None:
 def predicted(
     target: PlacementFacts, others: Sequence[PlacementFacts], access_bps: float | None
 ) -> PredictedStep | None:
-    """Predict a placement's step from others; None if nothing is known of any.
+    """Predict a placement's step from others; None without facts or steps of any.
 
-    Facts identify the job; without them steps of two placements do, and those of one bound it.
+    Facts identify the job; without them steps of two placements do, and steps of one bound it.
     """
     road = target.road
     if road is None:
@@ -155,7 +155,7 @@ def recommend(
     why = f"{name} is the fastest"
     if name != fastest:
         slower = middle(steps[name]) / best - 1.0
-        why = f"{name} takes {100 * slower:.1f} % longer than {fastest}"
+        why = f"{name} is {100 * slower:.1f} % slower than {fastest}"
         if left[name] != left[fastest]:
             why += f" and leaves room for a compact job of {left[name]} instead of {left[fastest]}"
         elif moves[name] != moves[fastest]:

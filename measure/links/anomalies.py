@@ -25,7 +25,7 @@ LEAST_PAIRS = 3
 LEAST_CELLS = 2
 """An endpoint is blamed for no fewer pairs."""
 SHARE = 0.75
-"""Of the pairs of one class of an endpoint or a link that are slow where it is to blame."""
+"""Share of an endpoint's or link's pairs of one class that are slow if it is to blame."""
 
 Ordered = tuple[int, int]
 """Sender and receiver."""
@@ -49,7 +49,7 @@ class Bounds:
     """What the time of a pair must exceed to be slow; a class of fewer ``pairs`` is left out."""
 
     spread: float = 0.0
-    """Of repetitions, in the logarithm; counts SPREADS times."""
+    """Spread of repetitions, in the logarithm; counts SPREADS times."""
     ratio: float = ENDPOINT_RATIO
     """To the usual time of its class."""
     seconds: float = 0.0
@@ -89,13 +89,13 @@ def attribute(
     usual: Mapping[Ordered, float] | None = None,
     best: Mapping[Ordered, float] | None = None,
 ) -> list[LinkAnomaly]:
-    """Return what is slow at one size, what explains most pairs first.
+    """Return what is slow at one size; what explains most pairs comes first.
 
     ``times`` are positive, ``classes`` names the class of every pair in it, and ``links`` the
     direction of the link for pairs that cross one. A row or column of slow pairs is an endpoint
     that sends or receives slowly; a direction between two aggregators is a link; what is left are
-    paths. No second pair speaks for a path, so its ``best`` time must be slow as well: that of its
-    fastest repetition, where ``times`` are not these. ``usual`` is that of ``slower``.
+    paths. A path has only one pair, so its ``best`` time must be slow as well: the time of its
+    fastest repetition, where ``times`` differ from it. ``usual`` is as in ``slower``.
     """
     slow = slower(times, classes, bounds, usual)
     found = []

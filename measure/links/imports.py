@@ -1,12 +1,12 @@
 """Reads what OSU's micro-benchmarks and perftest print for people.
 
 OMB: ``# OSU MPI Latency Test v7.4``, a line of headings that begins with ``# Size``, and columns;
-latency in us, bandwidth in MB/s of 10^6 bytes. Of a non-blocking collective the time of its pure
+latency in us, bandwidth in MB/s of 10^6 bytes. For a non-blocking collective the time of its pure
 communication counts. perftest 4.5: a line of headings that begins with ``#bytes``; latencies in
 us, bandwidth in MB/s of 2^20 bytes or, with ``--report_gbits``, in Gb/s. Its JSON is invalid
 (linux-rdma/perftest#216).
 
-Neither file says which two machines measured, so a row has no ends and no class.
+Neither file names the two machines, so a row has no ends and no class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The type ``links``: latency and bandwidth of pairs of endpoints, groups, and what stands out.
 
 After Tallent et al. (PMBS'17), who measured every ordered pair of GPUs and found that values
-cluster into groups; definitions are those of ucx_perftest.
+cluster into groups; definitions follow ucx_perftest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What measured links tell the step model."""
+"""The figures of measured links for the step model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measure.envelope import Json, Row
 def link_model(result: Row) -> dict[str, tuple[float, float]]:
     """Return latency (s) and bandwidth (bytes/s) by class, from a result of ``measure links``.
 
-    Raises ValueError, KeyError or TypeError for what is none.
+    Raises ValueError, KeyError or TypeError for another document.
     """
     found = {}
     for fit in result["fits"]:
@@ -23,5 +23,5 @@ def link_model(result: Row) -> dict[str, tuple[float, float]]:
 
 
 def tells_paths(settings: Mapping[str, Json]) -> bool:
-    """Return whether a measurement with these settings tells what a path alone carries."""
+    """Return whether a measurement with these settings shows what a path alone carries."""
     return not settings.get("together") and "tool" not in settings  # imports have no classes

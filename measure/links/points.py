@@ -31,10 +31,10 @@ class PairPoint:
 
     @property
     def fastest_s(self) -> float:
-        """The fastest repetition that can be believed: what disturbs a machine slows it.
+        """The fastest plausible repetition: what disturbs a machine slows it.
 
         Bandwidth is an exception: a sender that stood still while its buffer drained counts what
-        the buffer takes then as sent, and is faster than the path. So its second fastest counts.
+        refills the buffer as sent, and is faster than the path. So its second fastest counts.
         """
         ordered = sorted(self.repetitions)
         doubtful = self.bandwidth is not None and len(ordered) > 2

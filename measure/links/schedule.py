@@ -56,7 +56,7 @@ def link_of(a: MeasuredEndpoint, b: MeasuredEndpoint) -> str | None:
 def choose(places: Sequence[MeasuredEndpoint], seed: int, *, every: bool) -> list[list[Pair]]:
     """Return the rounds to measure, shuffled: drift in time must not look like distance.
 
-    Above SAMPLED_ABOVE endpoints, unless ``every`` pair is asked for, a sample has at least
+    Above SAMPLED_ABOVE endpoints, unless ``every`` pair is requested, a sample has at least
     LEAST_OF_CLASS pairs of every class and LEAST_OF_ENDPOINT of every endpoint, where there are
     so many.
     """

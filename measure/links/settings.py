@@ -17,9 +17,9 @@ EMULATED_LARGEST = 2**22
 LARGEST = 2**26
 MOST_SIZE = 2**28
 SECONDS = 0.1
-"""Of one repetition: fifteen pairs, five repetitions and both directions end in three minutes."""
+"""Seconds of a repetition: fifteen pairs, five repetitions, both directions end in 3 minutes."""
 TOGETHER_SECONDS = 0.25
-"""Of one repetition at the rate alone; pairs that share a link take longer."""
+"""Seconds of one repetition at the rate alone; pairs that share a link take longer."""
 TOGETHER_SIZE = 2**18
 WAITS = ("poll", "sleep")
 """How a side waits for messages: ``poll`` keeps a core busy."""
@@ -48,7 +48,7 @@ def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
 
 
 def default_sizes(fabric: Fabric, seconds: float) -> list[int]:
-    """Return the sizes to measure alone where the caller names none.
+    """Return the sizes to measure alone if the caller names none.
 
     Where the rates of links are known, a message of the largest takes no longer than a repetition.
     """

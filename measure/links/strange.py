@@ -14,12 +14,12 @@ from measure.links.settings import BANDWIDTH_FROM
 from measure.statistics import median
 
 LOOPBACKS = 3.0
-"""A latency stands out by more than so many of what the processor alone takes."""
+"""A latency stands out by more than this multiple of the processor's own time."""
 LATENCY_RATIO = 1.5
 """Least ratio of latencies that changes what a program notices."""
 LEAST_LATENCY_S = {"poll": 1e-6, "sleep": 1e-4}
-"""Least difference of latencies, by how sides wait: 200 m of fiber; what waking a sleeper takes on
-one core or another."""
+"""Least difference of latencies, by how sides wait: 200 m of fiber; time to wake a sleeper on one
+core or another."""
 _What = tuple[str, tuple[int, ...] | str]
 _Found = Mapping[_What, Sequence[tuple[int, LinkAnomaly]]]
 
@@ -33,7 +33,7 @@ def standing_out(
 ) -> list[Row]:
     """Return the anomalies; what stands out at half of the sizes or fewer is noise.
 
-    Bandwidth and latency are looked at apart: a longer fiber delays, a worse one slows.
+    Bandwidth and latency are judged apart: a longer fiber delays, a worse one slows.
     For bandwidth, the fastest plausible repetitions are compared (``PairPoint``). For latency,
     every repetition must be later than the class's usual median, by a ratio and a time that a
     program notices (``noticed_s``).
@@ -53,7 +53,7 @@ def standing_out(
 def noticed_s(size: int, loopback: Mapping[int, float], wait: str) -> float:
     """Return the least difference of latencies of ``size`` bytes that is more than the processor's.
 
-    ``loopback`` is the latency without any link, by size; ``wait`` says how sides wait.
+    ``loopback`` is the latency without any link, by size; ``wait`` is how sides wait.
     """
     return max(LOOPBACKS * loopback.get(size, 0.0), LEAST_LATENCY_S[wait])
 

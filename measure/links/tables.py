@@ -11,7 +11,7 @@ from measure.envelope import Json, Row
 def table(result: Row) -> str:
     """Return the classes with their fits, the groups by size, and what stands out.
 
-    Figures are those of classes; of a group it says by how much it is slower than the fastest.
+    Figures are per class; a group's row has how much it is slower than the fastest.
     """
     if not result["fits"] and any(row.get("test") for row in result["rows"]):
         return _imported(result["rows"])
@@ -85,7 +85,7 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _light(anomaly: Row) -> str:
-    """Return the power that enters each port of its path: what a dirty connector takes."""
+    """Return the power that enters each port of its path: a dirty connector lowers it."""
     levels = [
         f"{level['port']} {level['power_in_dbm']:.1f} dBm"
         for level in anomaly.get("light", ())

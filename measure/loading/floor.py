@@ -12,7 +12,7 @@ class Floor:
     """No step is shorter while its batches come from this loader."""
 
     step_s: float
-    """Seconds that the loader alone takes for a rank's batch."""
+    """Seconds of the loader alone for a rank's batch."""
     measurement: str
     volume: str
     batch: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import Fabric, Line, Progress, Run, RunEnd
 from measure.loading import plan, tables
-from measure.loading.rows import row, told
+from measure.loading.rows import collect, row
 from measure.storage.plan import arms
 
 CACHED = 0.05
@@ -59,7 +59,7 @@ class Loading:
         anomalies: list[dict[str, Json]] = []
         because: list[str] = []
         for number, arm in enumerate(arms(settings)):
-            said = told(lines, number, settings["ranks"])
+            said = collect(lines, number, settings["ranks"])
             end = ends[number] if number < len(ends) else RunEnd(completed=False, reason="not run")
             found = row(settings, arm, settings["ranks"], said, end)
             rows.append(found)

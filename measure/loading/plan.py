@@ -29,7 +29,7 @@ BLOCK = 4096
 """Direct I/O reads multiples of a device's block: samples are rounded up to it."""
 PHASES = 3
 START_S = 3.0
-"""What one phase may take besides what it measures: starting workers, filling the pipeline."""
+"""Time of one phase besides what it measures: starting workers, filling the pipeline."""
 FRAMEWORK_S = 60.0
 """Importing a framework."""
 
@@ -94,7 +94,7 @@ def runs(settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
         timeout += storage.MARGIN_S
         if timeout > storage.MOST_S:
             raise SettingsError(
-                "seconds", f"a run may take {timeout / 3600:.1f} h", "set fewer blocks or data"
+                "seconds", f"a run may last {timeout / 3600:.1f} h", "set fewer blocks or data"
             )
         found.append(
             Run(

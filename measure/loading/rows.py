@@ -39,7 +39,7 @@ class PhaseTurn:
 
 @dataclass(slots=True)
 class LoadingLines:
-    """What one run's probes said, checked."""
+    """The lines of one run's probes, checked."""
 
     turns: dict[tuple[str, int, int], PhaseTurn] = field(default_factory=dict)
     """By phase, block and rank; the first line counts."""
@@ -49,7 +49,7 @@ class LoadingLines:
     refused: str = ""
 
 
-def told(lines: Iterable[Line], run: int, ranks: int) -> LoadingLines:
+def collect(lines: Iterable[Line], run: int, ranks: int) -> LoadingLines:
     """Collect the lines of one run."""
     found = LoadingLines()
     for line in lines:

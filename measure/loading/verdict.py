@@ -1,4 +1,4 @@
-"""Says who limits a training: its input, its model, its network, or that they do not overlap. Pure.
+"""Finds what limits a training: input, model, network, or that they do not overlap. Pure.
 
 Three rates are compared, in samples a second: the loader's alone (its ceiling), the model's alone
 on a batch that is there already, and both together. Micron (SDC 2021) prints training / ceiling;
@@ -29,8 +29,8 @@ def limit(
 ) -> Limit | None:
     """Return what limits; ``exposed`` is the share of a step in bare communication.
 
-    None without three rates above zero. Whoever reaches both is limited by the model: a faster
-    input would gain nothing.
+    None without three rates above zero. A training that reaches both is limited by the model: a
+    faster input would gain nothing.
     """
     if not all(math.isfinite(rate) and rate > 0 for rate in (ceiling, model, together)):
         return None
@@ -66,7 +66,7 @@ class LoadingEvidence:
 
 
 def remedy(found: Limit | None, seen: LoadingEvidence) -> str:
-    """Return what to change, with the figures that say so; empty without a verdict."""
+    """Return what to change, with the figures behind it; empty without a verdict."""
     match found:
         case "input":
             return _input_remedy(seen)
@@ -75,7 +75,7 @@ def remedy(found: Limit | None, seen: LoadingEvidence) -> str:
         case "compute":
             return (
                 f"none for the input: it gives {figure(seen.ceiling / seen.model)} times what the"
-                " model takes"
+                " model reads"
             )
         case "network":
             return "communication fills the step: see `lightloom comms` and `lightloom compare`"
@@ -94,10 +94,10 @@ def _input_remedy(seen: LoadingEvidence) -> str:
         )
     share = "" if seen.reading is None else f" takes {seen.reading:.0%} of the workers' time and"
     return (
-        f"reading{share} gives {figure(given)} MB/s, the model takes {figure(asked)} MB/s:"
+        f"reading{share} gives {figure(given)} MB/s, the model reads {figure(asked)} MB/s:"
         " a faster volume,"
-        " data in memory or smaller samples; `lightloom measure storage` says whether more workers"
-        " get more from this volume"
+        " data in memory or smaller samples; `lightloom measure storage` shows whether more"
+        " workers get more from this volume"
     )
 
 

@@ -2,12 +2,12 @@
 
 Activations are the elements of the outputs of all layers that Caffe runs: convolutions, ReLUs,
 normalisations, pools, concatenations, dense layers, dropouts, and the splits that Caffe inserts
-where several layers read one output (as many outputs as readers). The input and the loss are
-none. Caffe counts the memory of a net's data so, whether a layer works in place or not.
+where several layers read one output (as many outputs as readers). The input and the loss do not
+count. Caffe counts the memory of a net's data so, whether a layer works in place or not.
 
 The check is the workload intensity that PNNL gives (PMBS'17) for 256 and 512 images: AlexNet 5.9
 and 11.9, GoogLeNet 500 and 1004. It holds with AlexNet as one tower without normalisations; the
-paper does not say which AlexNet it counts.
+paper does not name the AlexNet that it counts.
 """
 
 from __future__ import annotations

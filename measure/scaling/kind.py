@@ -62,10 +62,10 @@ class Scaling:
             raise SettingsError("quick", "is not true or false")
         image = given.get("image", "")
         if not isinstance(image, str) or len(image) > 500:
-            raise SettingsError("image", "is no name of an image")
+            raise SettingsError("image", "is not the name of an image")
         most = len(fabric.places)
         if not most:
-            raise SettingsError("endpoints", "there are none", "name idle endpoints")
+            raise SettingsError("endpoints", "the list is empty", "name idle endpoints")
         steps = _numbers(given.get("steps", LEAST_STEPS), "steps", LEAST_STEPS, MOST_STEPS)
         if len(steps) != 1:
             raise SettingsError("steps", "is not one number")

@@ -13,7 +13,7 @@ class ScalingFit:
     """A step is ``fixed_s + flops * flop_s + gradient_bytes * byte_s``."""
 
     fixed_s: float
-    """Of a step, whatever its net."""
+    """Seconds of a step that do not depend on its net."""
     flop_s: float
     """Seconds for each FLOP of one rank."""
     byte_s: float

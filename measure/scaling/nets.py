@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 SIDE, COLOURS, CLASSES = 32, 3, 10
-"""Input images are 32x32x3; a net tells 10 classes."""
+"""Input images are 32x32x3; a net distinguishes 10 classes."""
 BLOCKS = (1, 2, 4, 8, 16, 32)
 """Numbers of blocks of ResNet/x as PNNL measured it (PMBS'17)."""
 
@@ -34,8 +34,8 @@ class MaxPool:
 class ResidualBlock:
     """Two 3x3 convolutions with a short cut: x + scale * conv(relu(conv(x))), then ReLU.
 
-    There is no batch normalisation, whose statistics would be all-reduces of their own; the
-    scale keeps the variance of a deep net.
+    It has no batch normalisation, whose statistics would be all-reduces of their own; the scale
+    keeps the variance of a deep net.
     """
 
     scale: float
@@ -67,7 +67,7 @@ class Counts:
     activations: int
     """Elements of the outputs of all layers, ReLUs included; one for each layer that reads it."""
     flops: int
-    """Of the forward pass: two for each multiplication with an addition."""
+    """Operations of the forward pass: two for each multiplication with an addition."""
 
     def intensity(self, batch: float) -> float:
         """Return PNNL's workload intensity: activations of a batch over parameters."""
@@ -108,7 +108,7 @@ def net(name: str) -> Net:
         return allcomm()
     found = re.fullmatch(r"resnet([1-9]\d{0,2})", name)
     if not found or int(found[1]) > 256:
-        raise ValueError(f"{name[:40]!r} is no net: vgg16, allcomm, or resnet1 to resnet256")
+        raise ValueError(f"unknown net {name[:40]!r}: use vgg16, allcomm, or resnet1 to resnet256")
     return resnet(int(found[1]))
 
 

@@ -27,13 +27,13 @@ class ScalingSteps:
     n: int
     """Steps that every rank has printed."""
     step_s: float
-    """Of the slowest rank."""
+    """Seconds of the slowest rank."""
     interval: tuple[float, float] | None
     """95 % interval of that mean; None for one step."""
     compute_s: float
     """Mean over ranks."""
     comm_s: float
-    """Of the rank that waits least: it is the last to begin its all-reduce."""
+    """Seconds of the rank that waits least: it is the last to begin its all-reduce."""
 
 
 def read_steps(lines: Sequence[Line], run: int, ranks: int) -> ScalingSteps | None:

@@ -1,4 +1,4 @@
-"""Takes figures out of documents that a job wrote: of the right type and within bounds, or None."""
+"""Reads figures from documents that a job wrote: of the right type and within bounds, or None."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _together(measured: Sequence[FioResult]) -> FioResult:
 def _request_bytes(threads: Sequence[Mapping[str, Json]], direction: str) -> int | None:
     """Return the size of each request, of what fio counted; None when they had several sizes.
 
-    The text of an option is no size: ``64KiB`` is 64,000 bytes to fio unless ``kb_base`` is 1000.
+    The text of an option is ambiguous: ``64KiB`` is 64,000 bytes to fio unless ``kb_base`` is 1000.
     """
     sides = [mapping(thread.get(direction)) for thread in threads]
     moved = sum(whole(side.get("io_bytes")) or 0 for side in sides)

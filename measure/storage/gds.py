@@ -1,8 +1,8 @@
 """Reads what NVIDIA's GPUDirect Storage tools print. Untried on hardware.
 
-``gdscheck -p`` says what the platform supports, ``gdsio`` prints one line of figures, and
+``gdscheck -p`` prints what the platform supports, ``gdsio`` one line of figures, and
 ``/proc/driver/nvidia-fs/stats`` counts. With ``allow_compat_mode`` cuFile falls back to POSIX
-without a word: only the counters tell (GPUDirect Storage: benchmarking and configuration guide,
+silently: only the counters show it (GPUDirect Storage: benchmarking and configuration guide,
 troubleshooting guide).
 """
 
@@ -46,12 +46,12 @@ class GdsLine:
 
 @dataclass(slots=True, frozen=True)
 class GdsCheck:
-    """What ``gdscheck -p`` says."""
+    """The output of ``gdscheck -p``."""
 
     modes: Mapping[str, bool] = field(default_factory=dict)
     """By driver or file system: whether GDS supports it here."""
     compat_allowed: bool | None = None
-    """Whether a fall-back to POSIX would be silent; None if it does not say."""
+    """Whether a fall-back to POSIX would be silent; None if it does not print it."""
 
     @property
     def any_supported(self) -> bool:
@@ -88,7 +88,7 @@ def check(text: str) -> GdsCheck:
 
 
 def operations(text: str | None) -> Mapping[str, int]:
-    """Return the counters of nvidia-fs, such as ``Reads.n``; empty where there are none."""
+    """Return the counters of nvidia-fs, such as ``Reads.n``; empty without them."""
     counters = {}
     for one in (text or "")[:MOST_TEXT].splitlines():
         if (found := _COUNT.match(one.strip())) is not None:

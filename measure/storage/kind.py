@@ -1,6 +1,6 @@
 """The type ``storage``: how fast a volume is, by workers, transfer size and limits.
 
-The grid is that of fio-based studies of GPU servers (Micron, SDC 2021): workers against transfer
+The grid follows fio-based studies of GPU servers (Micron, SDC 2021): workers against transfer
 size, with the processor time beside the throughput.
 """
 
@@ -13,7 +13,7 @@ from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import Fabric, Line, MeasuredEndpoint, Progress, Run, RunEnd
 from measure.storage import fio, plan, tables
 from measure.storage.plan import StorageLimits
-from measure.storage.rows import CACHED, StorageLines, doubts, rows, told
+from measure.storage.rows import CACHED, StorageLines, collect, doubts, rows
 
 SATURATED = 0.95
 """Share of the highest throughput at which more workers no longer help."""
@@ -57,7 +57,7 @@ class Storage:
         refused: list[str] = []
         version = ""
         for number, (arm, place) in enumerate(self._places(settings, fabric)):
-            said = told(lines, number)
+            said = collect(lines, number)
             end = ends[number] if number < len(ends) else RunEnd(completed=False, reason="not run")
             found += rows(settings, arm, place, said, end)
             anomalies += _remarks(said, arm, place.server)
@@ -82,7 +82,7 @@ class Storage:
 
 
 def _remarks(said: StorageLines, arm: StorageLimits, server: str) -> list[dict[str, Json]]:
-    """Return what a reader must know about one run's device and path."""
+    """Return the notes for a reader about one run's device and path."""
     remarks: list[dict[str, Json]] = []
     if said.device.get("direct_loop") is False:
         remarks.append(
@@ -108,8 +108,8 @@ def _remarks(said: StorageLines, arm: StorageLimits, server: str) -> list[dict[s
             {
                 "kind": "compat_allowed",
                 "object": server,
-                "evidence": "cuFile may fall back to POSIX without a word (allow_compat_mode);"
-                " rows say `compat` where its counters stood still",
+                "evidence": "cuFile may fall back to POSIX silently (allow_compat_mode);"
+                " rows have `compat` where its counters stood still",
             }
         )
     return remarks

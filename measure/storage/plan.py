@@ -31,9 +31,9 @@ LEAST_MEMORY = 2**26
 MOST_POINTS = 2000
 MOST_S = 6 * 3600.0
 START_S = 1.0
-"""What one run of fio takes besides what it measures."""
+"""Time of one run of fio besides what it measures."""
 LAY_OUT_BPS = 20e6
-"""A disk is expected to take the file at this rate or a faster one."""
+"""A disk is expected to write the file at this rate or a faster one."""
 MARGIN_S = 180.0
 
 
@@ -104,14 +104,14 @@ def settings(given: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def limits(asked: RequestSettings) -> dict[str, Json]:
-    """Return the settings of limits: bytes a second and bytes; 0 is no limit."""
+    """Return the settings of limits: bytes a second and bytes; 0 is unlimited."""
     found = {
         "io_limits": asked.sizes("io_limits", (), 0, 2**50, base=1000),
         "memory_limits": asked.sizes("memory_limits", (), 0, 2**50),
     }
     for name, least in (("io_limits", LEAST_BPS), ("memory_limits", LEAST_MEMORY)):
         if any(0 < value < least for value in found[name]):
-            raise SettingsError(name, f"a limit is below {least}", "raise it; 0 is no limit")
+            raise SettingsError(name, f"a limit is below {least}", "raise it; 0 is unlimited")
     return dict(found)
 
 
@@ -154,7 +154,7 @@ def runs(settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
         if timeout > MOST_S:
             raise SettingsError(
                 "runtime_s",
-                f"a run would take {timeout / 3600:.1f} h",
+                f"a run would last {timeout / 3600:.1f} h",
                 "set fewer points, a shorter runtime_s, or a smaller size",
             )
         found += [

@@ -22,7 +22,7 @@ Point = tuple[str, str, int, int]
 
 @dataclass(slots=True)
 class StorageLines:
-    """What one run's probe said, checked."""
+    """The lines of one run's probe, checked."""
 
     points: dict[Point, Row] = field(default_factory=dict)
     device: Mapping[str, Json] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class StorageLines:
     gdscheck: gds.GdsCheck | None = None
 
 
-def told(lines: Iterable[Line], run: int) -> StorageLines:
+def collect(lines: Iterable[Line], run: int) -> StorageLines:
     """Collect the lines of one run. The first line of a point counts."""
     found = StorageLines()
     for line in lines:
@@ -120,7 +120,7 @@ ERRORS: Mapping[int, str] = {
     30: "the file system is read-only",
     122: "the quota is exceeded",
 }
-"""By errno of Linux: what a row says."""
+"""The reason in a row, by errno of Linux."""
 
 
 def _measured(record: Row, asked: str, rw: str, settings: Row) -> dict[str, Json]:

@@ -204,7 +204,7 @@ class CalientTl1Driver(ConvergingDriver):
         return tuple(failed)
 
     async def _element(self) -> ReplyRow:
-        """Read what the switch says of itself."""
+        """Read the switch's own description."""
         answer = await self._session.ask(Tl1Command("RTRV-NE"))
         return parse_row(_one(answer, self.name))
 
@@ -319,5 +319,5 @@ def _by_name(verb: str, name: str) -> Tl1Command:
 
 def _port(port: str) -> str:
     if not _PORT.match(port):
-        raise OcsError("bad_port", port, "ports look like 1.2.3 (bank.row.column)")
+        raise OcsError("bad_port", port, "ports have the form 1.2.3 (bank.row.column)")
     return port

@@ -21,7 +21,7 @@ _OPERATIONAL = {
 
 
 def circuits(rows: Sequence[str]) -> tuple[Circuit, ...]:
-    """Parse the rows of RTRV-CRS. Raises OcsBadReply for a row that is no circuit.
+    """Parse the rows of RTRV-CRS. Raises OcsBadReply for a row that is not a circuit.
 
     Older releases end the list with a row that counts the mirrors in use.
     """

@@ -1,7 +1,7 @@
 """Controls Glimmerglass switches over TL1 (port 10034).
 
 A duplex circuit is two pairs in one list, which the switch makes completely or not at all.
-The state of the connection tells whether it carries light.
+The state of the connection shows whether it carries light.
 """
 
 from __future__ import annotations

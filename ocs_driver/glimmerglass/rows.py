@@ -60,5 +60,5 @@ def _circuit(row: ReplyRow) -> WirePair:
 def _port(row: ReplyRow, key: str) -> str:
     port = row.need(key)
     if not is_number(port):
-        raise OcsBadReply(row.aid[:60] or "a row", f"{key} {port[:20]!r} is no port number")
+        raise OcsBadReply(row.aid[:60] or "a row", f"{key} {port[:20]!r} is not a port number")
     return port

@@ -1,7 +1,7 @@
 """Controls Polatis switches over SCPI (port 5025): no login, no power readings.
 
 Writes get no reply, so ``:SYST:ERR?`` follows each write, and the result is read back. A pair
-has no readable state, so ``*OPC?`` (IEEE 488.2) tells when mirrors have settled.
+has no readable state, so ``*OPC?`` (IEEE 488.2) shows when mirrors have settled.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PolatisScpiDriver(LinkedDriver):
     async def _ask_settled(self) -> None:
         asked = set(self._unsettled)
         try:
-            (settled,) = await self._session.tell("*OPC?", 1, _SETTLE_ASK_S)
+            (settled,) = await self._session.send("*OPC?", 1, _SETTLE_ASK_S)
         except (OcsTimeout, OcsUnreachable):
             return
         if settled.strip() != "1":
@@ -143,6 +143,6 @@ class PolatisScpiDriver(LinkedDriver):
     ) -> OcsError | None:
         lists = f"{channels(p.a for p in pairs)},{channels(p.b for p in pairs)}"
         line = f"*CLS;{_SWITCH}:CONN:{verb} {lists};:SYST:ERR?"
-        (reply,) = await self._session.tell(line, 1, timeout_s)
+        (reply,) = await self._session.send(line, 1, timeout_s)
         code, text = parse_error(reply)
         return OcsDenied(str(code), self.name, text) if code else None

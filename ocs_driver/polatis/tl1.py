@@ -1,7 +1,7 @@
 """Controls Polatis switches over TL1 (port 3082): ENT-PATCH, DLT-PATCH, RTRV-PATCH.
 
 Port numbers and verbs follow public drivers; a patch is written with the lower number
-first. The power monitors, if present, tell whether a circuit carries light.
+first. The power monitors, if present, show whether a circuit carries light.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes and parses the Polatis NETCONF subset, based on the public YANG. Pure.
 
 The list of pairs is called ``pair`` since revision 2017-08-04 of optical-switch and
-``pairs`` before; the capabilities tell which.
+``pairs`` before; the capabilities show which.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _MOST_CHANNELS = 8192
 class ReplyParser:
     """Splits bytes into replies, which end at a line end or at ``;`` outside quotes and brackets.
 
-    ``max_bytes`` bounds the buffer; ``overflowed`` tells that a reply was longer, ``open`` that
+    ``max_bytes`` bounds the buffer; ``overflowed`` shows that a reply was longer, ``open`` that
     a reply is incomplete.
     """
 
@@ -47,10 +47,10 @@ class ReplyParser:
             elif char == ";" and not self._quoted and self._depth == 0:
                 self._end(replies)
             else:
-                self._take(char)
+                self._accept(char)
         return replies
 
-    def _take(self, char: str) -> None:
+    def _accept(self, char: str) -> None:
         if len(self._text) >= self._max_bytes:
             self.overflowed = True
             self._text.clear()
@@ -110,7 +110,7 @@ def parse_states(text: str, count: int) -> list[str]:
 
 
 def parse_error(text: str) -> tuple[int, str]:
-    """Parse ``<code>, "<text>"``. Raises OcsBadReply when there is no code."""
+    """Parse ``<code>, "<text>"``. Raises OcsBadReply without a code."""
     match = _ERROR.match(text)
     if match is None:
         raise OcsBadReply(text[:80], "an error reply must begin with a number")

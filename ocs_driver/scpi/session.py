@@ -1,4 +1,4 @@
-"""Keeps one serialised SCPI connection per switch. There is no login; writes get no reply."""
+"""Keeps one serialised SCPI connection per switch, without a login; writes get no reply."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class ScpiSession:
     async def ask(self, line: str, replies: int = 1, timeout_s: float | None = None) -> list[str]:
         """Send a read-only line and return its replies; reconnects once on a lost connection."""
         try:
-            return await self.tell(line, replies, timeout_s)
+            return await self.send(line, replies, timeout_s)
         except OcsTimeout as error:
             if error.code != "connection_lost":
                 raise
-            return await self.tell(line, replies, timeout_s)
+            return await self.send(line, replies, timeout_s)
 
-    async def tell(self, line: str, replies: int, timeout_s: float | None = None) -> list[str]:
+    async def send(self, line: str, replies: int, timeout_s: float | None = None) -> list[str]:
         """Send a line and return its replies. Raises OcsTimeout when the outcome is unknown."""
         limit = self._timing.answer_s if timeout_s is None else timeout_s
         until = asyncio.get_running_loop().time() + limit
@@ -106,7 +106,7 @@ class ScpiSession:
     async def _exchange(self, line: str, replies: int, until: float, limit: float) -> list[str]:
         reader, writer = await self._ensure(until)
         if await _unasked(reader):
-            # Data already received would be taken as the reply to this line.
+            # Data already received would count as the reply to this line.
             await self._drop()
             reader, writer = await self._ensure(until)
         loop = asyncio.get_running_loop()

@@ -371,9 +371,9 @@ def accept(command: Tl1Command, response: Response, name: str) -> Response:
 def accept_list(command: Tl1Command, response: Response, name: str) -> Response:
     """Return a response whose body is rows and comments. Raises OcsDenied, OcsBadReply.
 
-    A completed read without rows is an empty list; one with another text is none.
+    A completed read without rows is an empty list; one with another text is refused.
     """
     if accept(command, response, name).text:
         said = response.text[0][:60]
-        raise OcsBadReply(name, f"the reply to {command} has a line that is no row: {said!r}")
+        raise OcsBadReply(name, f"the reply to {command} has a line that is not a row: {said!r}")
     return response

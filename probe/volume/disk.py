@@ -23,7 +23,7 @@ class DirectoryDevice:
     filesystem: str
     """Its type, such as ``ext4``; empty if it is not known."""
     number: str
-    """``major:minor``; a major number of 0 is no block device."""
+    """``major:minor``; a major number of 0 is not a block device."""
     direct_loop: bool | None
     """Whether a loop device passes the server's page cache by; None for other devices."""
 
@@ -62,11 +62,11 @@ class Spent:
 
     at: float
     container_s: float | None
-    """Of this container, all processes."""
+    """Processor time of this container, all processes."""
     server_s: float | None
-    """Of the whole server: interrupts and writeback count here only."""
+    """Processor time of the whole server: interrupts and writeback count here only."""
     read_bytes: int
-    """Of this process and its ended children."""
+    """Processor time of this process and its ended children."""
     written_bytes: int
 
 

@@ -21,7 +21,7 @@ from probe.volume.samples import SampleReader
 
 @dataclass(slots=True, frozen=True)
 class BatchTimes:
-    """What making one batch took: sums over its samples, in seconds."""
+    """Times to make one batch: sums over its samples, in seconds."""
 
     read_s: float
     decode_s: float
@@ -60,7 +60,7 @@ class Builtin(AbstractContextManager["Builtin"], Iterator[BatchTimes]):
 
     def __next__(self) -> BatchTimes:
         """Return the next batch when it is complete. Raises OSError of its reads."""
-        # What is taken now makes room for one more behind it.
+        # A batch removed here makes room for one more behind it.
         while len(self._ahead) < max(self._pipeline.prefetch, 1):
             self._submit()
         spent = [future.result() for future in self._ahead.popleft()]
@@ -108,7 +108,7 @@ class TorchLoader(AbstractContextManager["TorchLoader"], Iterator[BatchTimes]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Its processes end when nobody holds the iterator.
+        # Its processes end when the iterator has no reference.
         del self._batches, self._loader
 
 

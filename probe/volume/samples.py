@@ -103,7 +103,7 @@ def _open(path: Path, *, direct: bool) -> Iterator[int]:
 
 
 def spend(seconds: float, *, busy: bool) -> None:
-    """Let time pass: asleep, as an accelerator's or an emulated core's, or keeping a core busy."""
+    """Spend time: asleep, as an accelerator's or an emulated core's, or keeping a core busy."""
     if not busy:
         time.sleep(seconds)
         return

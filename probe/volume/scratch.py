@@ -1,4 +1,4 @@
-"""Keeps a probe's files in a volume, and removes those of probes that were killed.
+"""Keeps a probe's files in a volume, and removes the files of probes that were killed.
 
 Each probe has a directory of its own, ``ll-fio-JOB-RANK`` or ``ll-input-JOB-RANK``, with a locked
 file in it. The kernel ends the lock with the probe, also after SIGKILL; the next probe in the
@@ -21,7 +21,7 @@ from types import TracebackType
 
 LOCK = "lock"
 MOST_ENTRIES = 100_000
-"""Entries of a volume that are looked at."""
+"""Entries of a volume that are searched."""
 TRIES = 20
 PAUSE_S = 0.05
 """Between two tries to lock: another probe's sweep holds the lock while it removes the files."""
@@ -43,7 +43,7 @@ class Scratch:
     def __init__(self, volume: Path, name: str) -> None:
         """Remove what killed probes left, then make the directory. Raises ScratchError."""
         if not _OURS.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a probe's directory")
+            raise ValueError(f"{name!r} is not the name of a probe's directory")
         self.path = volume / name
         try:
             self.removed = sweep(volume)

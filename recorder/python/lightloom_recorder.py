@@ -10,7 +10,7 @@ are. Durations:
 * of calls from C++ before torch 2.2, whose results are opaque: to the end of the backward pass,
   which waits for them: ``timing`` issue, an upper bound;
 * of other devices (NCCL), and of sends and receives, which have no future: none, ``timing`` issue.
-  Where NCCL loads its plug-in, it records the calls of GPUs, and this module lets them pass.
+  Where NCCL loads its plug-in, it records the calls of GPUs, and this module skips them.
 
 Calls are timed one in k, a power of two, where timing them all costs more than 1 % of the time. An
 error of the recorder is counted and never reaches the program.
@@ -40,9 +40,9 @@ FOLDER = os.environ.get("LIGHTLOOM_RECORD_DIR", "/lightloom/record")
 PLUGIN_SINCE = (2, 23)
 """NCCL that loads plug-ins; older ones are recorded here, without durations."""
 TIMING_SHARE = 0.008
-"""Share of the time that timing may take before fewer calls are timed."""
+"""Share of the time that timing may cost before fewer calls are timed."""
 WINDOW = 128
-"""Calls after which the share is looked at."""
+"""Calls after which the share is checked."""
 MOST_RARELY = 64
 EXIT_WAIT_S = 0.2
 """Wait for futures at exit: their callbacks must not run in an interpreter that ends."""
@@ -133,7 +133,7 @@ class Recorder:
         atexit.register(self._leave)
 
     def writer(self) -> Writer | None:
-        """Return the file's writer; None where there can be none."""
+        """Return the file's writer; None where the file cannot be written."""
         if self._writer is None and not self._failed:
             with self._lock:
                 if self._writer is None and not self._failed:
@@ -478,7 +478,7 @@ def _after_backward(end: Callable[[], None]) -> None:
     """Call ``end`` when the backward pass has waited for its collectives; not outside of one.
 
     The pass runs callbacks in the order in which they are queued, and a callback may queue another:
-    the second one comes after that of DistributedDataParallel, which waits.
+    the second one comes after DistributedDataParallel's, which waits.
     """
     import torch  # noqa: PLC0415
 
@@ -492,7 +492,7 @@ def _after_backward(end: Callable[[], None]) -> None:
         with contextlib.suppress(Exception):
             queue(second)
 
-    with contextlib.suppress(RuntimeError):  # out of it nothing tells when a call has ended
+    with contextlib.suppress(RuntimeError):  # outside of it the end of a call is unknown
         queue(first)
 
 

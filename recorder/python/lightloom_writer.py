@@ -144,7 +144,7 @@ class Writer:
     def row(self, op: str, size: int, dtype: str, timing: str, tag: str = "") -> int:
         """Return the row of an operation of ``size`` bytes; ``other`` where the table is full.
 
-        Unknown names are those of ``other`` and of no type.
+        Unknown names become ``other`` without a type.
         """
         key = (op, size, dtype, timing, tag)
         found = self._rows.get(key)
@@ -186,7 +186,7 @@ class Writer:
             return ticket
 
     def count(self, row: int, calls: int = 1) -> None:
-        """Count calls that are not timed: the row's times are those of a sample from now on."""
+        """Count calls that are not timed: from now on the row's times are a sample's."""
         with self._lock:
             if self.open:
                 at = (ROWS_AT + row * ROW_SIZE) // 8
@@ -194,7 +194,7 @@ class Writer:
                 self._words[at + _COUNT] += calls
 
     def end(self, ticket: int, row: int, issued_s: float, ended_s: float | None) -> None:
-        """Add a call's duration to its row; with ``ended_s`` None there is none to add."""
+        """Add a call's duration to its row, unless ``ended_s`` is None."""
         if ended_s is None:
             return
         duration = max(ended_s - issued_s, 0.0)
@@ -207,7 +207,7 @@ class Writer:
             self._add(row, duration)
 
     def wait(self, row: int, seconds: float) -> None:
-        """Count and time something that is no call between ranks: it is not in the ring."""
+        """Count and time something other than a call between ranks: it is not in the ring."""
         with self._lock:
             if self.open:
                 self._words[(ROWS_AT + row * ROW_SIZE) // 8 + _COUNT] += 1

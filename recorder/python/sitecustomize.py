@@ -1,6 +1,6 @@
 """Python runs this first in a job's processes: it waits for PyTorch, then runs the image's own.
 
-Any other program pays one look into a dictionary for each module that it imports.
+Any other program pays one access to a dictionary for each module that it imports.
 """
 
 from __future__ import annotations

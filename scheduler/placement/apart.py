@@ -18,10 +18,10 @@ from scheduler.placement.pool import Ints, Pool
 from scheduler.program import Program, solve
 
 _ANY = -1
-"""Stands for all servers of which the job may take every endpoint."""
+"""Stands for all servers of which the job may use every endpoint."""
 
 _LIMIT_S = 1.0
-"""Limit in seconds for one criterion; a rack takes milliseconds."""
+"""Limit in seconds for one criterion; a rack needs milliseconds."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -134,7 +134,7 @@ class _Choice:
         self._index, self._count, self._spread = index, count, spread
         self._program, self._columns = Program(), _Columns()
         self.impossible = False
-        """It is proven that there is no choice."""
+        """It is proven that no choice exists."""
         self._groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         ends = [
             e
@@ -211,7 +211,7 @@ class _Choice:
             program.row(row | {used: -most}, -float("inf"), 0.0)
 
     def _minimise(self, cost: Mapping[int, float]) -> list[int] | None:
-        """Minimise one criterion and keep it; None if there is no choice at all."""
+        """Minimise one criterion and keep it; None without any choice."""
         solved = solve(self._program, cost, 0.0, _LIMIT_S, nodes=self._index.search_nodes)
         if solved.values is None:
             self.impossible = solved.infeasible
@@ -222,13 +222,13 @@ class _Choice:
         return values
 
     def fewest(self) -> int | None:
-        """Return the least number of aggregators, None if there is no choice."""
+        """Return the least number of aggregators, None without a choice."""
         used = self._columns.used
         values = self._minimise(dict.fromkeys(used.values(), 1.0))
         return None if values is None else sum(values[c] for c in used.values())
 
     def evicted(self, aggregators: int) -> int | None:
-        """Return the fewest ports of running jobs that the job takes for this span."""
+        """Return the fewest ports of running jobs that the job needs for this span."""
         columns = self._columns
         used = dict.fromkeys(columns.used.values(), 1.0)
         self._program.row(used, 0.0, float(aggregators))

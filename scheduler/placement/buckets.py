@@ -45,7 +45,7 @@ class Buckets:
         sets[after] |= bit
 
     def tightest(self, least: int) -> int | None:
-        """Return the key with the smallest count of at least ``least``, None if there is none."""
+        """Return the key with the smallest count of at least ``least``, None without one."""
         fitting = self._in_use >> least
         if not fitting:
             return None

@@ -362,7 +362,7 @@ class _Attempt:
         return [self.placement(chosen, homes_under(index, chosen, target))]
 
     def with_least_span(self, chosen: Sequence[int]) -> Placement | Wait:
-        """Place with the least span of an empty site; otherwise wait and say what it takes."""
+        """Place with the least span of an empty site; otherwise wait and report what it needs."""
         best = self.index.span_of(chosen)
         least = 1 if best == 1 else self._least(chosen)
         if best <= least:

@@ -163,7 +163,7 @@ class Capacity:
         """Return the smallest, then tightest set of aggregators that can hold ``count``.
 
         Optical switches are independent of each other, so a set holds the job exactly when
-        its cover does. None if there is no such set.
+        its cover does. None without such a set.
         """
         if self.total() < count:
             return None

@@ -17,7 +17,7 @@ class PauseBudget:
     cooldown_s: float = 0.0
     """Seconds after a move of its light in which the job is not paused."""
     max_pauses_per_job_hour: float | None = None
-    """0.5 is one pause in two hours; None is no limit."""
+    """0.5 is one pause in two hours; None is unlimited."""
 
 
 def free_at(budget: PauseBudget, pauses: Sequence[float], now: float) -> float:

@@ -31,7 +31,7 @@ class TriggerPolicy:
     excess_for_s: float = 60.0
     """Threshold: seconds for which it must last."""
     pending: bool = False
-    """A job waits that a regroup would let start."""
+    """A job waits that could start after a regroup."""
     every_s: float | None = None
     """Schedule: seconds after the last scheduled run."""
     daily_at_s: tuple[float, ...] = ()
@@ -65,7 +65,7 @@ class Moment:
     now: float
     """Seconds since the epoch."""
     excess_span: int
-    """Of all running jobs together."""
+    """Excess span of all running jobs together."""
     excess_since: float | None
     """Time since which it has been at or above the threshold (``excess_since``)."""
     blocked: tuple[Blocked, ...] = ()

@@ -1,6 +1,6 @@
 """Compares the predicted gain of a regroup with the cost of its pauses, in GPU-seconds.
 
-A job that takes ``1 / slowdown`` of its present time after the regroup saves
+A job that needs ``1 / slowdown`` of its present time after the regroup saves
 ``remaining * (1 - 1 / slowdown) * gpus``; every job whose light is cut stalls for its dark
 time and until its transport has recovered. Where the measured step times do not determine
 the gain, it is an interval (``scheduler.steptime``), and the verdict may be open.

@@ -1,4 +1,4 @@
-"""Tells whether a job should wait for endpoints that a regroup can bring closer together.
+"""Decides whether a job should wait for endpoints that a regroup can bring closer together.
 
 With several optical switches an aggregator has only some of its ports on each. Endpoints of too
 few switches never fit under one aggregator together, whatever is moved: their job runs scattered

@@ -34,7 +34,7 @@ class Project:
     weight: float = 1.0
     """Share of the site relative to other projects; above 0."""
     quota: int | None = None
-    """Endpoints it may hold at once, spares included; None is no limit."""
+    """Endpoints it may hold at once, spares included; None is unlimited."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +138,7 @@ class QueuePolicy:
     endpoints that a regroup can bring closer together, from when it could start scattered (locality
     regroup only); 0 is never."""
     make_room_moves: int = 0
-    """Endpoints of running jobs that may be moved to make room for a strict job; 0 is none."""
+    """Endpoints of running jobs that may be moved to make room for a strict job; 0 forbids it."""
     preemption: Preemption = Preemption.OFF
 
 

@@ -82,7 +82,7 @@ def _within_quota(account: Account, placed: Placement | Wait) -> Placement | Wai
 
 
 def _chosen(index: FabricIndex, placed: Placement) -> list[int]:
-    """Return the endpoints that a placement takes."""
+    """Return the endpoints that a placement uses."""
     return [index.number[name] for name in (*placed.endpoints, *placed.spares)]
 
 
@@ -203,7 +203,7 @@ class Round:
             self._start_next(lane, account, ahead)
 
     def _start_next(self, lane: Lane, account: Account, ahead: tuple[Head, ...]) -> None:
-        """Start the first job of a pool, or let it lead the pool."""
+        """Start the first job of a pool, or make it lead the pool."""
         job = lane.jobs[self._at[lane]]
         wait_s = self._switch_wait_s(job)
         since = self._queue.could_start_at.get(job.name, self._now)
@@ -358,7 +358,7 @@ class Round:
         return promise is not None and promise.holds(self._now)
 
     def _may_lead(self, lane: Lane, job: Pending, wait: Wait) -> bool:
-        """Let a job lead from now on, unless it would not fit even if all others ended."""
+        """Make a job lead from now on, unless it would not fit even if all others ended."""
         queue, pool = self._queue, lane.pool
         if wait.code == "never_spread" or pool.total - pool.lost < job.request.pooled:
             return False

@@ -63,7 +63,7 @@ def cut_into_batches(
 ) -> Batches:
     """Cut a plan's moves for this fabric into few batches of at most ``max_dark`` endpoints.
 
-    ``max_dark`` counts the endpoints of a batch, idle ones too; None is no limit: one batch. An
+    ``max_dark`` counts the endpoints of a batch, idle ones too; None is unlimited: one batch. An
     idle endpoint may move in more than one batch. A job is paused ``max_pauses`` times at most: if
     that is 1, all its members move together and once. With ``park`` idle endpoints may stay dark
     from a batch of their own until the end; they are not counted meanwhile.
@@ -201,14 +201,14 @@ class _Packing:
             if endpoint.ocs is not None and home is not None:
                 self._idle[home, endpoint.ocs].append(endpoint.name)
         self._coming: Counter[Slot] = Counter()
-        """Ports that waiting jobs will take, less those they leave."""
+        """Ports that waiting jobs will occupy, less those they leave."""
         self._leaving: dict[Slot, dict[int, None]] = defaultdict(dict)
         for group in groups:
             self._put(group)
         self.idle_at_least = sum(max(n - self._free[s], 0) for s, n in self._coming.items())
 
     def _put(self, group: _Group) -> int:
-        """Let a group wait; return its number."""
+        """Queue a group; return its number."""
         i = len(self._groups)
         self._groups.append(group)
         self.waiting[i] = None
@@ -286,7 +286,7 @@ class _Packing:
                 slots = [s for s in slots if s[0] not in (move.source, move.target)]
                 if not slots:
                     break
-                # Where the fewest waiting groups want to go.
+                # Where the fewest waiting groups have to go.
                 slot = max(slots, key=lambda s: free[s] - self._coming[s])
                 free[slot] -= 1
                 detour.append(Move(move.endpoint, move.source, slot[0]))

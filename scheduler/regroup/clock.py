@@ -1,4 +1,4 @@
-"""Tells a search how much time is left."""
+"""Measures how much time a search has left."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class _MemberCount:
 def count(fabric: Fabric, limits: Limits) -> Counted:
     """Count a checked fabric. Raises ValueError if ``limits.only_job`` does not exist."""
     if limits.only_job is not None and limits.only_job not in {j.name for j in fabric.jobs}:
-        raise ValueError(f"there is no job {limits.only_job}")
+        raise ValueError(f"job {limits.only_job} does not exist")
     site = fabric.site
     switches = tuple(sorted({e.ocs for e in site.endpoints if e.ocs is not None}))
     counter = _EndpointCount(fabric, switches)

@@ -118,7 +118,7 @@ class Problem:
     excess_limit: float
     """Limit of the weighted excess span of all units together."""
     endpoints: int
-    """Of the site."""
+    """Endpoints of the site."""
     search_nodes: int | None
     """As in the fabric."""
 

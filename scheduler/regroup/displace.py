@@ -2,7 +2,7 @@
 
 A part moves as a whole to one aggregator, or its members to others that its job uses already.
 Where they find no ports, the part ejects smaller parts from the aggregator where that pauses the
-fewest endpoints; these look for homes in the same way, the largest first. Sizes fall along a
+fewest endpoints; these search for homes in the same way, the largest first. Sizes fall along a
 chain, so every chain ends. The ports that a target has left over are open to all parts: with
 several optical switches most chains end there. Of a job that has members elsewhere only those
 leave whose ports are needed: with many optical switches few aggregators have a port on each for
@@ -195,7 +195,7 @@ class _Try:
         return self.search.around.index.slot
 
     def _change(self, aggregator: int, part: Part, sign: int) -> None:
-        """Free the ports of a part (1), or take them (-1)."""
+        """Free the ports of a part (1), or occupy them (-1)."""
         vector = np.array(part.vector, np.int64) * sign
         if aggregator in self.targets:
             self.beside[self.targets.index(aggregator)] += vector
@@ -205,7 +205,7 @@ class _Try:
             self.room[aggregator] += vector
 
     def _eject(self, parts: Iterable[Part]) -> None:
-        """Take parts from their homes."""
+        """Remove parts from their homes."""
         for part in parts:
             self.pending.append(part)
             self.others[part.name] = part.size
@@ -217,7 +217,7 @@ class _Try:
         self.barred[aggregator] = self.barred.get(aggregator, _NONE) | {name}
 
     def _relocate(self, part: Part) -> list[Relocation]:
-        """Take ports for a part: the tightest aggregator, one with its job's members first.
+        """Allocate ports for a part: the tightest aggregator, one with its job's members first.
 
         If none has them, other aggregators of its job share them, or it ejects smaller parts from
         the aggregator where that pauses fewest. Return nothing if all that fails.
@@ -240,7 +240,7 @@ class _Try:
         return [] if home is None else [self._take(part, home)]
 
     def _take(self, part: Part, aggregator: int) -> Relocation:
-        """Take the ports of a part under its new home."""
+        """Allocate the ports of a part under its new home."""
         self._change(aggregator, part, -1)
         if part.most is not None:
             self.apart.setdefault(part.name, set()).add(aggregator)
@@ -249,7 +249,7 @@ class _Try:
         return part, aggregator
 
     def _share(self, part: Part) -> list[Relocation]:
-        """Take ports for a part under several aggregators of its job; nothing if it lacks one."""
+        """Allocate ports for a part under several aggregators of its job; nothing if one lacks."""
         if part.most is not None:
             return []
         barred = dict(self.barred)
@@ -301,7 +301,7 @@ class _Try:
 
 
 def _piece(part: Part, slots: Sequence[int], vector: Sequence[int]) -> Part:
-    """Return as many members of a part on each switch as the vector says."""
+    """Return as many members of a part on each switch as in the vector."""
     left = list(vector)
     members = []
     for e in part.members:

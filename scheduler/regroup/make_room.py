@@ -1,4 +1,4 @@
-"""Plans the regroup that lets a waiting job start with its least span."""
+"""Plans the regroup after which a waiting job can start with its least span."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def consolidate(
     """Return the cheapest moves found that bring a job to its least span, None without any.
 
     Cheapest: fewest endpoints of other jobs paused, then fewest members moved. ``movable``
-    tells which other jobs may be moved. Raises KeyError if the job does not run.
+    returns which other jobs may be moved. Raises KeyError if the job does not run.
     """
     job = index.jobs[name]
     members = [index.number[n] for n in job.endpoints]

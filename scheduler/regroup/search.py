@@ -29,7 +29,7 @@ EPSILON = 1e-6
 
 _SMALL = 16
 """Endpoints of a site on which one program finds and proves each criterion at once: any search
-before it would take longer."""
+before it would be slower."""
 
 _COUNTS_UP_TO = 40_000
 """Units times slots of a problem that is solved by counts."""

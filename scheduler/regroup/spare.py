@@ -1,7 +1,7 @@
-"""Moves light so that idle spares take the places of dead endpoints.
+"""Moves light so that idle spares replace dead endpoints.
 
-A spare takes a dead endpoint's *place* if it ends under the same aggregator: the job's span
-stays as it was. Where that is impossible, it goes where the job's span grows least.
+A spare gets a dead endpoint's *place* if it ends under the same aggregator: the job's span stays as
+it was. Where that is impossible, it goes where the job's span grows least.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CROWDED = 100
 """What a server with as many of the job's endpoints as its spread allows costs, in moves."""
 
 _LIMIT_S = 1.0
-"""Limit in seconds for one of the five criteria; small programs take milliseconds."""
+"""Limit in seconds for one of the five criteria; small programs need milliseconds."""
 
 
 class NoPlaceError(ValueError):
-    """There is no port for these spares."""
+    """No port is free for these spares."""
 
     def __init__(self, spares: Sequence[str]) -> None:
         super().__init__(f"no aggregator has a port for {', '.join(spares)}")
@@ -110,7 +110,7 @@ def offers(
 
 
 def _cost_in_place(site: _Site, dead: str, spare: str) -> int | None:
-    """Return the endpoints that move for a spare to take the place, None if it cannot."""
+    """Return the endpoints that move for a spare to get the place, None if it cannot."""
     place, ocs = site.home(dead), site.endpoints[spare].ocs
     if place is None:
         return None
@@ -155,7 +155,7 @@ def moves(fabric: Fabric, swaps: Mapping[str, str], lost: Collection[str] = ()) 
     ValueError for a spare in two swaps.
     """
     if len(set(swaps.values())) != len(swaps):
-        raise ValueError("a spare takes the place of two dead endpoints")
+        raise ValueError("a spare is assigned to two dead endpoints")
     site = _site(fabric, {*swaps, *swaps.values()}, lost)
     after = dict(site.homes)
     found = _Swaps(site, swaps).solve()
@@ -269,7 +269,7 @@ class _Swaps:
             self._program.row({c[spare]: 1.0 for c in kinds if spare in c}, 0.0, 1.0)
 
     def _add_ports(self) -> None:
-        """Count the ports: free ones, those that spares and dead leave, and those of idle ones."""
+        """Count the ports: free ones, ports that spares and dead leave, and ports of idle ones."""
         site, columns = self._site, self._columns
         leaving = Counter(slot for s in self._dead if (slot := site.slot(s)) is not None)
         for slot, row in columns.ports.items():
@@ -287,7 +287,7 @@ class _Swaps:
             self._program.row(terms, -float("inf"), float(site.free[slot] + leaving[slot]))
 
     def _add_homes(self, swaps: Mapping[str, str]) -> None:
-        """Count the aggregators that the jobs have anew, and members beyond their spread."""
+        """Count the aggregators that are new to the jobs, and members beyond their spread."""
         site = self._site
         living: dict[str, Counter[str]] = {}
         before: dict[str, Counter[str]] = {}

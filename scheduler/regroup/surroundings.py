@@ -61,7 +61,7 @@ class Surroundings:
 
     @staticmethod
     def of(index: FabricIndex, name: str, movable: Callable[[str], bool]) -> Surroundings:
-        """Count around a running job. ``movable`` tells which other jobs may be moved."""
+        """Count around a running job. ``movable`` returns which other jobs may be moved."""
         members = [index.number[n] for n in index.jobs[name].endpoints]
         switches, size = index.fixed_slot, len(index.site.aggregators)
         own = [[0] * switches for _ in range(size)]

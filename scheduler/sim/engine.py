@@ -37,7 +37,7 @@ class Policy(Protocol):
     name: str
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Return the start of the job at the head of the queue, None to let it wait."""
+        """Return the start of the job at the head of the queue, None to keep it waiting."""
         ...
 
     def ended(self, cluster: Cluster, live: Live) -> None:
@@ -117,7 +117,7 @@ class _Run:
                     trace.name,
                     job.line,
                     f"job {job.name} asks for {job.gpus} endpoints, the site has {self.pool.lit}",
-                    "take a larger site, or leave such jobs out with --max-gpus",
+                    "use a larger site, or leave such jobs out with --max-gpus",
                 )
 
     def run(self, watch: Callable[[Cluster], None] | None) -> None:

@@ -70,7 +70,7 @@ class GavelTable:
         """Return how much longer a step takes when the job is scattered; at least 1.
 
         Sizes above the largest measured one count as that. A model that was not measured on
-        several GPUs takes the median of its size.
+        several GPUs gets the median of its size.
         """
         if gpus < 2:
             return 1.0

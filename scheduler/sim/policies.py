@@ -133,7 +133,7 @@ POLICIES = ("fifo-bestfit", "slurm-tree", "evict-restart", "hived", "fgd", "regr
 
 
 def make_policy(name: str, trace: Trace) -> Policy:
-    """Return a new policy; FGD learns the popularity of job sizes from the trace.
+    """Return a new policy; FGD counts the popularity of job sizes in the trace.
 
     Raises ValueError for a name that is not in POLICIES.
     """

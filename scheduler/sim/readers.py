@@ -70,7 +70,7 @@ class _Fields:
         if before is not zoned:
             has = "a time zone" if zoned else "no time zone"
             raise self.fail(
-                f"{column} {text!r} has {has}, unlike that of line {line}",
+                f"{column} {text!r} has {has}, unlike line {line}",
                 "give every time a zone, or none",
             )
         return (when - datetime(1970, 1, 1, tzinfo=UTC if zoned else None)).total_seconds()

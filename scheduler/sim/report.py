@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(slots=True, frozen=True)
 class Report:
-    """One policy's figures. Names are those of ``lightloom simulate -o json``; times in s."""
+    """One policy's figures, named as in ``lightloom simulate -o json``; times in s."""
 
     trace: str
     policy: str
@@ -27,7 +27,7 @@ class Report:
     queue_mean_s: float
     """Start minus submission."""
     utilisation: float
-    """Busy GPU-seconds over those of the makespan."""
+    """Busy GPU-seconds over the makespan's GPU-seconds."""
     effective_utilisation: float
     """Work done over the same: slowdown and pauses are subtracted."""
     locality_time: float
@@ -37,7 +37,7 @@ class Report:
     regroups: int
     """Times that running jobs were moved; evictions count as well."""
     running_moves: int
-    """Endpoints of running jobs that changed home, and those of restarted jobs."""
+    """Endpoints of running jobs that changed home, and endpoints of restarted jobs."""
     pauses_per_job_hour: float
     """Pauses and restarts per hour of job run time."""
     replay_s: float
@@ -53,7 +53,7 @@ class Report:
 
 @dataclass(slots=True)
 class Totals:
-    """Running totals of a replay, in GPU-seconds unless the name says otherwise."""
+    """Running totals of a replay, in GPU-seconds unless the name has another unit."""
 
     busy: float = 0.0
     work: float = 0.0

@@ -78,7 +78,7 @@ class ModelSlowdown:
 
     Every aggregator has ``ports / oversubscription`` access rates to a non-blocking core;
     ring orders are grouped, so a ring leaves each of its aggregators once. A job at its least
-    span, alone, has slowdown 1. Jobs without a profile take the one fitted to Yan et al.
+    span, alone, has slowdown 1. Jobs without a profile use the one fitted to Yan et al.
     Rings send all the time, which gives an upper bound.
     """
 

@@ -83,7 +83,7 @@ class Trace:
     def load(self, endpoints: int) -> float:
         """Return the offered load: requested GPU-seconds over available GPU-seconds.
 
-        The period is that of the submissions; the load is infinite if it is an instant.
+        The period spans the submissions; the load is infinite if it is an instant.
         """
         period = self.jobs[-1].submit_s
         asked = sum(job.gpus * job.duration_s for job in self.jobs)

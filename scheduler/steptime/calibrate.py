@@ -1,4 +1,4 @@
-"""Learns a job's step profile from measured step times, with the uncertainty that remains."""
+"""Fits a job's step profile to measured step times, with the uncertainty that remains."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class _Seen:
 
 
 class Calibration:
-    """Learns one job's profile from step times measured under different placements.
+    """Fits one job's profile to step times measured under different placements.
 
     ``rate`` is the ring's fair share relative to an access link, as ``rings`` gives it for
-    the placement. The size of the job is constant. Measurements of one placement do not tell
-    compute from communication: predictions are intervals from "all compute" to "all
+    the placement. The size of the job is constant. Measurements of one placement do not separate
+    compute and communication: predictions are intervals from "all compute" to "all
     communication". Two placements do, up to ``hide``; give ``hide`` to assume it.
     """
 

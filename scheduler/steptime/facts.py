@@ -8,7 +8,7 @@ from typing import Literal
 Source = Literal["nccl", "torch", "tf", "wire", "printed"]
 """What told: a recorder, the bytes on the wire, or the program's own step lines."""
 WITH_HEADERS: frozenset[Source] = frozenset({"wire", "tf"})
-"""Sources whose bytes are those of the port; the others' are payload."""
+"""Sources whose bytes are the port's; the others' are payload."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

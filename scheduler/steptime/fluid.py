@@ -2,7 +2,7 @@
 
 Steady fair shares assume that every ring sends all the time. Here a ring sends only in its
 communication phase, so two jobs contend only while their phases overlap. Exact for the fluid
-model, but its cost grows with the number of steps: whoever asks says how much it may be.
+model, but its cost grows with the number of steps: the caller limits it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def completion_s(trainers: Sequence[Trainer], capacity: Mapping[Link, float], fo
     """Return when ``focus`` has completed its steps; all start together and none leaves.
 
     ``capacity`` is relative to an access link. Raises StopIteration without such a trainer
-    and ValueError for one whose step takes no time.
+    and ValueError for one whose step lasts 0 s.
     """
     jobs = [_Progress(trainer) for trainer in trainers]
     main = next(job for job in jobs if job.trainer.name == focus)
@@ -110,7 +110,7 @@ def mean_rates(
     """Return each ring's mean rate while it sends, relative to an access link.
 
     ``most`` bounds the cost, in phases times jobs; None when it did not suffice for a whole step
-    of every ring, or for a job whose step takes no time. A ring that never sends has no rate.
+    of every ring, or for a job whose step lasts 0 s. A ring that never sends has no rate.
     """
     if not trainers or any(
         t.profile.compute_s <= 0 and t.profile.wire_s(t.size) <= 0 for t in trainers
@@ -145,7 +145,7 @@ def mean_rates(
 def _phases(
     jobs: Sequence[_Progress], capacity: Mapping[Link, float]
 ) -> Iterator[tuple[float, Mapping[int, float]]]:
-    """Advance the jobs phase by phase, for ever; yield its length and who sent at which rate."""
+    """Advance the jobs phase by phase, without end; yield its length and the rates of senders."""
     known: dict[frozenset[int], dict[int, float]] = {}
     while True:
         sending = frozenset(i for i, job in enumerate(jobs) if job.sends)

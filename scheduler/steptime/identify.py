@@ -28,11 +28,11 @@ from scheduler.steptime.profile import StepProfile
 from scheduler.steptime.road import Road
 
 GOODPUT = 1448 / 1514
-"""Of Ethernet frames of 1,500 bytes with TCP: the least share of a link's rate that is payload."""
+"""Least share of payload in a link's rate: Ethernet frames of 1,500 bytes with TCP."""
 LEAST_STEPS = 10
 """Facts of fewer steps are not used."""
 _HIDDEN = 0.01
-"""Below this share of a step, time counts as none: clocks and medians are no better."""
+"""Below this share of a step, time counts as 0: clocks and medians are not more exact."""
 _AGREES = 0.02
 """Besides their spreads, a profile may miss an older placement by this."""
 _NOTED = 0.02
@@ -71,7 +71,7 @@ class Predicted:
 
 @dataclass(slots=True, frozen=True)
 class Identified:
-    """A job's step as far as its facts tell."""
+    """A job's step as far as its facts determine it."""
 
     size: int
     profiles: tuple[tuple[Answer, StepProfile], ...]
@@ -133,7 +133,7 @@ _QUESTIONS = (
 
 
 def plain(facts: StepFacts, access_bps: float, rate: float) -> StepProfile:
-    """Return one profile that facts allow: what a neighbour's ring needs to know of a job.
+    """Return one profile that facts allow: the model of a job for a neighbour's ring.
 
     Its bytes are those that were counted, at ``access_bps`` (goodput in bit/s); without them the
     time of its communication at ``rate``, relative to an access link, counts. Waiting for input is
@@ -164,7 +164,7 @@ def usable(facts: StepFacts, ranks: int) -> bool:
 def identify(seen: Sequence[Seen], access_bps: float | None = None) -> Identified:
     """Identify a job's step from facts, the latest last; its predictions start from that one.
 
-    ``access_bps`` is the goodput of an access link in bit/s. Without it, bytes say nothing about
+    ``access_bps`` is the goodput of an access link in bit/s. Without it, bytes do not determine
     time. Raises ValueError without facts, or for facts that are impossible.
     """
     if not seen:
@@ -306,7 +306,7 @@ def _consistent(
 def _miss(profile: StepProfile, size: int, road: Road, measured: float) -> float:
     """Return how far the profile's step range at a road is from a measured step, relative.
 
-    Simulated phases are no proof against a profile: their bounds count.
+    Simulated phases do not disprove a profile: their bounds count.
     """
     there = replace(profile, hop_s=road.hop_s)
     slow, fast = road.bounds or (road.low, road.high)

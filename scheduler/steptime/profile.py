@@ -32,7 +32,7 @@ class StepProfile:
         return 2.0 * (size - 1) / size * self.ring_s
 
     def latency_s(self, size: int) -> float:
-        """Return what a step's communication takes besides its bytes: all hops, and dispatch."""
+        """Return the time of a step's communication besides its bytes: all hops, and dispatch."""
         return 2.0 * (size - 1) * self.hop_s * self.calls + self.dispatch_s
 
     def exposed_compute_s(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from scheduler.steptime.routes import Routes
 
 _NOTHING = 1e-9
-"""Loads that are less than this have been taken away, up to rounding."""
+"""Loads that are less than this have been removed, up to rounding."""
 Link = Any
 """Anything hashable: an aggregator, or a directed pair of them."""
 Loads = Mapping[Link, float]

@@ -33,7 +33,7 @@ class Road:
     """As far as other rings are known to pause."""
     hop_s: float = 0.0
     bounds: tuple[float, float] | None = None
-    """Where the rate is that of simulated phases: with all others sending, and alone."""
+    """For a rate of simulated phases: the rates with all others sending, and alone."""
 
     @property
     def steady(self) -> bool:
@@ -108,7 +108,7 @@ _TOGETHER = 8
 _MOST = 4_000
 """Cost of one simulation, in phases times jobs: 10 ms."""
 _MOST_ALL = 8_000
-"""Of all simulations of one moment."""
+"""Cost of all simulations of one moment."""
 
 
 class Roads:

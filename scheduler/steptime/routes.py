@@ -10,7 +10,7 @@ Share = Mapping[tuple[str, str], float]
 class Routes:
     """How traffic from one aggregator to another divides over the links between them.
 
-    Every aggregator sends it evenly to those of its uplinks that lead one hop nearer.
+    Every aggregator divides it evenly over its uplinks that lead one hop nearer.
     """
 
     def __init__(self, links: Mapping[frozenset[str], int]) -> None:

@@ -92,7 +92,7 @@ class Places:
 
 
 def find_case(name: str) -> PaperCase:
-    """Return the case called ``name``. Raises DemoError(invalid) when there is none."""
+    """Return the case called ``name``. Raises DemoError(invalid) for an unknown one."""
     if name not in CASES:
         raise DemoError("invalid", f"unknown case {name!r}", hint="the cases are a and b")
     return CASES[name]

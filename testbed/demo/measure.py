@@ -186,7 +186,7 @@ class _Watch:
 def light_moved(transaction: Document | None) -> tuple[float, float] | None:
     """Return the start and end of the time in which a regroup stopped its jobs, or None.
 
-    Until it drains, a transaction lets jobs run: that time is not a gap.
+    Until it drains, jobs of a transaction run: that time is not a gap.
     """
     if transaction is None:
         return None

@@ -35,7 +35,7 @@ drift apart in phase and then use the link alone, so the fragmented arm may be f
 
 
 class Base(StrEnum):
-    """The measured step that the rule takes for t_c."""
+    """The measured step that the rule uses for t_c."""
 
     RING = "ring"
     """That of two ranks, on links that are not shaped."""
@@ -48,7 +48,7 @@ class TrainerCalibration:
     """Measurements of the trainer: seconds per step, bytes per gradient, overlap 0 to 1."""
 
     compute_s: float
-    """Of a step of one rank alone."""
+    """Seconds of a step of one rank alone."""
     gradient_bytes: int
     overlap: float
     ring_s: float

@@ -2,7 +2,7 @@
 
 
 class GuestError(Exception):
-    """A guest could not be built, started or used; ``hint`` tells how to fix it."""
+    """A guest could not be built, started or used; ``hint`` is how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

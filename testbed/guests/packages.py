@@ -32,7 +32,7 @@ def names(tools: Sequence[str]) -> tuple[str, ...]:
     found = re.search(r"^Depends:.*?\b(linux-image-\d\S*)", listed, re.MULTILINE)
     if found is None:
         raise GuestError(
-            f"apt knows no package {META_KERNEL}",
+            f"apt has no package {META_KERNEL}",
             "guests need Debian's packages: run this on Debian, after `apt-get update`",
         )
     return (found[1], "busybox-static", *tools)

@@ -144,5 +144,5 @@ def distribution_sources() -> tuple[str, ...]:
     entries = (line.partition("|") for line in listed.splitlines())
     sources = tuple(dict.fromkeys(e for o, _, e in entries if o.lower() == origin))
     if not sources:
-        raise ImageError("apt knows no index of the distribution", "apt-get update")
+        raise ImageError("apt has no index of the distribution", "apt-get update")
     return sources

@@ -172,7 +172,7 @@ def _ensure_wheels(cache: Path, python: str) -> Path:
 
 @contextmanager
 def lacking(client: docker.DockerClient, tag: str, cache: Path) -> Iterator[bool]:
-    """Return whether the engine lacks an image; then nobody else builds one meanwhile."""
+    """Return whether the engine lacks an image; then no other process builds one meanwhile."""
     if client.images.list(name=tag):
         yield False
         return
@@ -182,7 +182,7 @@ def lacking(client: docker.DockerClient, tag: str, cache: Path) -> Iterator[bool
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Allow one builder at a time on this machine; say for whom it waits, who wrote that here."""
+    """Allow one builder at a time on this machine; report which one it waits for."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as handle:
         try:

@@ -2,7 +2,7 @@
 
 
 class ImageError(Exception):
-    """The image could not be built; ``hint`` tells how to fix it."""
+    """The image could not be built; ``hint`` is how to fix it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

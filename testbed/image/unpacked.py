@@ -61,7 +61,7 @@ def _export(engine: EngineInfo, tag: str, root: Path) -> None:
             tag, ["true"], network_mode="none", labels={LABEL: "image"}
         )
         try:
-            _unpack(cast("Iterable[bytes]", container.export()), root)  # its stub says str
+            _unpack(cast("Iterable[bytes]", container.export()), root)  # its stub has str
         finally:
             container.remove(force=True)
         given = client.images.get(tag).attrs["Config"]["Env"] or []

@@ -1,6 +1,6 @@
 """Makes, joins, empties and removes the control groups of a lane, one in each hierarchy.
 
-In version 1 a group without ``cpuset.cpus`` takes no process, so those are copied. In version 2 a
+In version 1 a group without ``cpuset.cpus`` admits no process, so they are copied. In version 2 a
 group with members cannot hand controllers to its children, so a lane's processes are in a child
 of their own, and containers beside it.
 """
@@ -55,7 +55,7 @@ def join(name: str, within: Iterable[Hierarchy], *, top: bool = False) -> None:
 
 
 def settle(name: str, within: Iterable[Hierarchy]) -> None:
-    """Move this process from the top group of version 2 to the inner one; let children be made."""
+    """Move this process from the top group of version 2 to the inner one; permit child groups."""
     for hierarchy in within:
         if hierarchy.unified:
             path = _path(name, hierarchy)
@@ -68,7 +68,7 @@ def end_members(name: str, within: Sequence[Hierarchy], limit_s: float) -> bool:
     """Kill every process in the groups of lane ``name``; return whether all have ended."""
     deadline = time.monotonic() + limit_s
     while pids := members(name, within):
-        thaw(name, within)  # in version 1 a frozen process does not even take SIGKILL
+        thaw(name, within)  # in version 1 a frozen process does not even handle SIGKILL
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -113,7 +113,7 @@ def remove(name: str, within: Sequence[Hierarchy], limit_s: float) -> list[str]:
 
 
 def processor_s(name: str, within: Iterable[Hierarchy]) -> float:
-    """Return the seconds of processor that everything in lane ``name`` has taken, 0 if unknown."""
+    """Return the seconds of processor that everything in lane ``name`` has used, 0 if unknown."""
     for hierarchy in within:
         path = _path(name, hierarchy)
         with contextlib.suppress(OSError):

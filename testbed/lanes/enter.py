@@ -31,7 +31,7 @@ def main() -> int:
     try:
         lane = record.load(name)
         if lane is None:
-            raise LaneError("not_found", f"there is no lane {name}", object=name)
+            raise LaneError("not_found", f"lane {name} does not exist", object=name)
         status = _run(lane, argv)
     except (OSError, LaneError) as error:
         print(f"lane {name}: {error}", file=sys.stderr)

@@ -20,12 +20,12 @@ from testbed.lanes import cgroups, clone, kernel, mounts
 from testbed.lanes.mounts import Hierarchy
 
 READY = b"ready\n"
-_FRESH = (Path("/proc"), Path("/sys"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - mounted anew
+_FRESH = (Path("/proc"), Path("/sys"), Path("/run"), Path("/dev/shm"))  # noqa: S108 - own mounts
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def live(name: str, keeper: socket.socket) -> int:
-    """Set the lane up, tell the keeper READY or an error, and stay until it closes its end."""
+    """Set the lane up, send the keeper READY or an error, and stay until it closes its end."""
     kernel.die_with_parent()
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

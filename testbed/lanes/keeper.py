@@ -1,7 +1,7 @@
 """``python -m testbed.lanes.keeper``: holds one lane from outside, and removes it at the end.
 
-It ends on SIGTERM, with the lane's first process, and with the lane's owner, if there is one. It
-is nobody's child, and says on a pipe that the lane is ready, or why not.
+It ends on SIGTERM, with the lane's first process, and with the lane's owner, if it has one. It is
+detached from its caller, and writes to a pipe that the lane is ready, or why not.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def detach(target: Path) -> None:
 
 
 def die_with_parent() -> None:
-    """Let the kernel kill this process when its parent ends.
+    """Make the kernel kill this process when its parent ends.
 
     The parent may have ended before; the caller checks that afterwards.
     """

@@ -28,7 +28,7 @@ _ROOT = Path(testbed.__file__).resolve().parents[1]
 def create(name: str, *, ports: Iterable[int] = (), owner: int | None = None) -> RackLane:
     """Make a lane and return when commands can run in it.
 
-    ``ports`` are those of its loopback that this machine reaches, at ports that the kernel
+    ``ports`` are ports of its loopback that this machine reaches, at ports that the kernel
     chooses. With ``owner`` the lane ends with that process. Raises LaneError.
     """
     _need_root()
@@ -54,7 +54,7 @@ def command(name: str, argv: Sequence[str]) -> list[str]:
 
 
 def processor_s(name: str) -> float:
-    """Return the seconds of processor that everything in lane ``name`` has taken, 0 if unknown."""
+    """Return the seconds of processor that everything in lane ``name`` has used, 0 if unknown."""
     return cgroups.processor_s(name, cgroups.mounted())
 
 
@@ -65,7 +65,7 @@ def find(name: str) -> RackLane:
     if lane is None:
         known = ", ".join(record.names()) or "none"
         raise LaneError(
-            "not_found", f"there is no lane {name}", object=name, hint=f"there are: {known}"
+            "not_found", f"lane {name} does not exist", object=name, hint=f"existing: {known}"
         )
     return lane
 
@@ -132,7 +132,7 @@ def _remove_dead(name: str) -> bool:
 
 
 def _start_keeper(name: str, held: int, ports: Iterable[int], owner: int | None) -> int:
-    """Start a keeper that inherits ``held``; return a pipe with what it says."""
+    """Start a keeper that inherits ``held``; return a pipe with its report."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop(MARKER, None)
@@ -178,7 +178,7 @@ def _last_words(name: str) -> str:
     with contextlib.suppress(OSError, IndexError):
         text = (record.folder(name) / record.KEEPER_LOG).read_text(encoding="utf-8")
         return text.strip().splitlines()[-1]
-    return "its keeper said nothing"
+    return "its keeper wrote nothing"
 
 
 def _need_root() -> None:

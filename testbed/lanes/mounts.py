@@ -27,7 +27,7 @@ class Hierarchy:
 
     @property
     def unified(self) -> bool:
-        """Whether it is that of version 2."""
+        """Whether it is a hierarchy of version 2."""
         return not self.controllers
 
 

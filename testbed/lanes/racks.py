@@ -101,7 +101,7 @@ def everyone() -> tuple[NamedRack, ...]:
 
 
 def _seen(lane: RackLane) -> NamedRack:
-    """Look into a lane from outside, by the root folder of its first process."""
+    """Read a lane from outside, by the root folder of its first process."""
     root = Path(f"/proc/{lane.first}/root")
     try:
         text = (root / str(RUN_DIR).lstrip("/") / "rack.json").read_text(encoding="utf-8")
@@ -136,7 +136,7 @@ def _alive(root: Path, pid: int, ticks: int) -> bool:
 
 
 def _keep_logs(name: str) -> None:
-    """Put the logs of a rack that failed where its error message says that they are."""
+    """Put the logs of a rack that failed where its error message points."""
     kept = clone.library(name) / KEPT_LOGS.name
     with contextlib.suppress(OSError, shutil.Error):
         if kept.is_dir():

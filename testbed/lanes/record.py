@@ -1,4 +1,4 @@
-"""Stores the record of a lane in /run/ll-lanes/NAME, and says whether the lane lives.
+"""Stores the record of a lane in /run/ll-lanes/NAME, and checks whether the lane lives.
 
 A lane lives as long as its keeper holds the lock on the lane's folder: the kernel frees the lock
 when the keeper ends, however it ends. The lock of all lanes is held for moments only, while a
@@ -85,7 +85,7 @@ def names() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def of_all() -> Iterator[None]:
-    """Hold the lock of all lanes: that of the folder above them, which always exists."""
+    """Hold the lock of all lanes: the lock of the folder above them, which always exists."""
     lock = os.open(LANES.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -113,7 +113,7 @@ def claim(name: str) -> int:
 
 
 def seize(name: str) -> int | None:
-    """Take over a lane whose keeper is gone; return the file that holds it, None if it lives."""
+    """Adopt a lane whose keeper is gone; return the file that holds it, None if it lives."""
     with of_all():
         try:
             held = _open(name)
@@ -128,7 +128,7 @@ def seize(name: str) -> int | None:
 
 
 def forget(name: str) -> None:
-    """Remove the folder of a lane, and that of all lanes with the last one."""
+    """Remove the folder of a lane, and with the last lane the folder of all."""
     with of_all():
         shutil.rmtree(folder(name), ignore_errors=True)
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A stand-in for libnvidia-ml.so whose GPUs can be told to fail, and no GPU behind it."""
+"""A stand-in for libnvidia-ml.so whose GPUs can be made to fail, without a GPU behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FLAGS = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 class NvmlBuildError(Exception):
-    """There is no library; the text says why."""
+    """The library was not built; the text gives the reason."""
 
 
 def build(folder: Path) -> Path:
@@ -37,7 +37,7 @@ def build(folder: Path) -> Path:
 
 
 def behaviour(library: Path) -> Path:
-    """Return the file that a library reads unless it was told another one."""
+    """Return the file that a library reads unless it was given another one."""
     return library.with_name(library.name + BESIDE)
 
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def serve(emulator: Emulator, control: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; one JSON line on stdout tells when it listens.
+    """Serve until SIGTERM or SIGINT; prints one JSON line on stdout when it listens.
 
     Faults are read from the UNIX socket ``control``, if given.
     """

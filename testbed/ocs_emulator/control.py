@@ -55,7 +55,7 @@ class Control:
             task.cancel()
 
     async def order(self, order: Order) -> dict[str, Any]:
-        """Execute one order; the response tells whether it was valid."""
+        """Execute one order; the response shows whether it was valid."""
         kind = str(order.get("fault", ""))
         try:
             if kind in {trick.value for trick in Trick}:
@@ -158,7 +158,7 @@ class Control:
         ports = self._emulator.personality.ports
         for number in range(int(order.get("count", 100))):
             port = ports[number % len(ports)]
-            self._emulator.switch.tell(Happening(AlarmKind.RAISED, port, "MN", "STORM"))
+            self._emulator.switch.emit(Happening(AlarmKind.RAISED, port, "MN", "STORM"))
         self._faults.interleave = int(order.get("interleave", 0))
 
     # -- the conversation ------------------------------------------------------------

@@ -70,7 +70,7 @@ def assign(
     """
     if not 1 <= len(listen) <= len(personality.front_ends):
         raise ValueError(
-            f"{personality.name} takes 1 to {len(personality.front_ends)} addresses, "
+            f"{personality.name} has 1 to {len(personality.front_ends)} addresses, "
             f"for {', '.join(personality.front_ends)}"
         )
     left = list(personality.front_ends)

@@ -52,7 +52,7 @@ class NetconfServer:
         self._serving = False
         self._sessions: set[_Session] = set()
         self._connections: set[Any] = set()
-        matrix.switch.listeners.append(self._tell)
+        matrix.switch.listeners.append(self._notify)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; return the bound address (port 0 selects a free port)."""
@@ -105,7 +105,7 @@ class NetconfServer:
             self._sessions.discard(session)
             process.close()
 
-    def _tell(self, happening: Happening) -> None:
+    def _notify(self, happening: Happening) -> None:
         if happening.kind is AlarmKind.CHANGED:
             event = "activity-log-notification"
             fields = {

@@ -98,14 +98,14 @@ class EmulatedSwitch:
         """Wake the clock after mirrors start to move."""
         self._poke.set()
 
-    def tell(self, happening: Happening) -> None:
+    def emit(self, happening: Happening) -> None:
         """Send an event to all front ends."""
         for listener in self.listeners:
             listener(happening)
 
     def changed(self, name: str, user: str) -> None:
         """Report that ``user`` made or removed a circuit, and update the light."""
-        self.tell(Happening(AlarmKind.CHANGED, name, user=user))
+        self.emit(Happening(AlarmKind.CHANGED, name, user=user))
         self.poke()
 
     async def refresh(self) -> None:
@@ -120,7 +120,7 @@ class EmulatedSwitch:
             self.model.set_failed(missing)
             news = self.alarms.update()
         for happening in news:
-            self.tell(happening)
+            self.emit(happening)
 
     def _light(self, now: float) -> tuple[dict[str, str], frozenset[str]]:
         """Return the paths of frames, and the fibers whose far ends show a carrier."""

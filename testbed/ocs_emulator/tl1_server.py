@@ -46,7 +46,7 @@ class Tl1Server:
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()
         self._atags = count(1)
-        switch.listeners.append(self._tell)
+        switch.listeners.append(self._notify)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; return the bound address (port 0 selects a free port)."""
@@ -75,7 +75,7 @@ class Tl1Server:
         head = f"{severity:<2} {next(self._atags)} {verb}"
         return frame(self.dialect.sid, head, [f'   "{row}"' for row in rows])
 
-    def _tell(self, happening: Happening) -> None:
+    def _notify(self, happening: Happening) -> None:
         if not self.dialect.reports:
             return
         if happening.kind is AlarmKind.CHANGED:
@@ -122,7 +122,7 @@ class _Session:
     async def run(self) -> None:
         scanner = CommandScanner()
         try:
-            self._say(self._server.dialect.greeting)
+            self._send(self._server.dialect.greeting)
             self._show_prompt()
             while data := await self._read():
                 for text in scanner.feed(data):
@@ -138,7 +138,7 @@ class _Session:
 
     def report(self, text: str) -> None:
         if self._user and self._wants_reports:
-            self._say(text.encode("latin-1"))
+            self._send(text.encode("latin-1"))
             self._show_prompt()
 
     def log_out(self) -> None:
@@ -162,7 +162,7 @@ class _Session:
         rule = self._faults.trick(text, changes=changes) if self._user else None
         trick = rule.trick if rule else None
         if self._server.prompting:
-            self._say(f"{text};".encode("latin-1"))
+            self._send(f"{text};".encode("latin-1"))
         if self._faults.delay_s:
             await asyncio.sleep(self._faults.delay_s)
         if trick is Trick.CUT_BEFORE:
@@ -193,10 +193,10 @@ class _Session:
             text = first + storm + end_of_line + rest
         data = text.encode("latin-1")
         if half:
-            self._say(data[: len(data) // 2])
+            self._send(data[: len(data) // 2])
             return False
         for segment in self._faults.segments(data):
-            self._say(segment)
+            self._send(segment)
             if self._faults.segment:
                 self._flush()
                 await asyncio.sleep(0)
@@ -206,9 +206,9 @@ class _Session:
 
     def _show_prompt(self) -> None:
         if self._server.prompting:
-            self._say(f"\r\n{self._server.dialect.prompt}".encode("latin-1"))
+            self._send(f"\r\n{self._server.dialect.prompt}".encode("latin-1"))
 
-    def _say(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         """Send data; consecutive calls without a pause are combined."""
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)

@@ -35,7 +35,7 @@ class Tl1Answer:
     comments: tuple[str, ...] = ()
     code: str = ""
     text: tuple[str, ...] = ()
-    """Lines that are no rows."""
+    """Lines that are not rows."""
 
 
 def refusal(code: str, text: str) -> Tl1Answer:

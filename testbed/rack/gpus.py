@@ -1,4 +1,4 @@
-"""The emulated GPUs of a rack: what NVML says about them, read by agents as that of real ones."""
+"""The emulated GPUs of a rack: what NVML reports about them, which agents read as for real ones."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def prepare(run_dir: Path, site: CabledSite) -> None:
         raise RackError(
             "unavailable", str(error), object="nvml", hint="run `make setup`"
         ) from error
-    tell(run_dir, site, lost=())
+    write_states(run_dir, site, lost=())
 
 
-def tell(run_dir: Path, site: CabledSite, *, lost: Collection[str]) -> None:
+def write_states(run_dir: Path, site: CabledSite, *, lost: Collection[str]) -> None:
     """Make the GPUs of the endpoints in ``lost`` fall off the bus and all others work."""
     states = {
         uuid(end.name): "lost" if end.name in lost else "plain"

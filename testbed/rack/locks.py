@@ -1,4 +1,4 @@
-"""The machine's locks: whoever has to wait for one learns at once for whom."""
+"""The machine's locks: a process that has to wait for one gets its holder at once."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _CREDENTIALS = struct.Struct("3i")
 class HolderLock:
     """A lock that ends with its holder.
 
-    ``address`` is an abstract socket (unix(7)), which the holder listens at: the kernel tells who
-    that is. ``what`` says what it protects.
+    ``address`` is an abstract socket (unix(7)), at which the holder listens: the kernel names the
+    holder. ``what`` is what it protects.
     """
 
     address: str

@@ -1,9 +1,9 @@
 """Makes one object of a running rack fail as real ones do, and repairs it.
 
-* An endpoint: NVML says that its GPU fell off the bus, and the processes that used it are killed.
+* An endpoint: in NVML its GPU fell off the bus, and the processes that used it are killed.
 * A server: power is off. Its agent and all its containers are killed, its NICs lose their light,
   and what it kept in memory (tmpfs below its agent's directory) is gone.
-* An aggregator: it forgets its flows, ends its session, and its ports lose their carrier.
+* An aggregator: it loses its flows, ends its session, and its ports lose their carrier.
 * An optical switch: its process is killed and every port of it is dark.
 
 The rack's record lists what is lost before anything is done, so that a killed command can be
@@ -82,8 +82,8 @@ class LossChange:
 def lose(name: str, run_dir: Path, *, progress: Progress = lambda _: None) -> LossChange:
     """Make an endpoint, server, aggregator or optical switch fail at once.
 
-    ``progress`` hears for which command it waits. Raises RackError: ``conflict`` without a rack, or
-    where another command keeps it; ``invalid`` for a name that is not in the site.
+    ``progress`` gets the command that it waits for. Raises RackError: ``conflict`` without a rack,
+    or where another command keeps it; ``invalid`` for a name that is not in the site.
     """
     preflight.need_root()
     run_dir = run_dir.absolute()
@@ -160,7 +160,7 @@ class _Rack:
         """Make an object fail; return the processes that were killed."""
         match kind:
             case ObjectKind.ENDPOINT:
-                gpus.tell(self._dir, self._site, lost=self.record.lost)
+                gpus.write_states(self._dir, self._site, lost=self.record.lost)
                 return self._kill(self._users_of("endpoint", name))
             case ObjectKind.SERVER:
                 return self._lose_server(name)
@@ -178,7 +178,7 @@ class _Rack:
         match kind:
             case ObjectKind.ENDPOINT:
                 lost = [other for other in self.record.lost if other != name]
-                gpus.tell(self._dir, self._site, lost=lost)
+                gpus.write_states(self._dir, self._site, lost=lost)
             case ObjectKind.SERVER:
                 self._repair_server(name)
             case ObjectKind.AGGREGATOR:
@@ -225,7 +225,7 @@ class _Rack:
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise RackError(
                 "unavailable",
-                f"the engine does not say what runs there: {error}",
+                f"the engine does not report what runs there: {error}",
                 object=value,
                 hint="see the log of dockerd: lightloom testbed status",
             ) from error
@@ -268,7 +268,7 @@ class _Rack:
         alive = [(pid, ticks) for pid, ticks in targets if procfs.start_ticks(pid) == ticks]
         kill_all(alive)
         for pid, _ in alive:
-            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even handle SIGKILL
         _until(lambda: all(procfs.start_ticks(pid) != ticks for pid, ticks in alive))
         return [pid for pid, _ in alive]
 

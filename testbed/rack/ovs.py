@@ -22,8 +22,8 @@ MAX_BACKOFF_MS = 1000
 """Longest pause between two connection attempts of a bridge to its controller."""
 INACTIVITY_PROBE_MS = 5000
 MAX_CACHED = 10_000
-"""Entries of the switch's cache. Each change of a rule translates them all anew, 1.5 µs each: a job
-that sends to ever new ports delays the end of other jobs' old entries by 15 ms, not by 150."""
+"""Entries of the switch's cache. Each change of a rule translates all of them again, 1.5 µs each: a
+job that sends to ever new ports delays the end of other jobs' old entries by 15 ms, not by 150."""
 
 
 def tools_missing() -> list[str]:
@@ -63,7 +63,7 @@ def database_program(run_dir: Path) -> ProgramSpec:
 
 
 def control_socket(run_dir: Path) -> Path:
-    """Return the socket on which ovs-vswitchd takes commands of ovs-appctl."""
+    """Return the socket on which ovs-vswitchd accepts commands of ovs-appctl."""
     return run_dir / "ovs" / "ovs-vswitchd.ctl"
 
 
@@ -71,7 +71,7 @@ def switch_program(run_dir: Path) -> ProgramSpec:
     """Return the switch as a program to start, after :func:`prepare`.
 
     It has priority over everything else: a packet switch has its own processor, which no job keeps
-    busy. Where that is not permitted, ``nice`` says so in the log and starts it all the same.
+    busy. Where that is not permitted, ``nice`` logs it and starts the switch all the same.
     """
     return ProgramSpec(
         "ovs-vswitchd",
@@ -142,7 +142,7 @@ def controller_arguments(bridge: Bridge, controller: str) -> list[str]:
 
 
 def switch_off(run_dir: Path, bridge: Bridge) -> None:
-    """End a bridge's session and forget its flows: in fail mode secure it forwards nothing."""
+    """End a bridge's session and drop its flows: in fail mode secure it forwards nothing."""
     _vsctl(run_dir, ["del-controller", bridge.name])
     _call(["ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge.name], run_dir)
 

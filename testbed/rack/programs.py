@@ -191,7 +191,7 @@ def agent(
 
 
 def _observing(site: CabledSite, endpoints: Sequence[str]) -> Iterator[str]:
-    """Yield what lets an agent freeze the jobs of the rack's other engine."""
+    """Yield the options for an agent to freeze the jobs of the rack's other engine."""
     if site.engine is None:
         return
     nodes = site.engine.nodes_with(endpoints)

@@ -55,7 +55,7 @@ def save(run_dir: Path, record: RackRecord) -> None:
 
 
 def load(run_dir: Path) -> RackRecord | None:
-    """Return the record, None when there is none. Raises RackError(failed) if unreadable."""
+    """Return the record, None without one. Raises RackError(failed) if unreadable."""
     path = run_dir / FILE
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

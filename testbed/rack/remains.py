@@ -77,7 +77,7 @@ def end_processes(run_dir: Path, *, grace_s: float) -> None:
     deadline = time.monotonic() + LAST_S
     while (found := _processes(run_dir)) and time.monotonic() < deadline:
         for pid, _ in found:
-            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even take SIGKILL
+            kernel_view.thaw(pid)  # on cgroup v1 a frozen process does not even handle SIGKILL
         end_all(found, grace_s=grace_s)
 
 

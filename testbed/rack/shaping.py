@@ -16,7 +16,7 @@ from testbed.rack.layout import FABRIC_NETNS, OCS_NETNS, Patch, RackLayout
 
 TC_TIMEOUT_S = 60.0
 MIN_BPS = 8_000.0
-"""Lowest rate: below it the smallest burst takes longer than any protocol waits."""
+"""Lowest rate: below it the smallest burst lasts longer than any protocol waits."""
 
 
 def check_rate(name: str, bps: float) -> int:

@@ -229,7 +229,7 @@ class _Start:
         process = self._spawn(
             programs.controller(self._dir, self._site_path, self._record.image, env)
         )
-        # One client: to load the certificate store for each look takes 30 ms of processor.
+        # One client: to load the certificate store for each check takes 30 ms of processor.
         with httpx.Client(
             base_url=f"{self._record.url}/api/v1", timeout=PROBE_TIMEOUT_S, trust_env=False
         ) as client:

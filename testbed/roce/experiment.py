@@ -181,7 +181,7 @@ class RoceExperiment:
     def _measure_isolation(self) -> dict[str, int]:
         """Send RoCEv2 from blue's guest to red's, and count the packets that arrive there.
 
-        Blue's guest gets red's MAC address, which it could not learn by itself, so that its frames
+        Blue's guest gets red's MAC address, which it could not find by itself, so that its frames
         are dropped as RoCEv2 and not because of a missing ARP reply.
         """
         self._progress("RoCEv2 from job blue to job red")

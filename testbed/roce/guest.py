@@ -36,7 +36,7 @@ _PROVIDERS = "libibverbs/librxe-*.so"
 
 @dataclass(slots=True, frozen=True)
 class GuestAddress:
-    """The guest's addresses on the data network, taken from its endpoint."""
+    """The guest's addresses on the data network, which are its endpoint's."""
 
     ip: str
     prefix_len: int

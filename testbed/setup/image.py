@@ -59,13 +59,13 @@ def ensure(builders: Sequence[Callable[[EngineInfo], str]], *, private: bool = F
     """Return the images' names; build those that are missing.
 
     With ``private`` they are the private engine's, as lanes need them, else those of the engine
-    that a rack would take. The rack is not locked meanwhile. While another command uses the
+    that a rack would use. The rack is not locked meanwhile. While another command uses the
     private engine's images it waits, at most ``locks.BUILD_S``. Raises DockerEngineError and
     ImageError; RackError(conflict) when the other command takes longer.
     """
     at = None if private else host_engine()
     if at is None:
-        with locks.STORE.held(wait_s=locks.BUILD_S, progress=_say), marked(BUILD_DIR):
+        with locks.STORE.held(wait_s=locks.BUILD_S, progress=_print), marked(BUILD_DIR):
             at = DockerEngine(RUN_DIR).answering()
             if at is None:
                 return _on_its_own(builders)
@@ -82,7 +82,7 @@ def _on_its_own(builders: Sequence[Callable[[EngineInfo], str]]) -> list[str]:
         shutil.rmtree(BUILD_DIR, ignore_errors=True)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(f"setup: {line}", file=sys.stderr, flush=True)
 
 

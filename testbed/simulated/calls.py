@@ -1,8 +1,8 @@
 """gRPC in memory: channels, calls and servers as ``grpc.aio`` has them, on the loop alone.
 
 Messages are bytes on the way, as over a socket, so that what a message loses there is lost here.
-Certificates decide by what they name and by equal authorities; nothing is encrypted, and no date is
-looked at: a test about TLS itself needs the real library.
+Certificates decide by what they name and by equal authorities; nothing is encrypted, and dates are
+not checked: a test about TLS itself needs the real library.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Shown:
 
 @dataclass(frozen=True)
 class _Details:
-    """Of a call; what interceptors and handlers see."""
+    """The details of a call that interceptors and handlers see."""
 
     method: str
     invocation_metadata: Metadata
@@ -71,7 +71,7 @@ class _Pipe:
             self._wake()
 
     async def get(self) -> bytes | None:
-        """Take the next message; None after the last."""
+        """Receive the next message; None after the last."""
         while not self._messages:
             if self._over:
                 return None
@@ -82,7 +82,7 @@ class _Pipe:
         return message
 
     def end(self, *, drop: bool = False) -> None:
-        """Let no message follow; with ``drop``, let none that waits arrive either."""
+        """End the messages; with ``drop``, messages that wait do not arrive either."""
         self._over = True
         if drop:
             self._messages.clear()
@@ -238,7 +238,7 @@ class _Call:
         return (await asyncio.shield(self._exchange.status))[0]
 
     async def details(self) -> str:
-        """Return what was said at the end of the call."""
+        """Return the details at the end of the call."""
         return (await asyncio.shield(self._exchange.status))[1]
 
     def _expire(self) -> None:
@@ -322,7 +322,7 @@ def _coders(coders: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, Any]
 
 
 class _Context:
-    """What a method of a service knows of its call."""
+    """The context of a call for a method of a service."""
 
     def __init__(self, exchange: _Exchange, writes: Callable[[Any], bytes]) -> None:
         self._exchange = exchange
@@ -342,7 +342,7 @@ class _Context:
         self.code = code
 
     def set_details(self, details: str) -> None:
-        """Take what nobody reads: an error that follows has words of its own."""
+        """Ignore the text, which is never read: an error that follows has its own."""
 
     async def write(self, message: Any) -> None:
         """Send one message of a stream."""
@@ -383,7 +383,7 @@ class _Server:
         self._handlers += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Take what the generic handlers say as well."""
+        """Add the generic handlers' methods as well."""
 
     def add_insecure_port(self, address: str) -> int:
         """Listen without certificates; return the port."""
@@ -408,7 +408,7 @@ class _Server:
         """Return at once: it has served since it was bound."""
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """Take no more calls, and end those that go on after a while."""
+        """Refuse further calls, and end running ones after a while."""
         for address in self._addresses:
             _net().servers.pop(address, None)
         if self._calls and grace_s:
@@ -459,7 +459,7 @@ class _Server:
         context = _Context(exchange, writes)
         try:
             await self._run(handler, exchange, context)
-        except Exception as error:  # a caller learns of every error
+        except Exception as error:  # every error is passed to the caller
             exchange.finish(context.code, f"Unexpected {type(error)}: {error}")
 
     async def _run(self, handler: Any, exchange: _Exchange, context: _Context) -> None:
@@ -566,7 +566,7 @@ def _servers(
 
 @contextmanager
 def without_sockets() -> Iterator[None]:
-    """Let ``grpc.aio`` connect in memory for a while."""
+    """Make ``grpc.aio`` connect in memory for a while."""
     with ExitStack() as stack:
         for owner, name, stand_in in (
             (grpc.aio, "server", _server),

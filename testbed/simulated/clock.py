@@ -7,16 +7,16 @@ from typing import Protocol
 DATE_S = 1_767_225_600.0
 """1 January 2026: when a simulation begins, in seconds since 1970."""
 STEADY_S = 1_000.0
-"""The steady clock at that moment; not 0, which programs take for "never"."""
+"""The steady clock at that moment; not 0, which programs read as "never"."""
 READING_S = 1e-5
 """How long a reading of the clock takes in pool work, so that a search by the clock ends."""
 
 
 class PoolWork(Protocol):
-    """What the clock knows about the pool work of a simulation."""
+    """The clock's view of the pool work of a simulation."""
 
     def read(self) -> None:
-        """Let the call that reads the clock, if any, take the time of a reading."""
+        """Charge the time of a reading to the call that reads the clock, if any."""
 
     def sleep(self, seconds: float) -> bool:
         """Suspend the call that is running; False when none is."""
@@ -49,12 +49,12 @@ class VirtualClock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Suspend the calling pool work; outside of it, let the time pass at once."""
+        """Suspend the calling pool work; outside of it, advance the time at once."""
         if self.work is None or not self.work.sleep(seconds):
             self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass."""
+        """Advance the clock by ``seconds``."""
         self._passed_s += seconds
 
     def step(self, seconds: float) -> None:

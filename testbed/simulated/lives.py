@@ -25,7 +25,7 @@ class Ready(deque[asyncio.Handle]):
     """What is ready on a loop; nothing of what is dead."""
 
     def popleft(self) -> asyncio.Handle:
-        """Take the next; in place of a dead one's a cancelled one, which the loop passes over."""
+        """Return the next; in place of a dead one's a cancelled one, which the loop skips."""
         handle = super().popleft()
         life = handle._context.get(_life)  # type: ignore[attr-defined]
         return handle if life is None else life.turn(handle)
@@ -40,7 +40,7 @@ class Life:
         self.over = self._loop.create_future()
         """Done when it is dead."""
         self._turns: int | None = None
-        """Turns that are left; None when nobody has set its end."""
+        """Turns that are left; None without a set end."""
         self._cleared = False
         self._left: list[asyncio.Handle] = []
         """What became ready after its death."""
@@ -65,7 +65,7 @@ class Life:
         return task.result()
 
     def end(self, turns: int | None = 0) -> None:
-        """Let it die after so many more of its turns of the loop; None lets it live on."""
+        """End it after so many more of its turns of the loop; None keeps it alive."""
         self._turns = turns
         if turns == 0 and not self.over.done():
             self.over.set_result(None)
@@ -83,6 +83,6 @@ class Life:
         return handle
 
     def clear(self) -> None:
-        """Let the loop run what is left, so that it can cancel it: the simulation is over."""
+        """Release what is left, so that the loop can cancel it: the simulation is over."""
         self._cleared = True
         self._loop._ready.extend(self._left)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """Locks of a simulation: pool work that waits for one is suspended, as a thread would be.
 
-Pool work that holds a lock does not let others run by reading the clock, so the loop itself seldom
-finds a lock taken; where it does, that is an error, as nothing could open the lock.
+Pool work that holds a lock does not yield to others by reading the clock, so the loop itself seldom
+finds a lock held; where it does, that is an error, as nothing could release the lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SimulatedLock:
         self._gates: list[WorkEvent] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; pool work waits without a limit."""
+        """Acquire the lock; pool work waits without a limit."""
         call = getcurrent()
         if not isinstance(call, _Call):
             if not self._lock.acquire(False):
@@ -59,7 +59,7 @@ class SimulatedLock:
             gate.set()
 
     def locked(self) -> bool:
-        """Return whether somebody holds the lock."""
+        """Return whether the lock is held."""
         return self._lock.locked()
 
     def __enter__(self) -> bool:
@@ -81,7 +81,7 @@ class RLock:
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock, or take it once more."""
+        """Acquire the lock, or acquire it once more."""
         me = _me()
         if self._owner != me:
             if not self._lock.acquire(blocking, timeout):

@@ -24,12 +24,12 @@ from testbed.simulated.streams import Address, SimulatedStream, StreamListener, 
 from testbed.simulated.work import SimulatedPools
 
 LONGEST_DELAY_S = 0.02
-"""Longest time that pool work takes to begin, or to hand over its result, where a seed is given."""
+"""Longest delay of pool work until it begins, or hands over its result, where a seed is given."""
 _OWN = ("anon_inode:inotify", "anon_inode:[pidfd]")
 """Descriptors that the kernel makes ready by what this process does: it changes a file, or ends a
 child and waits for it."""
 LOOK_AGAIN_S = 0.1
-"""Longest jump while somebody waits for something to happen: it may have happened already."""
+"""Longest jump while a task waits for something to happen: it may have happened already."""
 REAL_LOOK_S = 0.005
 """How often ``settled`` returns in real time."""
 
@@ -37,14 +37,14 @@ _Look = tuple["asyncio.Task[Any] | None", "asyncio.Future[None]"]
 
 
 class RealTimeError(Exception):
-    """Something waits for the real world, which virtual time does not know."""
+    """Something waits for the real world, which virtual time does not cover."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} in virtual time: the test needs the mark real_time")
 
 
 class _Jump(selectors.SelectSelector):
-    """Lets the clock jump instead of waiting."""
+    """Advances the clock instead of waiting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,9 +77,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.listeners: dict[Address, Callable[[], Any]] = {}
         self._ports = count(40_000)
         self._looking: list[_Look] = []
-        """Who looks when nothing is ready any more."""
+        """Watchers that check when nothing is ready any more."""
         self._later: list[_Look] = []
-        """Who has looked at this moment already, and looks again after the next jump."""
+        """Watchers that have checked at this moment, and check again after the next jump."""
         self._looked: set[asyncio.Task[Any] | None] = set()
         self._intruder: RealTimeError | None = None
 
@@ -117,7 +117,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self.call_later(self.random.random() ** 4 * longest_s, callback)
 
     def _idle(self, timeout: float | None) -> None:
-        """Let the clock jump, since nothing is ready."""
+        """Advance the clock, since nothing is ready."""
         if self._intruder is not None:
             raise self._intruder
         looking, self._looking = self._looking, []

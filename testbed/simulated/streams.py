@@ -33,10 +33,10 @@ class _Socket:
         return -1
 
     def getsockopt(self, *_: object) -> bytes:
-        raise OSError("no kernel knows this connection")
+        raise OSError("this connection exists in memory only")
 
     def setsockopt(self, *_: object) -> None:
-        """Take any option: none changes a connection in memory."""
+        """Ignore the option: none changes a connection in memory."""
 
 
 class SimulatedStream(asyncio.Transport):
@@ -53,7 +53,7 @@ class SimulatedStream(asyncio.Transport):
         self._gone = False
         self.peer: SimulatedStream | None = None
 
-    def take(self, event: Callable[[], None]) -> None:
+    def schedule(self, event: Callable[[], None]) -> None:
         """Add an event of this end; events happen in order."""
         self._inbox.append(event)
         self._loop.call_soon(self._next)
@@ -66,7 +66,7 @@ class SimulatedStream(asyncio.Transport):
         """Send ``data``, unless this end is closed."""
         if not self._closing and self.peer is not None and data:
             sent, peer = bytes(data), self.peer
-            peer.take(lambda: peer._deliver(sent))
+            peer.schedule(lambda: peer._deliver(sent))
 
     def _deliver(self, data: bytes) -> None:
         if not self._gone:
@@ -77,10 +77,10 @@ class SimulatedStream(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Let the other end know that nothing follows."""
+        """Send the other end that nothing follows."""
         if not self._closing and self.peer is not None:
             peer = self.peer
-            peer.take(peer._end)
+            peer.schedule(peer._end)
 
     def _end(self) -> None:
         if not self._gone and not self._protocol.eof_received():
@@ -92,9 +92,9 @@ class SimulatedStream(asyncio.Transport):
             self._closing = True
             self._inbox.clear()
             self._paused = False
-            self.take(self._lose)
+            self.schedule(self._lose)
             if self.peer is not None:
-                self.peer.take(self.peer._lose)
+                self.peer.schedule(self.peer._lose)
 
     abort = close
 
@@ -150,11 +150,11 @@ class StreamListener:
         return self._address
 
     def is_serving(self) -> bool:
-        """Return whether it takes connections."""
+        """Return whether it accepts connections."""
         return self._address in self._loop.listeners
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Refuse further connections."""
         self._loop.listeners.pop(self._address, None)
 
     async def wait_closed(self) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from testbed.simulated.streams import SimulatedStream
 
 SOCKET_BYTES = 208 << 10
-"""What a socket takes before the other end reads, and what it keeps of what came."""
+"""Bytes that a socket accepts before the other end reads, and that it keeps of what came."""
 
 
 def _loop() -> VirtualLoop:
@@ -65,7 +65,7 @@ class Thread:
 
 
 class _Waiting:
-    """What threads wait for; whoever changes it calls ``_changed``."""
+    """What threads wait for; each change is followed by ``_changed``."""
 
     def __init__(self) -> None:
         self._gates: list[WorkEvent] = []
@@ -109,7 +109,7 @@ class SimulatedQueue(_Waiting):
         self._changed()
 
     def get(self) -> Any:
-        """Wait for an item and take it."""
+        """Wait for an item and remove it."""
         self._wait(lambda: self._items)
         return self._items.popleft()
 
@@ -130,7 +130,7 @@ class Semaphore(_Waiting):
         self._left = value
 
     def acquire(self) -> bool:
-        """Take a turn."""
+        """Acquire a turn."""
         if isinstance(getcurrent(), _Call):
             self._wait(lambda: self._left > 0)
         self._left -= 1
@@ -151,7 +151,7 @@ class Socket(_Waiting):
         self._stream: SimulatedStream
         self._heard = bytearray()
         self._under_way = 0
-        """Bytes that the other end has not taken yet."""
+        """Bytes that the other end has not read yet."""
         self._ended = False
         """The other end sends no more."""
         self._broken = False
@@ -185,7 +185,7 @@ class Socket(_Waiting):
         return bool(self._heard) or self._ended
 
     def recv(self, most: int) -> bytes:
-        """Wait for bytes and take them; empty at the end."""
+        """Wait for bytes and return them; empty at the end."""
         if not self._wait(self.readable, self._limit_s):
             raise TimeoutError("timed out")
         taken = bytes(self._heard[:most])
@@ -205,7 +205,7 @@ class Socket(_Waiting):
         self._under_way += len(sent)
         self._stream.write(sent)
         if self._stream.peer is not None:
-            self._stream.peer.take(lambda: self._taken(len(sent)))
+            self._stream.peer.schedule(lambda: self._taken(len(sent)))
         return len(sent)
 
     def _taken(self, count: int) -> None:
@@ -213,7 +213,7 @@ class Socket(_Waiting):
         self._changed()
 
     def sendall(self, data: bytes) -> None:
-        """Send all, as fast as the other end takes it."""
+        """Send all, as fast as the other end reads it."""
         rest = bytes(data)
         while rest:
             room = self._wait(lambda: self._broken or self._under_way < SOCKET_BYTES, self._limit_s)
@@ -244,7 +244,7 @@ class Socket(_Waiting):
         self._limit_s = limit_s
 
     def setsockopt(self, *_: object) -> None:
-        """Take any option: none changes a connection in memory."""
+        """Ignore the option: none changes a connection in memory."""
 
     def fileno(self) -> Socket:
         """Return itself, for a ``write`` that stands in for ``os.write``."""
@@ -302,7 +302,7 @@ class ThreadListener(_Waiting):
         self._changed()
 
     def close(self) -> None:
-        """Take no more connections, and end those that nobody accepted."""
+        """Refuse further connections, and end those that were not accepted."""
         self._loop.listeners.pop(self._address, None)
         for socket in self._come:
             socket.close()

@@ -44,11 +44,11 @@ class SimulatedPools:
         if pool is None:
             threads = executor._max_workers  # type: ignore[attr-defined]
             pool = self._pools[executor] = _Pool(self._loop, threads)
-        pool.take(call)
+        pool.accept(call)
         return call.result
 
     def read(self) -> None:
-        """Let a reading of the clock by a call take time, in which the loop goes on."""
+        """Charge time to a reading of the clock by a call, in which the loop goes on."""
         call = getcurrent()
         if isinstance(call, _Call) and not self._closing:
             loop = self._loop
@@ -67,7 +67,7 @@ class SimulatedPools:
         return True
 
     def close(self) -> None:
-        """End the calls that are suspended, also those for which nobody waits any more."""
+        """End the calls that are suspended, also those that are no longer awaited."""
         self._closing = True
         for call in list(self._calls):
             call.end()
@@ -100,7 +100,7 @@ class _Call(greenlet):  # type: ignore[misc]
         return id(self)
 
     def begin(self) -> None:
-        """Begin, unless nobody waits any more."""
+        """Begin, unless it is no longer awaited."""
         if self.result.cancelled():
             self._calls.discard(self)
             self.over()
@@ -134,21 +134,21 @@ class _Call(greenlet):  # type: ignore[misc]
         try:
             value = self._function(*self._arguments)
         except Exception as error:
-            self._tell(self.result.set_exception, error)
+            self._settle(self.result.set_exception, error)
         else:
-            self._tell(self.result.set_result, value)
+            self._settle(self.result.set_result, value)
         finally:
             self._calls.discard(self)
 
-    def _tell(self, settle: Callable[[Any], None], outcome: Any) -> None:
+    def _settle(self, settle: Callable[[Any], None], outcome: Any) -> None:
         """Hand the result over, after which the thread is free."""
 
-        def tell() -> None:
+        def report() -> None:
             if not self.result.done():
                 settle(outcome)
             self.over()
 
-        self._loop.after_delay(tell)
+        self._loop.after_delay(report)
 
 
 class _Pool:
@@ -159,7 +159,7 @@ class _Pool:
         self._free = threads
         self._waiting: deque[_Call] = deque()
 
-    def take(self, call: _Call) -> None:
+    def accept(self, call: _Call) -> None:
         self._waiting.append(call)
         self._begin()
 
@@ -187,7 +187,7 @@ class WorkEvent:
         return self._open
 
     def set(self) -> None:
-        """Open the gate and let all who wait go on."""
+        """Set the event and resume all that wait."""
         self._open = True
         waiting, self._waiting = self._waiting, []
         for call in waiting:

@@ -296,7 +296,7 @@ async def test_events_of_port_and_session(bench: Rig, driver: OcsDriver) -> None
     await driver.apply([], straight(bench, 1))
     watch = getattr(driver, "_watch", None)
     if watch is not None:
-        await watch.look()
+        await watch.poll()
     bench.dataplane.missing.add(bench.ports[0])
     async with asyncio.timeout(PATIENCE_S):
         while (alarm := await anext(events)).kind is not EventKind.ALARM:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import rack
-from testbed.kept_ring import RingSize, complete_steps, said
+from testbed.kept_ring import RingSize, complete_steps, printed
 from testbed.mortal import Mortal, taken_over
 from tests.integration.racks import rack_of
 from tests.integration.waiting import until
@@ -65,7 +65,7 @@ def submit(mortal: Mortal, name: str, ring: RingSize = RING, **changes: Any) -> 
 def reached(mortal: Mortal, name: str, steps: int) -> None:
     """Wait until rank 0's present run has trained so many steps."""
     until(
-        lambda: said(mortal, name).reached(),
+        lambda: printed(mortal, name).reached(),
         lambda trained: trained >= steps,
         limit_s=START_S,
         pause_s=PAUSE_S,
@@ -91,7 +91,7 @@ def ended_well(mortal: Mortal, name: str, ring: RingSize = RING) -> Document:
         limit_s=END_S,
         pause_s=PAUSE_S,
     )
-    job, told = mortal.get(f"/jobs/{name}"), said(mortal, name)
+    job, told = mortal.get(f"/jobs/{name}"), printed(mortal, name)
     assert not told.faults
     assert job["state"] == "completed", job["reason"]
     assert told.as_undisturbed(ring)

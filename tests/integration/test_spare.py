@@ -19,7 +19,7 @@ import pytest
 
 import testbed
 from testbed import rack
-from testbed.kept_ring import said
+from testbed.kept_ring import printed
 from testbed.mortal import Mortal
 from testbed.rack import record
 from tests.integration.spare_parts import (
@@ -84,7 +84,7 @@ def test_a_spare_takes_the_place_of_a_lost_gpu(mortal: Mortal, run_dir: Path) ->
     assert homes(mortal)[spare] == place, "the spare's light is at the dead one's aggregator"
     assert homes(mortal)[dead] is None, "the dead one is dark"
     assert recovery["step_restored"] >= newest
-    assert said(mortal, job).starts[-1] == recovery["step_restored"]
+    assert printed(mortal, job).starts[-1] == recovery["step_restored"]
     assert abs(recovery["failed_at"] - change.at) < 5.0
 
 
@@ -115,7 +115,7 @@ def test_without_a_spare_left_the_job_waits_and_says_why(mortal: Mortal, run_dir
     recovery = ended_well(mortal, job)
     assert recovery["how"] == "queue"
     assert recovery["why"]
-    assert said(mortal, job).starts[-1] == recovery["step_restored"] > 0
+    assert printed(mortal, job).starts[-1] == recovery["step_restored"] > 0
 
 
 @pytest.mark.soak
@@ -264,7 +264,7 @@ def test_an_older_copy_of_the_store_stops_no_run_and_loses_no_checkpoint(
     protected(mortal, job, least=newest + 20)  # and none is lost: the ring's last state says so
     mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
     assert mortal.get(f"/jobs/{job}")["state"] == "completed"
-    assert said(mortal, job).as_undisturbed(MIDDLE_RING)
+    assert printed(mortal, job).as_undisturbed(MIDDLE_RING)
 
 
 def test_an_empty_store_stops_no_run_and_loses_no_checkpoint(mortal: Mortal, run_dir: Path) -> None:
@@ -279,7 +279,7 @@ def test_an_empty_store_stops_no_run_and_loses_no_checkpoint(mortal: Mortal, run
     assert containers(mortal) == ranks
     assert protected(mortal, job, least=newest) >= newest
     mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
-    assert said(mortal, job).as_undisturbed(MIDDLE_RING)
+    assert printed(mortal, job).as_undisturbed(MIDDLE_RING)
 
 
 def released(folder: Path) -> Path | None:
@@ -327,7 +327,7 @@ def test_an_older_release_stops_no_run_and_loses_no_checkpoint(
     protected(mortal, job, least=newest + 20)  # and none is lost: the ring's last state says so
     mortal.until(lambda: mortal.get(f"/jobs/{job}")["state"] in ENDED, END_S)
     assert mortal.get(f"/jobs/{job}")["state"] == "completed"
-    assert said(mortal, job).as_undisturbed(ROOMY_RING)
+    assert printed(mortal, job).as_undisturbed(ROOMY_RING)
 
 
 def test_the_command_line_shows_checkpoints_and_recovery(mortal: Mortal, run_dir: Path) -> None:

@@ -85,7 +85,7 @@ def _run(*command: str) -> None:
 
 
 def used(at: int) -> tree.Measure:
-    """Return the bytes of disk that all below an open directory takes, and its entries.
+    """Return the bytes of disk that all below an open directory uses, and its entries.
 
     It stops counting beyond ``INODES`` entries.
     """

@@ -15,7 +15,14 @@ from agentlink.checkpoints import Holding, HoldingKind
 from base import clock
 from checkpoints.ledger import Key
 from checkpoints.manifest import FileSums, Manifest, Sum
-from checkpoints.rules import CheckpointRule, FoundStep, Wholeness, look, names_text, parse_rule
+from checkpoints.rules import (
+    CheckpointRule,
+    FoundStep,
+    Wholeness,
+    find_steps,
+    names_text,
+    parse_rule,
+)
 from container_mgr.checkpoints import layout, parts
 from container_mgr.checkpoints.disk import files, space
 from container_mgr.checkpoints.disk.files import AgentEndingError, ChangedError, Listing
@@ -118,7 +125,7 @@ class LiveReports(Protocol):
 
 
 class LiveFolder:
-    """One rank's folder, from the start of its run to that of the next one."""
+    """One rank's folder, from the start of its run to the start of the next one."""
 
     def __init__(
         self,
@@ -162,7 +169,7 @@ class LiveFolder:
                 return False
             self._again = False
             listed = self._list(events)
-            found = look(self._rule, listed.entries)
+            found = find_steps(self._rule, listed.entries)
             now = self._monotonic()
             steps = {one.step for one in found.steps}
             for gone in self._seen.keys() - steps:
@@ -186,7 +193,7 @@ class LiveFolder:
         """Hold a step that awaited its coordinator; return whether it exists. Raises OSError."""
         with self.lock:
             listed = self._list(None)
-            for one in look(self._rule, listed.entries).steps:
+            for one in find_steps(self._rule, listed.entries).steps:
                 if one.step == step and one.state in {Wholeness.AWAITS, Wholeness.WHOLE}:
                     self._hold(one, listed)
                     return True
@@ -334,7 +341,8 @@ class LiveFolder:
     def _is_still(self, found: FoundStep, stamp: str, live: int) -> bool:
         """Return whether a step is as it was listed; the second list ends with this call."""
         again = files.listing(live, self._rule, self._owners())
-        same = [one for one in look(self._rule, again.entries).steps if one.step == found.step]
+        found_again = find_steps(self._rule, again.entries).steps
+        same = [one for one in found_again if one.step == found.step]
         return same == [found] and files.written(again.stamps, found.files) == stamp
 
     def _why_unread(self, found: FoundStep) -> str:
@@ -345,7 +353,7 @@ class LiveFolder:
             return space.too_hollow(found.bytes, files.stored(live, found.files))
 
     def _why_named(self, found: FoundStep) -> str:
-        """Return why the names of a step's files take too much of the agent's memory."""
+        """Return why the names of a step's files need too much of the agent's memory."""
         held = self._ledger.names_bytes(self.rank_folder.folder.name, self.rank_folder.endpoint)
         more = sum(len(path.encode()) for path in found.files)
         if held + more <= MAX_HELD_NAMES:

@@ -19,7 +19,7 @@ from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
 
 _OTHERS = 24
-"""Loads of a block per aggregator besides those of the relaxation."""
+"""Loads of a block per aggregator besides the relaxation's."""
 
 _LOADS_S = 0.4
 """Limit in seconds for the loads of a block, and for their choice."""

@@ -38,7 +38,7 @@ _BOUND_SHARE, _CHOICE_SHARE, _AGAIN_SHARE = 0.6, 0.6, 0.5
 switch; and for more roundings on several."""
 
 _OTHERS = 4, 6
-"""Loads per aggregator besides those of the relaxation: on one optical switch, and on several."""
+"""Loads per aggregator besides the relaxation's: on one optical switch, and on several."""
 
 _NEAR = 0.02
 """Distance of a layout from its bound up to which the whole problem is solved before others."""
@@ -129,7 +129,7 @@ class DisruptionSearch:
 
     @property
     def _several(self) -> bool:
-        """Whether loads replace programs: those say little where parts are vectors."""
+        """Whether loads replace programs, whose bounds are weak where parts are vectors."""
         return self.by_loads and self._problem.switches > 1
 
     def _choose_loads(self) -> None:

@@ -1,7 +1,7 @@
 """Swaps places of units of equal size so that as many members as possible stay.
 
-A layout has a number of parts of each size under each aggregator. Which unit takes which part
-does not affect other units. It is an assignment problem: its linear relaxation is integral.
+A layout has a number of parts of each size under each aggregator. Which unit gets which part does
+not affect other units. It is an assignment problem: its linear relaxation is integral.
 """
 
 from __future__ import annotations

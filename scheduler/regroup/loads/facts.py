@@ -16,7 +16,7 @@ from scheduler.regroup.counts import Ints, Problem
 _SECONDS = 1e-5
 """To generate loads, per unit and slot: measured on one core of an AMD EPYC."""
 _SHARE = 0.5
-"""Of the time, for that."""
+"""Share of the time for that."""
 
 MAX_SIZES = 8_000
 """Sizes of a load: the product of an aggregator's ports per optical switch, plus one each."""
@@ -111,9 +111,9 @@ class Facts:
     compact: NDArray[np.bool_]
     """compact[unit]: it has no excess span before the plan and ports there, so it may stay."""
     parts: Mapping[int, Parts]
-    """Of units of several parts."""
+    """Parts of each unit with several parts."""
     sizes: Sizes
-    """Of loads: up to the most ports of an aggregator."""
+    """Sizes of loads: up to the most ports of an aggregator."""
     displaced: Floats
     """displaced[aggregator, size]: one-endpoint jobs that a load of this size displaces; infinite
     where it does not fit."""
@@ -132,7 +132,7 @@ class Facts:
 def applies(problem: Problem) -> bool:
     """Return whether loads cover all layouts without excess span, and have few sizes.
 
-    There must be such layouts as far as ports tell: no unit has more members than its parts hold.
+    By the ports such layouts must exist: no unit has more members than its parts hold.
     """
     most = problem.by_switch(problem.room).max(axis=1).tolist()
     for unit in problem.units:
@@ -144,7 +144,7 @@ def applies(problem: Problem) -> bool:
 
 
 def in_time(problem: Problem, seconds: float) -> bool:
-    """Return whether loads apply, and those of all aggregators are generated in half the time."""
+    """Return whether loads apply, and are generated for all aggregators in half the time."""
     cells = len(problem.units) * len(problem.room)
     return cells * _SECONDS <= _SHARE * seconds and applies(problem)
 

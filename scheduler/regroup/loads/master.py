@@ -250,7 +250,7 @@ class Master:
         self._set_penalty(_FIRM)
         at = np.array([a for a, _ in self.loads])
         known = np.ones(len(self.loads), bool)
-        """Loads that may still be taken."""
+        """Loads that may still be chosen."""
         left = np.array([upper for _, upper in self._bounds])
         left[list(self._cap.values())] = _INFINITY
         taken: list[int] = []

@@ -28,7 +28,7 @@ _BLUR = 0.5
 _TINY = 1e-6
 
 Places = list[tuple[Counts, Counts] | None]
-"""Of each unit: members lit per slot, and dark ones; None if it has no place."""
+"""For each unit: members lit per slot, and dark ones; None if it has no place."""
 Put = tuple[int, Vector]
 """An aggregator, and what of a unit is there."""
 
@@ -91,7 +91,7 @@ class LoadSearch:
             self._add_others()
 
     def rounded(self, rng: np.random.Generator | None = None) -> Places:
-        """Return places by loads that the relaxation takes; a unit that they leave out has none.
+        """Return places by loads that the relaxation chooses; a unit that they omit has none.
 
         With ``rng`` they are others each time.
         """
@@ -105,7 +105,7 @@ class LoadSearch:
         return self._places_of(self._best)
 
     def choose(self, seconds: float) -> Places | None:
-        """Let the solver choose among all loads known; None if it found nothing better.
+        """Make the solver choose among all loads so far; None if it found nothing better.
 
         A unit that it leaves out, for one that has no room, has no place.
         """

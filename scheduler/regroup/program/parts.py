@@ -3,7 +3,7 @@
 A compact unit consists of parts, each under one aggregator. Where the unit already has members,
 a part is a column of its own, as it saves moves there. Everywhere else a part costs the same for
 every unit, so all units share one pool: ``slots[vector][a]`` parts of that size under aggregator
-``a``, and every unit has only the number that it takes. This is exact, and the program grows with
+``a``, and every unit has only the number that it uses. This is exact, and the program grows with
 members and aggregators instead of with units times aggregators.
 
 Two parts of a unit are never under one aggregator: the span would be less than its lower bound.
@@ -34,7 +34,7 @@ class Pool:
 
     terms: Terms
     takers: dict[Vector, dict[int, float]] = field(default_factory=dict)
-    """Columns that take parts of a size, with the most that each takes."""
+    """Columns that use parts of a size, with the most that each uses."""
     slots: dict[Vector, dict[int, int]] = field(default_factory=dict)
     """Per size and aggregator, the column that counts its parts there."""
 
@@ -177,7 +177,7 @@ class PartColumns:
 
 
 class _FreeParts:
-    """Parts of the pool that no unit has taken yet."""
+    """Parts of the pool that are not assigned yet."""
 
     def __init__(self, pool: Pool, values: Floats) -> None:
         self._width = pool.terms.problem.aggregators
@@ -187,7 +187,7 @@ class _FreeParts:
         }
 
     def take(self, lit: dict[int, int], vector: Vector, a: int) -> bool:
-        """Take a part under an aggregator if one is left and the unit has none there."""
+        """Assign a part under an aggregator if one is left and the unit has none there."""
         slots = [(k * self._width + a, n) for k, n in vector]
         if self._left[vector][a] <= 0 or any(slot in lit for slot, _ in slots):
             return False
@@ -196,7 +196,7 @@ class _FreeParts:
         return True
 
     def take_any(self, lit: dict[int, int], vector: Vector) -> bool:
-        """Take a part under any aggregator."""
+        """Assign a part under any aggregator."""
         return any(self.take(lit, vector, a) for a, n in self._left[vector].items() if n > 0)
 
 
@@ -257,7 +257,7 @@ def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
 
 
 def columns_needed(problem: Problem) -> int:
-    """Estimate the columns of a program: those of the pool and of units by counts."""
+    """Estimate the columns of a program: columns of the pool and of units by counts."""
     vectors: set[Vector] = set()
     counted = 0
     for unit in problem.units:

@@ -26,7 +26,7 @@ class Terms:
     problem: Problem
     program: Program = field(default_factory=Program)
     used: dict[int, dict[int, float]] = field(default_factory=dict)
-    """Per slot, the columns that take ports there, and how many."""
+    """Per slot, the columns that use ports there, and how many."""
     costs: dict[str, dict[int, float]] = field(
         default_factory=lambda: {c: {} for c in (EXCESS, PAUSED, MOVES, IDLE)}
     )
@@ -43,31 +43,31 @@ class Terms:
     """(switch, column, n): dark members that stay dark."""
 
     def use(self, slot: int, column: int, ports: float) -> None:
-        """Let a column use ports."""
+        """Add ports to a column."""
         self.used.setdefault(slot, {})[column] = ports
 
     def charge_moves(self, column: int, moves: float) -> None:
-        """Let a column cost running moves."""
+        """Add the cost of running moves to a column."""
         if moves:
             self.costs[MOVES][column] = moves
 
     def charge_touch(self, column: int, unit: Unit) -> None:
-        """Let a column cost the pause of a unit."""
+        """Add the cost of a unit's pause to a column."""
         self.costs[PAUSED][column] = float(unit.size)
         self.jobs[column] = 1.0
 
     def charge_pause(self, unit: Unit) -> None:
-        """Let a unit cost its pause, unless a column spares it (``spare_pause``)."""
+        """Add the cost of a unit's pause, unless a column spares it (``spare_pause``)."""
         self.constants[PAUSED] += unit.size
         self.jobs_constant += 1
 
     def spare_pause(self, column: int, unit: Unit) -> None:
-        """Let a column spare the pause of a unit."""
+        """Make a column spare the pause of a unit."""
         self.costs[PAUSED][column] = -float(unit.size)
         self.jobs[column] = -1.0
 
     def charge_span(self, column: int, unit: Unit, places: float = 1.0) -> None:
-        """Let a column cost span."""
+        """Add the cost of span to a column."""
         if unit.weight:
             self.costs[EXCESS][column] = unit.weight * places
         if unit.all_weight:

@@ -28,7 +28,7 @@ class GradientDescent:
 
     @staticmethod
     def of_workload(sizes: Sequence[int]) -> GradientDescent:
-        """Learn the popularity of sizes from a workload, as the paper does."""
+        """Count the popularity of sizes in a workload, as the paper does."""
         counts = Counter(sizes)
         return GradientDescent({size: n / len(sizes) for size, n in counts.items()})
 

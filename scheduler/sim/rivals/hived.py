@@ -37,7 +37,7 @@ class BuddyCells:
         self._held: dict[str, list[Cell]] = {}
 
     def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
-        """Give the job a cell, or let it wait for one."""
+        """Give the job a cell, or keep it waiting for one."""
         if not self._row:
             self._cut(cluster)
         free = idle_by_aggregator(cluster)
@@ -105,7 +105,7 @@ class BuddyCells:
         return cells
 
     def _cell(self, level: int, free: list[int]) -> int | None:
-        """Take a free cell of this level, if necessary split from the lowest higher level."""
+        """Allocate a free cell of this level, if necessary split from the lowest higher level."""
         for higher in range(level, len(self._free)):
             if self._free[higher]:
                 first = min(

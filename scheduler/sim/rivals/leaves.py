@@ -1,4 +1,4 @@
-"""Counts and takes idle endpoints per aggregator, for all policies of this package."""
+"""Counts and allocates idle endpoints per aggregator, for all policies of this package."""
 
 from __future__ import annotations
 

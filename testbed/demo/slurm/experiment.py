@@ -67,7 +67,7 @@ def run(
             "invalid",
             f"site {site.name} has {len(site.endpoints)} endpoints, jobs have {plan.most_ranks}",
             object=f"site/{site.name}",
-            hint="take another site file",
+            hint="use another site file",
         )
     progress("bringing the rack up, under Slurm")
     with (
@@ -98,7 +98,7 @@ def run(
 
 
 def _keep_outputs(run_dir: Path, out_dir: Path) -> str:
-    """Copy what the jobs printed out of the rack, which is taken down; say where it is."""
+    """Copy what the jobs printed out of the rack, which is taken down; report the path."""
     folder = out_dir / "outputs"
     folder.mkdir(exist_ok=True)
     for path in (programs.folder_of(run_dir) / "tmp").glob("*.out"):

@@ -90,7 +90,7 @@ class MixtureRunner:
                 at = time.time()
                 number = self._slurm(*command(work, self.plan, arm, self._least(work)))
                 submitted[number.partition(";")[0]] = (work, at)
-            self._look(arm)
+            self._note_light(arm)
             over = [n for n in submitted if ended(self._output(n)) is not None]
             done += [(n, self._done(n, *submitted.pop(n))) for n in over]
             if now - told >= REPORT_EVERY_S:
@@ -101,7 +101,7 @@ class MixtureRunner:
                     f" {len(submitted) - running} wait"
                 )
             if now - begin > ARM_S:
-                raise DemoError("timeout", f"the mixture takes more than {ARM_S:g} s", object=arm)
+                raise DemoError("timeout", f"the mixture lasts more than {ARM_S:g} s", object=arm)
             time.sleep(LOOK_S)
         return done
 
@@ -130,7 +130,7 @@ class MixtureRunner:
     def _least(self, work: MixtureJob) -> int:
         return least_span(work.ranks, _ports(self.site))
 
-    def _look(self, arm: MixtureArm) -> None:
+    def _note_light(self, arm: MixtureArm) -> None:
         """Note where the light is; without a controller it does not move."""
         if arm.alone:
             return
@@ -149,7 +149,7 @@ class MixtureRunner:
         return pauses, moves
 
     def _place_topology(self, arm: MixtureArm) -> None:
-        """Tell Slurm where the light is; or nothing: all endpoints are under one switch."""
+        """Publish to Slurm where the light is; or nothing: all endpoints are under one switch."""
         at: Mapping[str, str | None] = self.site.homes
         if arm is MixtureArm.BLIND:
             at = dict.fromkeys(self.site.homes, "all")

@@ -19,9 +19,9 @@ class MixtureArm(StrEnum):
     """One way in which the same jobs, submitted at the same times, are placed."""
 
     BLIND = "blind"
-    """Slurm knows no topology."""
+    """Slurm has no topology."""
     TREE = "tree"
-    """Slurm knows which endpoints are under which aggregator and prefers one of them."""
+    """Slurm has the topology of aggregators and prefers endpoints under one of them."""
     SWITCHES = "switches"
     """As ``tree``; and every job asks for the fewest aggregators and waits for them."""
     LIGHTLOOM = "lightloom"

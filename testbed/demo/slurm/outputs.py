@@ -68,7 +68,7 @@ def trained(work: MixtureJob, text: str) -> TrainerLog:
 def local_share(done: Sequence[EndedJob], timeline: Timeline) -> float | None:
     """Return which part of the GPU-time was under the fewest aggregators possible.
 
-    Jobs of one GPU do not count; None when there are no others.
+    Jobs of one GPU do not count; None without others.
     """
     good = total = 0.0
     for job in done:

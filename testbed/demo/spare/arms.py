@@ -1,7 +1,7 @@
 """The arms: one training, one lost GPU, four ways to go on. Pure.
 
 * ``undisturbed``: nothing is lost and nothing is written; its loss is what the others must reach.
-* ``spare``: checkpoints near the job and a spare whose light takes the dead GPU's place.
+* ``spare``: checkpoints near the job and a spare whose light replaces the dead GPU's.
 * ``shared``: as most sites do it. Rank 0 writes to a shared store of a limited rate and all ranks
   wait; after the loss the job goes through the queue to any endpoints, and no light moves.
 * ``zero``: no checkpoints; after the loss the job starts at 0 through the queue.
@@ -21,7 +21,7 @@ STORE_BYTES_PER_S = 20e6
 """The shared store's rate, for all ranks together."""
 VOLUME, MOUNT = "results", "/results"
 LOCAL_BYTES = 128 * 2**20
-"""Of one rank: three of its own steps, copies of another rank's, 8.2 MB each, and room."""
+"""Folder of one rank: three of its own steps, copies of another rank's, 8.2 MB each, and room."""
 
 
 class SpareArm(StrEnum):
@@ -89,7 +89,7 @@ def request(arm: SpareArm, plan: SparePlan, *, name: str, image: str) -> Documen
         "image": image,
         "command": command,
         "restart": "on-failure:3",
-        # A rack whose light nobody moves gives what is idle, in any order of its aggregators.
+        # A rack whose light does not move gives what is idle, in any order of its aggregators.
         "locality": "preferred" if arm in {SpareArm.SPARE, SpareArm.UNDISTURBED} else "any",
     }
     if arm.writes:

@@ -145,6 +145,6 @@ class SpareRunner:
         return state
 
     def _recoveries(self, name: str) -> list[Document]:
-        """Return what the controller says of the loss, phase by phase."""
+        """Return the controller's report of the loss, phase by phase."""
         found: list[Document] = self.controller.get(f"/jobs/{name}/recoveries")["recoveries"]
         return found

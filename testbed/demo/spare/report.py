@@ -49,7 +49,7 @@ def check(result: Document) -> None:
         if not arm["loss_equal"]:
             raise DemoError(
                 "failed",
-                f"its final loss {arm['final_loss']!r} is not that of the undisturbed arm",
+                f"its final loss {arm['final_loss']!r} differs from the undisturbed arm's",
                 object=f"arm/{name}",
                 hint="the figures are written; see its log",
             )
@@ -58,7 +58,7 @@ def check(result: Document) -> None:
         why = "; ".join(one["why"] or one["how"] for one in swap["recoveries"])
         raise DemoError(
             "failed",
-            f"no spare took the place: {why or 'the controller knows no loss'}",
+            f"no spare was used: {why or 'the controller recorded no loss'}",
             object="arm/spare",
             hint="see: lightloom get events",
         )
@@ -81,7 +81,7 @@ def render(result: Document) -> RenderableType:
             "yes" if arm["loss_equal"] else "NO",
         )
     notes = [
-        f"checkpoints every {plan['every']} steps; the shared store takes "
+        f"checkpoints every {plan['every']} steps; the shared store accepts "
         f"{result['store_bytes_per_s'] / 1e6:g} MB/s",
         *_swap_notes(result["arms"].get(SpareArm.SPARE.value)),
         f"emulated: {', '.join(result['emulated'])}",

@@ -1,4 +1,4 @@
-"""What rank 0 printed over all runs of a job, and what that says about a loss. Pure."""
+"""What rank 0 printed over all runs of a job, and what that shows about a loss. Pure."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CONTROL_NETNS = f"{PREFIX}slurm"
 CGROUP = f"{PREFIX}slurm"
 """Cgroup of the freezer below which the slurmds of all nodes make theirs."""
 CPUS = 8
-"""What a node says that it has: its jobs share the machine's cores in truth."""
+"""What a node reports to have: its jobs share the machine's cores in truth."""
 SLURM_USER = "slurm"
 HOST = "ctl"
 

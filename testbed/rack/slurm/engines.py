@@ -171,7 +171,7 @@ def _write_token(folder: Path, root: Path) -> None:
 
 
 def _away(states: str, nodes: Mapping[str, Process]) -> str:
-    """Return what the nodes that are not up have said last."""
+    """Return the last reports of the nodes that are not up."""
     up = programs.idle_nodes(states)
     return "".join(
         f"\n{name} is not up{quote(Path(process.log))}"

@@ -31,7 +31,7 @@ HOOK_PORT = 8470
 
 
 def use_root(folder: Path, root: Path) -> None:
-    """Note the root file system of a rack's Slurm; to find it anew takes apt half a second."""
+    """Note the root file system of a rack's Slurm; to find it again costs apt half a second."""
     folder.mkdir()
     (folder / _ROOT).write_text(str(root), encoding="utf-8")
 
@@ -117,7 +117,7 @@ def slurmd(folder: Path, root: Path, node: SlurmdNode) -> ProgramSpec:
 
 
 def slurmrestd(folder: Path, root: Path) -> ProgramSpec:
-    """Return slurmrestd, as nobody: it refuses root and SlurmUser."""
+    """Return slurmrestd, as user ``nobody``: it refuses root and SlurmUser."""
     command = (
         *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
         *("env", "SLURM_JWT=daemon", "/usr/sbin/slurmrestd", "-a", "rest_auth/jwt"),
@@ -155,7 +155,7 @@ def _user_of(root: Path) -> tuple[int, int]:
 
 
 def nodes_up(states: str, cluster: SlurmCluster) -> bool:
-    """Whether ``sinfo -h -N -o '%N %T'`` says that every node is idle."""
+    """Whether every node is idle by ``sinfo -h -N -o '%N %T'``."""
     return idle_nodes(states) == {node.name for node in cluster.nodes}
 
 

@@ -73,9 +73,9 @@ def test_overhead_and_ettr() -> None:
     assert overhead([11, 10.2, 10.4], [10, 10.0, 99]) == pytest.approx(0.04)
     assert ettr(900, 1.0, 1000) == pytest.approx(0.9)
     assert ettr(10, 1.0, 9) == 1.0
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="no time passed"):
         ettr(1, 1, 0)
-    with pytest.raises(ValueError, match="no time"):
+    with pytest.raises(ValueError, match="lasted 0 s"):
         overhead([1], [0])
 
 

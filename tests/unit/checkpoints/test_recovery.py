@@ -67,7 +67,7 @@ def test_marks_out_of_order_are_refused(marks: Marks) -> None:
 
 def test_rows_that_do_not_add_up_are_refused() -> None:
     row = recovery(120, 110, MARKS)
-    with pytest.raises(ValueError, match="the phases take"):
+    with pytest.raises(ValueError, match="phases sum to"):
         replace(row, total_s=7.0)
     with pytest.raises(ValueError, match="steps lost"):
         replace(row, steps_lost=9)

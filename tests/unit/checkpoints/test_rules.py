@@ -17,7 +17,7 @@ from checkpoints.rules import (
     FolderEntry,
     Wholeness,
     WriterKind,
-    look,
+    find_steps,
     names_text,
     parse_rule,
 )
@@ -37,7 +37,7 @@ RENAME, DCP_RULE, ORBAX_RULE, KERAS_RULE = (
 
 
 def states(rule: CheckpointRule, listing: list[FolderEntry]) -> dict[int, Wholeness]:
-    return {found.step: found.state for found in look(rule, listing).steps}
+    return {found.step: found.state for found in find_steps(rule, listing).steps}
 
 
 def test_rename_knows_files_and_folders() -> None:
@@ -51,7 +51,7 @@ def test_rename_knows_files_and_folders() -> None:
             ("notes.txt", 3),
         ]
     )
-    listed = look(RENAME, listing)
+    listed = find_steps(RENAME, listing)
     assert [(f.step, f.state.value) for f in listed.steps] == [
         (11, "partial"),
         (10, "partial"),
@@ -83,7 +83,7 @@ def test_a_step_is_read_as_frameworks_write_it(rule: CheckpointRule, name: str) 
 
 @pytest.mark.parametrize("name", ["loss=0.25", "latest", "global_step100_universal", "run-1.100"])
 def test_what_ends_in_no_step_is_listed_as_ignored(name: str) -> None:
-    listed = look(DCP_RULE, entries([(f"{name}/.metadata", 10)]))
+    listed = find_steps(DCP_RULE, entries([(f"{name}/.metadata", 10)]))
     assert (listed.steps, listed.ignored) == ((), (name,))
 
 
@@ -95,15 +95,15 @@ def test_names_that_people_are_shown_are_escaped_and_bounded() -> None:
 
 def test_what_keras_does_not_write_is_listed_as_ignored() -> None:
     beside = [("logs/a", 1), ("model.keras", 9)]
-    assert look(KERAS_RULE, entries(beside)).ignored == ("logs", "model.keras")
-    lone = look(KERAS_RULE, entries([*beside, ("latest.weights.h5", 9)]))
+    assert find_steps(KERAS_RULE, entries(beside)).ignored == ("logs", "model.keras")
+    lone = find_steps(KERAS_RULE, entries([*beside, ("latest.weights.h5", 9)]))
     assert lone.ignored == ("latest.weights.h5", "logs", "model.keras")
 
 
 def test_steps_are_ordered_by_number_never_by_time() -> None:
     late = FolderEntry("step-9.pt", size=1, modified_ns=99)
     early = FolderEntry("step-10.pt", size=1, modified_ns=1)
-    assert [f.step for f in look(RENAME, [late, early]).steps] == [10, 9]
+    assert [f.step for f in find_steps(RENAME, [late, early]).steps] == [10, 9]
 
 
 def test_dcp_is_closed_by_the_coordinator() -> None:
@@ -143,7 +143,7 @@ def test_keras_counts_epochs_and_batches() -> None:
     step = 2 * BATCHES + 3
     whole = keras(5, 6, b'{"epoch": 2, "batch": 3}')
     assert states(KERAS_RULE, whole) == {step: Wholeness.WHOLE}
-    (found,) = look(KERAS_RULE, whole).steps
+    (found,) = find_steps(KERAS_RULE, whole).steps
     assert found.files == ("latest.weights.h5", "training_metadata.json")
     overwritten = keras(7, 6, b'{"epoch": 2, "batch": 3}')
     assert states(KERAS_RULE, overwritten) == {step: Wholeness.PARTIAL}
@@ -192,7 +192,7 @@ def test_a_link_as_a_step_is_refused() -> None:
 
 def test_two_names_for_one_step_are_refused() -> None:
     listing = entries([("step-7/model.pt", 1), ("step-07/model.pt", 1), ("step-7.tmp/model.pt", 1)])
-    listed = look(RENAME, listing)
+    listed = find_steps(RENAME, listing)
     assert [(f.name, f.state) for f in listed.steps] == [
         ("step-07", Wholeness.REFUSED),
         ("step-7", Wholeness.REFUSED),
@@ -208,7 +208,7 @@ def test_an_endless_listing_is_bounded() -> None:
             taken += 1
             yield FolderEntry(f"step-{taken}", size=1)
 
-    listed = look(RENAME, endless())
+    listed = find_steps(RENAME, endless())
     assert taken == MAX_ENTRIES + 1 and listed.overfull
     assert len(listed.steps) == MAX_FOUND
     assert {f.state for f in listed.steps} == {Wholeness.REFUSED}
@@ -230,7 +230,7 @@ HOSTILE = st.builds(
 @given(st.sampled_from(WriterKind), st.lists(HOSTILE, max_size=20))
 def test_hostile_listings(writer: WriterKind, listing: list[FolderEntry]) -> None:
     rule = CheckpointRule(writer, "DONE" if writer is WriterKind.MARKER else "")
-    listed = look(rule, listing)
+    listed = find_steps(rule, listing)
     assert len(listed.ignored) <= MAX_IGNORED
     assert [f.step for f in listed.steps] == sorted((f.step for f in listed.steps), reverse=True)
     whole = [f for f in listed.steps if f.state is Wholeness.WHOLE]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints.rules import FolderEntry, Wholeness, look, parse_rule
+from checkpoints.rules import FolderEntry, Wholeness, find_steps, parse_rule
 from testbed.trainer import RingMember, parse_arguments
 from testbed.trainer_checkpoint import (
     CheckpointDirectory,
@@ -45,7 +45,7 @@ def test_the_two_newest_stay_and_the_rule_finds_them_whole(tmp_path: Path) -> No
         folder.write(saved(step))
     assert folder.steps() == [20, 100]
     entries = [FolderEntry(path.name, size=path.stat().st_size) for path in tmp_path.iterdir()]
-    found = look(parse_rule("rename"), entries).steps
+    found = find_steps(parse_rule("rename"), entries).steps
     assert [(one.step, one.state) for one in found] == [
         (100, Wholeness.WHOLE),
         (20, Wholeness.WHOLE),

@@ -78,7 +78,7 @@ class Instrument:
             return [f"(@{sides[0]}),(@{sides[1]})"]
         return ["(E,E)"]
 
-    async def tell(self, line: str, replies: int, timeout_s: float | None = None) -> list[str]:
+    async def send(self, line: str, replies: int, timeout_s: float | None = None) -> list[str]:
         if "ADD" in line:
             self.asked.set()
             await self.go_on.wait()

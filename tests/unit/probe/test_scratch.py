@@ -121,6 +121,6 @@ def test_a_volume_that_cannot_be_written_to_is_refused_with_a_fix(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["data", "ll-fio-", "ll-fio-../x", "ll-fio-a/b"])
 def test_only_probes_names_are_taken(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="not the name"):
         Scratch(tmp_path, name)
     assert list(tmp_path.iterdir()) == []

@@ -174,7 +174,7 @@ def test_only_files_of_the_volume_are_read(
     (tmp_path / "x").write_bytes(b"x" * 2**20)
     main(plan(volume, file=file))
     (refused,) = lines(capsys, "refused")
-    assert "is no file of the volume" in refused["reason"]
+    assert "is not a file of the volume" in refused["reason"]
 
 
 def test_gds_without_its_tools_is_a_reason(

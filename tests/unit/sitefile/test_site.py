@@ -254,7 +254,7 @@ def test_a_volume_of_the_rack_with_a_path_that_agents_refuse(
         ("srv0:0", "ports are 1 to 65535"),
         ("srv0:99999", "ports are 1 to 65535"),
         ("srv0", "host:port"),
-        ("300.0.0.1:7701", "no host"),
+        ("300.0.0.1:7701", "not a host"),
     ],
 )
 def test_addresses_that_nobody_can_reach(

@@ -64,10 +64,10 @@ def test_the_agent_reads_a_loss_and_a_repair_from_nvml(run_dir: Path, site: Cabl
     try:
         for end in ("gpu2", "gpu3"):
             until_unfit(watch, end, unfit=False)
-        gpus.tell(run_dir, site, lost=["gpu3"])
+        gpus.write_states(run_dir, site, lost=["gpu3"])
         assert "lost" in until_unfit(watch, "gpu3", unfit=True)
         assert watch.why_unfit(gpus.uuid("gpu2")) == ""
-        gpus.tell(run_dir, site, lost=[])
+        gpus.write_states(run_dir, site, lost=[])
         until_unfit(watch, "gpu3", unfit=False)
     finally:
         watch.stop()

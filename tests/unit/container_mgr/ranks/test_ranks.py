@@ -145,7 +145,7 @@ async def test_a_container_whose_end_the_engine_missed_has_ended(
     await asyncio.sleep(20)
     (status,) = await rig.engine.observe()
     assert (status.state, status.exit_code) == (RankState.EXITED, ghosts.EXIT_UNKNOWN)
-    assert "the Docker Engine says that it runs" in status.reason
+    assert "the Docker Engine reports it as running" in status.reason
     await rig.engine.stop("red", 0)
     assert rig.nics.where["e-gpu0"] == ""
     started = await rig.engine.start([rig.spec(0, *SLEEP, job="blue")], 60)

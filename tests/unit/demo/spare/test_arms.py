@@ -86,7 +86,7 @@ def test_the_result_compares_losses_bit_by_bit() -> None:
     good = result()
     report.check(good)
     assert good["arms"]["spare"]["loss_equal"]
-    with pytest.raises(DemoError, match="is not that of the undisturbed arm"):
+    with pytest.raises(DemoError, match="differs from the undisturbed"):
         report.check(result(final=0.25 + 2**-40))
 
 

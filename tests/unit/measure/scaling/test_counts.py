@@ -103,5 +103,5 @@ def test_shapes_follow_the_layers(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["resnet0", "resnet257", "resnet01", "resnet", "lenet", ""])
 def test_another_net_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no net"):
+    with pytest.raises(ValueError, match="unknown net"):
         net(name)

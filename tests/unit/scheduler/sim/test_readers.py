@@ -171,11 +171,11 @@ def test_gavel_table() -> None:
         (["name,submit_s,gpus,duration_s", '"' + "x" * 200_000 + '",1,1,1'], r":2: not CSV"),
         (
             ["timestamp,duration,num_gpus", "2020-01-01 00:00,1,1", "2020-01-01T00:00Z,1,1"],
-            r":3: .*'2020-01-01T00:00Z' has a time zone, unlike that of line 2",
+            r":3: .*'2020-01-01T00:00Z' has a time zone, unlike line 2",
         ),
         (
             ["timestamp,duration,num_gpus", "2020-01-01 00:00+01:00,1,1", "2020-01-01,1,1"],
-            r":3: .* has no time zone, unlike that of line 2",
+            r":3: .* has no time zone, unlike line 2",
         ),
         ([], "empty"),
     ],

@@ -228,7 +228,7 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
     def run_inside(name: str, words: list[str]) -> int:
         if name != "red":
-            raise LaneError("not_found", f"there is no lane {name}", object=name)
+            raise LaneError("not_found", f"lane {name} does not exist", object=name)
         noted.append(("run", name, *words))
         return 3
 
