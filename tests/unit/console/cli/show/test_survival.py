@@ -6,8 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from console.cli.show.page.survival import checkpointed, recovered, timeline
-from tests.parts.api.fake_service import FakeService
-from tests.parts.api.fake_survival import RECOVERY
+from tests.parts.api.survival import RECOVERIES, RECOVERY, checkpoints_view
 
 MARKUP = "<img src=x onerror=alert(1)>"
 
@@ -17,12 +16,12 @@ def drawing(page: str) -> ET.Element:
     return ET.fromstring(found)  # noqa: S314 - our own
 
 
-async def test_a_report_has_every_step_and_every_phase() -> None:
-    queries = FakeService().queries
-    kept = checkpointed((await queries.checkpoints("red")).model_dump(mode="json"))
+def test_a_report_has_every_step_and_every_phase() -> None:
+    view = checkpoints_view(["gpu0", "gpu1"])
+    kept = checkpointed(view.model_dump(mode="json"))
     assert kept.count("<tr>") == 4
     assert "a restart loads step 400" in kept
-    page = recovered((await queries.recoveries("red")).model_dump(mode="json"))
+    page = recovered(RECOVERIES.model_dump(mode="json"))
     bars = list(drawing(page).iter("rect"))
     assert len(bars) == 8
     assert "spare gpu5 for gpu3" in page
