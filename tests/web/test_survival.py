@@ -17,7 +17,7 @@ from controller.schema.checkpoints import (
 from controller.schema.jobs import read_job
 from controller.schema.submit.request import JobRequest
 from tests.parts.api.fake_service import FakeService
-from tests.parts.api.fake_survival import RECOVERY
+from tests.parts.api.survival import RECOVERY
 from tests.web.world import TalkingRack, enter, people, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

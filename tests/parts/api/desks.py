@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from controller.schema.jobs import JobView
+from controller.service.jobs import JobDesk
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,3 +66,14 @@ def _method(method: Any, given: object) -> Any:
         return at_once()
 
     return later if inspect.iscoroutinefunction(method) else at_once
+
+
+def show(desk: JobDesk, name: str, **changes: object) -> None:
+    """Show a job with some fields changed, as a job may be that no short test has."""
+    job, jobs = desk.job, desk.jobs
+    shown = JobView.model_validate(job(name).model_dump() | changes)
+
+    async def all_of_them(names: Sequence[str] | None = None) -> list[JobView]:
+        return [shown if view.name == name else view for view in await jobs(names)]
+
+    answer(desk, job=lambda asked: shown if asked == name else job(asked), jobs=all_of_them)

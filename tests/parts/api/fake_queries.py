@@ -7,35 +7,22 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from controller.base.errors import ServiceError, not_found
-from controller.comms.ledger import Bucket, BucketSums
 from controller.people.authz import Owned
 from controller.schema.checkpoints import DrainView
 from controller.schema.fabric import (
-    AggregatorPortView,
-    AggregatorView,
-    AlarmView,
-    CircuitView,
     EndpointView,
     EventView,
-    NodeView,
-    OpticalPortView,
-    OpticsView,
-    SiteView,
     SwitchView,
-    UplinkView,
 )
-from controller.schema.images import ImageView, PreparationView
 from controller.schema.insight.advice import AdviceView, FindingView, PredictionView, RangeView
 from controller.schema.insight.comms import CommsRowView, CommsView, RankCommsView
 from controller.schema.insight.measurements import MeasurementView
-from controller.schema.insight.usage import By, UsageLineView, UsageSumsView, UsageView
-from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
+from controller.schema.jobs import GpuFiguresView, JobView
 from controller.schema.live import (
     DeviceHealthView,
     HealthView,
     HopView,
     LogLineView,
-    PortPowerView,
     PowerSeriesView,
     SeriesLineView,
     SeriesView,
@@ -43,10 +30,8 @@ from controller.schema.live import (
     TopView,
     TraceView,
 )
-from controller.schema.plans import Allocation, QuarantineView, RolloutView, TransactionView
-from controller.schema.volumes import VolumeDataView, VolumeView
+from controller.schema.plans import Allocation, RolloutView, TransactionView
 from controller.stream.feed import Cut, Feed, Reader
-from tests.parts.api.fake_engine import EngineQueries
 from tests.parts.api.fake_plans import STARTED_AT
 from tests.parts.api.fake_survival import SurvivalQueries
 
@@ -61,43 +46,6 @@ HOT = GpuFiguresView(
     ecc_uncorrected=1,
     throttle_reasons=["sw_thermal"],
 )
-VOLUMES = [
-    VolumeView(
-        name="scratch",
-        server="s0",
-        mode="rw",
-        per="job",
-        projects=[],
-        filesystem="xfs",
-        total_bytes=2**40,
-        free_bytes=2**39,
-        quota="kernel",
-        read_at=STARTED_AT,
-        data=[
-            VolumeDataView(
-                owner=f"{project}.{project}-red",
-                project=project,
-                job=f"{project}-red",
-                uid=2001,
-                bytes=2**30,
-                files=12,
-                quota_bytes=2**38,
-                created_at=STARTED_AT,
-                used_at=STARTED_AT + 60,
-                kept_until=STARTED_AT + 10**10,
-            )
-            for project in ("alpha", "beta")
-        ],
-    ),
-    VolumeView(
-        name="imagenet",
-        server="s0",
-        mode="ro",
-        per="site",
-        projects=["beta"],
-        problem="/srv/imagenet is not a mount point",
-    ),
-]
 
 
 class FakeState(Protocol):
@@ -105,7 +53,6 @@ class FakeState(Protocol):
 
     epoch: int
     homes: dict[str, str | None]
-    projects: set[str]
     jobs: dict[str, JobView]
     transactions_: dict[str, list[TransactionView]]
     rollouts_: dict[str, list[RolloutView]]
@@ -114,7 +61,6 @@ class FakeState(Protocol):
     followed: bool
     endless_logs: bool
     feed: Feed
-    volumes: list[VolumeView]
     dropped: dict[str, set[int]]
     verified: list[tuple[str, int | None]]
     drained: dict[str, DrainView]
@@ -125,7 +71,7 @@ class FakeState(Protocol):
         """Fail or wait as the test has ordered."""
 
 
-class FakeQueries(SurvivalQueries, EngineQueries):
+class FakeQueries(SurvivalQueries):
     """Reads the fake state."""
 
     def __init__(self, state: FakeState) -> None:
@@ -145,17 +91,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             started_at=STARTED_AT,
             devices=[DeviceHealthView(name="as0", kind="aggregator", connected=True)],
             emulated=["gpu0"],
-        )
-
-    async def site(self) -> SiteView:
-        return SiteView(
-            name="paper",
-            subnet="10.77.0.0/24",
-            servers=["s0"],
-            endpoints=await self.endpoints(),
-            aggregators=await self.aggregators(),
-            switches=await self.switches(),
-            uplinks=[UplinkView(a="as0/9", b="as1/9", capacity_bps=114e6)],
         )
 
     def endpoint_names(self) -> Sequence[str]:
@@ -188,22 +123,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             if names is None or name in names
         ]
 
-    async def aggregators(self) -> list[AggregatorView]:
-        return [
-            AggregatorView(
-                name=name,
-                dpid="0000000000000001",
-                connected=True,
-                size=4,
-                used=3,
-                free=1,
-                endpoints=[e for e, home in self._fake.homes.items() if home == name],
-                jobs=["red"],
-                ports=[AggregatorPortView(port=1, kind="fiber", far="ocs0/2.1.1", up=True)],
-            )
-            for name in ("as0", "as1")
-        ]
-
     async def switches(self) -> list[SwitchView]:
         return [
             SwitchView(
@@ -216,47 +135,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
                 foreign_circuits=0,
             )
         ]
-
-    async def optics(self, switch: str) -> OpticsView:
-        port = OpticalPortView(port="1.1.1", health="tuned", label="rack 3")
-        alarm = AlarmView(object="1.1.1", severity="major", text="low light")
-        return OpticsView(switch=switch, time=STARTED_AT, ports=[port], alarms=[alarm])
-
-    async def circuits(self) -> list[CircuitView]:
-        return [CircuitView(switch="ocs0", a="1.1.1", b="2.1.1", state="tuned", endpoint="gpu0")]
-
-    async def containers(self) -> list[ContainerView]:
-        return [
-            ContainerView(
-                name="ll-red-0-4",
-                job="red",
-                rank=0,
-                epoch=4,
-                endpoint="gpu0",
-                server="s0",
-                state="running",
-                started_at=STARTED_AT,
-            )
-        ]
-
-    async def secrets(self) -> list[SecretView]:
-        return [SecretView(project="vision", name="wandb")]
-
-    async def nodes(self) -> list[NodeView]:
-        return [
-            NodeView(
-                name="s0",
-                agent="127.0.0.1:7701",
-                reachable=True,
-                endpoints=list(self._fake.homes),
-                jobs=["red"],
-                containers=4,
-                readings={"load": 1.25, "memory_available_bytes": 3 << 30},
-            )
-        ]
-
-    async def volumes(self) -> list[VolumeView]:
-        return list(self._fake.volumes)
 
     async def events(self, since: int, limit: int) -> list[EventView]:
         events = [
@@ -309,7 +187,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
         return 5
 
     def projects(self) -> set[str]:
-        return {"default", *self._fake.projects}
+        return {"default"}
 
     def owners(self) -> dict[str, Owned]:
         ended = {"completed", "failed", "cancelled"}
@@ -323,24 +201,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             )
             for job in self._fake.jobs.values()
         }
-
-    async def usage(
-        self, since: float | None, until: float | None, by: By, projects: Collection[str] | None
-    ) -> UsageView:
-        await self._fake.enter("usage")
-        end = STARTED_AT if until is None else until
-        sums = {"held_s": 7200.0, "frozen_s": 600.0, "dark_s": 0.5, "weighted_s": 9000.0, "jobs": 1}
-        total = UsageSumsView.model_validate(sums)
-        job = {"job": "red", "submitted_at": STARTED_AT, "project": "vision", "user": "=cmd()"}
-        about = job if by == "job" else {by: job[by]}
-        return UsageView(
-            since=end - 86400.0 if since is None else since,
-            until=end,
-            by=by,
-            lines=[UsageLineView.model_validate(about | sums)],
-            others=UsageSumsView(),
-            total=total,
-        )
 
     async def comms(self, name: str, rank: int | None, since_s: float | None) -> CommsView:
         job = await self.job(name)
@@ -374,19 +234,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             efficiency=0.5,
             efficiency_of="all_reduce of 4194304 bytes, to 4194304 bytes of m7",
         )
-
-    def collectives(self) -> dict[str, dict[Bucket, BucketSums]]:
-        return {"red": {("all_reduce", 4 * 2**20): BucketSums(80, 80 * 4 * 2**20, 8.0)}}
-
-    def usage_totals(self) -> dict[str, UsageSumsView]:
-        return {"vision": UsageSumsView(held_s=7200.0, frozen_s=600.0)}
-
-    async def power(self) -> list[PortPowerView]:
-        return [
-            PortPowerView(
-                switch="ocs0", port="1.1.1", far="gpu0", power_in_dbm=-3.0, power_out_dbm=-4.5
-            )
-        ]
 
     async def power_series(self, switch: str, port: str, since_s: float) -> PowerSeriesView:
         if switch != "ocs0" or port not in ("1.1.1", "2.1.1"):
@@ -448,28 +295,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
             await asyncio.Event().wait()
         if self._fake.log_error is not None:
             raise self._fake.log_error
-
-    async def images(self, timeout_s: float) -> list[ImageView]:
-        await self._fake.enter("images")
-        return [
-            ImageView(
-                server=server,
-                image_id=f"sha256:{'a' * 64}",
-                names=["trainer:1"],
-                size_bytes=2**30,
-                jobs=sorted(self._fake.jobs),
-            )
-            for server in ("s0", "s1")
-        ]
-
-    async def preparation(self, ident: str) -> PreparationView:
-        await self._fake.enter("preparation")
-        if ident not in self._fake.preparations:
-            raise ServiceError(
-                "not_found", f"there is no preparation {ident}", object=f"preparation/{ident}"
-            )
-        views = self._fake.preparations[ident]
-        return views.pop(0) if len(views) > 1 else views[0]
 
     async def transaction(self, ident: str) -> TransactionView:
         if ident not in self._fake.transactions_:
@@ -539,9 +364,6 @@ class FakeQueries(SurvivalQueries, EngineQueries):
         )
         shown = [found] if jobs is None or "red" in jobs else []
         return AdviceView(job=job, limit="scatter" if job else None, findings=shown)
-
-    async def quarantine(self) -> list[QuarantineView]:
-        return [QuarantineView(object="as0/3", reason="no light for job beta-blue", since=1.0)]
 
     async def allocation(self) -> Allocation:
         return Allocation(site="paper", epoch=self._fake.epoch, homes=self._fake.homes)

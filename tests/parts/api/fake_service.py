@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import Sequence
 
-from agentlink.values import Typed, WindowSize
 from base import clock
 from controller.base.errors import ServiceError
-from controller.devices.engine import ExecEnd, ExecOutput
 from controller.schema.checkpoints import DrainView
-from controller.schema.execs import ExecRequest
-from controller.schema.fabric import SwitchView
-from controller.schema.images import PreparationView, PrepareRequest, ServerPullView
-from controller.schema.insight.advice import RangeView, WhatIfRequest, WhatIfView
 from controller.schema.insight.measurements import (
     MeasurementImport,
     MeasurementRequest,
@@ -21,31 +15,28 @@ from controller.schema.insight.measurements import (
     MeasurementView,
 )
 from controller.schema.jobs import ConditionView, JobView, RankView
-from controller.schema.live import HealthView, LogLineView
+from controller.schema.live import LogLineView
 from controller.schema.plans import (
     Allocation,
     AllocationDiffView,
     MoveView,
     PlanRequest,
     PlanView,
-    QuarantineView,
     RolloutRequest,
     RolloutView,
     TransactionView,
 )
 from controller.schema.submit.request import JobRequest
-from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction
 from tests.parts.api.fake_desks import FakeDesks
-from tests.parts.api.fake_engine import EngineCommands
 from tests.parts.api.fake_plans import (
     STARTED_AT,
     fake_plan,
     fake_rollout,
     fake_transaction,
 )
-from tests.parts.api.fake_queries import SIZE, VOLUMES, FakeQueries
+from tests.parts.api.fake_queries import SIZE, FakeQueries
 from tests.parts.api.fake_survival import SurvivalCommands
 
 
@@ -58,8 +49,6 @@ class FakeService:
 
     def __init__(self) -> None:
         self.epoch = 4
-        self.projects: set[str] = set()
-        """Those of the accounts, beside ``default``."""
         self.homes: dict[str, str | None] = {
             f"gpu{i}": "as0" if i in (0, 1, 4) else "as1" for i in range(SIZE)
         }
@@ -71,9 +60,6 @@ class FakeService:
         self.entered: set[str] = set()
         self.transactions_: dict[str, list[TransactionView]] = {}
         self.rollouts_: dict[str, list[RolloutView]] = {}
-        self.preparations: dict[str, list[PreparationView]] = {}
-        self.unprepared: dict[str, str] = {}
-        """Why servers fail to pull any image, by server."""
         self.measurements: dict[str, MeasurementView] = {}
         self.measure_number = 0
         self.end_state: str = "committed"
@@ -83,16 +69,10 @@ class FakeService:
             for r in range(2)
         ]
         self.log_error: ServiceError | None = None
-        self.commands_run: list[tuple[str, ExecRequest]] = []
-        """Commands that have begun."""
-        self.commands_ended = 0
-        self.windows: list[WindowSize] = []
         self.followed = False
         self.endless_logs = False
         """A job's output that is followed does not end."""
         self.feed = Feed()
-        self.volumes = list(VOLUMES)
-        self.removed: list[tuple[str, str, str | None, bool]] = []
         self.dropped: dict[str, set[int]] = {}
         """Steps that were dropped, by job."""
         self.verified: list[tuple[str, int | None]] = []
@@ -143,10 +123,6 @@ class FakeService:
         self.jobs[name] = JobView.model_validate(fields)
         return self.jobs[name]
 
-    def own(self, name: str, project: str, endpoints: list[str]) -> None:
-        """Give a project a running job."""
-        self.put(name, "running", endpoints, project=project)
-
     def set_state(self, name: str, state: str, reason: str = "") -> None:
         """Let a job go on to another state."""
         job = self.jobs[name]
@@ -163,12 +139,8 @@ class FakeService:
         while clock.monotonic() - began < self.delay_s.get(operation, 0):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
-    def hang_up(self) -> None:
-        """Close all streams."""
-        self.feed.close()
 
-
-class FakeCommands(SurvivalCommands, EngineCommands):
+class FakeCommands(SurvivalCommands):
     """Changes the fake state."""
 
     def __init__(self, state: FakeService) -> None:
@@ -272,88 +244,6 @@ class FakeCommands(SurvivalCommands, EngineCommands):
     async def cancel(self, name: str) -> JobView:
         return await self._to(name, "cancel", "cancelled")
 
-    async def pause(self, name: str) -> JobView:
-        return await self._to(name, "pause", "paused")
-
-    async def resume(self, name: str) -> JobView:
-        return await self._to(name, "resume", "running")
-
-    async def whatif(self, name: str, request: WhatIfRequest) -> WhatIfView:
-        await self._fake.enter("whatif")
-        job = await self._fake.queries.job(name)
-        before: dict[str, str | None] = dict(zip(job.endpoints, job.homes, strict=True))
-        return WhatIfView(
-            job=name,
-            prediction="p1",
-            homes_before=before,
-            homes_after=before | {e: h for e, h in request.homes.items() if e in before},
-            span_before=2,
-            span_after=1,
-            step_now_s=0.8,
-            step_then_s=RangeView(low=0.4, high=0.5),
-            change=RangeView(low=-0.5, high=-0.375),
-            ring_rate_before=0.22,
-            ring_rate_after=1.0,
-            possible=True,
-            basis=["100 recorded steps (torch) at 1 placement"],
-            unidentified=["hide: how much communication fits behind its compute"],
-        )
-
-    async def exec(
-        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
-    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
-        await self._fake.enter("exec")
-        await self._fake.queries.job(name)
-        return self._exec(name, request, given)
-
-    async def _exec(
-        self, name: str, request: ExecRequest, given: AsyncIterator[Typed | WindowSize]
-    ) -> AsyncGenerator[ExecOutput | ExecEnd]:
-        """Repeat the input to its end, then complain on stderr, and end with 3."""
-        self._fake.commands_run.append((name, request))
-        try:
-            await self._fake.enter("exec_begun")
-            async for item in given:
-                match item:
-                    case WindowSize():
-                        self._fake.windows.append(item)
-                    case Typed(data=None):
-                        break
-                    case Typed(data=bytes(data)):
-                        yield ExecOutput("stdout", data)
-            yield ExecOutput("stderr", b"no more\n")
-            yield ExecEnd(3)
-        finally:
-            self._fake.commands_ended += 1
-
-    async def prepare_image(self, request: PrepareRequest) -> PreparationView:
-        await self._fake.enter("prepare_image")
-        servers = request.servers or ["s0", "s1"]
-        first = PreparationView(
-            id=f"p{len(self._fake.preparations) + 1}",
-            image=request.image,
-            state="running",
-            started_at=STARTED_AT,
-            servers=[
-                ServerPullView(server=s, state="pulling", bytes_done=2**30, bytes_total=2**32)
-                for s in servers
-            ],
-        )
-        bad = self._fake.unprepared
-        ends = [
-            ServerPullView(server=s, state="failed", message=bad[s])
-            if s in bad
-            else ServerPullView(server=s, state="done", image_digest=request.image, size_bytes=7)
-            for s in servers
-        ]
-        last = {
-            "state": "failed" if bad else "done",
-            "servers": ends,
-            "finished_at": STARTED_AT + 9,
-        }
-        self._fake.preparations[first.id] = [first, first.model_copy(update=last)]
-        return first
-
     async def make_plan(self, request: PlanRequest) -> PlanView:
         await self._fake.enter("make_plan")
         self._fake.plans.append(request)
@@ -388,47 +278,6 @@ class FakeCommands(SurvivalCommands, EngineCommands):
 
     async def abort(self, ident: str) -> TransactionView:
         return await self._fake.queries.transaction(ident)
-
-    async def attach(self, endpoint: str, aggregator: str | None, wait_s: float) -> TransactionView:
-        await self._fake.enter("attach")
-        if endpoint not in self._fake.homes:
-            raise ServiceError(
-                "not_found", f"the site has no endpoint {endpoint}", object=f"endpoint/{endpoint}"
-            )
-        plan = fake_plan(self._fake.homes, self._fake.epoch)
-        return fake_transaction(plan, self._fake.epoch, self._fake.end_state)[0]
-
-    async def release(self, name: str) -> QuarantineView:
-        await self._fake.enter("release")
-        if name != "as0/3":
-            raise ServiceError("not_found", f"{name} is in use", object=f"quarantine/{name}")
-        return (await self._fake.queries.quarantine())[0]
-
-    async def remove_data(
-        self, volume: str, owner: str, *, server: str | None, dry_run: bool
-    ) -> DataRemovalView:
-        await self._fake.enter("remove_data")
-        found = [
-            RemovedDataView(server=view.server, bytes=entry.bytes, files=entry.files)
-            for view in self._fake.volumes
-            for entry in view.data
-            if view.name == volume and entry.owner == owner
-        ]
-        if not found:
-            raise ServiceError("not_found", "it left nothing", object=f"volume/{volume}")
-        self._fake.removed.append((volume, owner, server, dry_run))
-        return DataRemovalView(volume=volume, owner=owner, dry_run=dry_run, directories=found)
-
-    async def accept_store(self) -> HealthView:
-        await self._fake.enter("accept_store")
-        return await self._fake.queries.health()
-
-    async def repair(self, switch: str) -> SwitchView:
-        await self._fake.enter("repair")
-        found = [view for view in await self._fake.queries.switches() if view.name == switch]
-        if not found:
-            raise ServiceError("not_found", f"no switch {switch}", object=f"switch/{switch}")
-        return found[0]
 
     async def bring_back(
         self, wanted: Allocation, *, dry_run: bool, wait_s: float

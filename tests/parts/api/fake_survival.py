@@ -4,83 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from checkpoints.ledger import State
 from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.schema.checkpoints import (
-    CheckpointSumsView,
     CheckpointsView,
-    CheckpointView,
     DamageView,
     DrainKind,
     DrainView,
     IntervalView,
-    PartView,
     RecoveriesView,
-    RecoverySumsView,
-    RecoveryView,
     SiteRecoveriesView,
     VerificationView,
 )
 from controller.schema.jobs import JobView
 from tests.parts.api.fake_plans import STARTED_AT
+from tests.parts.api.survival import RECOVERY, STEPS, checkpoint_view
 
-STEPS = {400: State.WRITTEN, 300: State.PROTECTED, 200: State.PERSISTENT}
 DRAINABLE = {"node/s0", "aggregator/as0", "aggregator/as1", "switch/ocs0"}
-RECOVERY = RecoveryView(
-    number=1,
-    cause="endpoint",
-    objects=["endpoint/gpu3"],
-    how="swap",
-    swaps={"gpu3": "gpu5"},
-    failed_at=STARTED_AT + 60,
-    finished_at=STARTED_AT + 72,
-    step_written=310,
-    step_restored=300,
-    steps_lost=10,
-    detect_s=0.4,
-    decide_s=0.1,
-    stop_s=0.5,
-    light_s=0.8,
-    fetch_s=0.6,
-    start_s=0.7,
-    import_s=6.0,
-    first_step_s=3.5,
-    total_s=12.0,
-    own_s=2.5,
-    gpu_hours_lost=0.02,
-)
-
-
-def fake_checkpoint(step: int, state: State, endpoints: list[str], *, why: str) -> CheckpointView:
-    """Return one step of a job, each part of it copied to the next rank's server."""
-    copied = state is not State.WRITTEN
-    nexts = endpoints[1:] + endpoints[:1]
-    return CheckpointView(
-        step=step,
-        epoch=4,
-        state=state,
-        complete=copied,
-        restorable=True,
-        why=why,
-        scheme=Scheme.PARTNER,
-        bytes=len(endpoints) * 2**30,
-        written_at=STARTED_AT + step,
-        protected_at=STARTED_AT + step + 2 if copied else None,
-        persistent_at=STARTED_AT + step + 9 if state is State.PERSISTENT else None,
-        written_s_median=0.8,
-        written_s_max=1.1,
-        parts=[
-            PartView(
-                rank=rank,
-                endpoint=endpoint,
-                bytes=2**30,
-                held_by=[endpoint, *([nexts[rank]] if copied else [])],
-                stored=state is State.PERSISTENT,
-            )
-            for rank, endpoint in enumerate(endpoints)
-        ],
-    )
 
 
 class FakeState(Protocol):
@@ -112,7 +52,7 @@ class SurvivalQueries:
         gone = self._fake.dropped.get(name, set())
         why = "gpu4 waits for job beta-blue"
         steps = [
-            fake_checkpoint(step, state, job.endpoints, why=why if step == max(STEPS) else "")
+            checkpoint_view(step, state, job.endpoints, why=why if step == max(STEPS) else "")
             for step, state in STEPS.items()
             if step not in gone
         ]
@@ -165,26 +105,6 @@ class SurvivalQueries:
             gpu_hours=40.0,
             gpu_hours_lost={"endpoint": 0.02, "program": 0.01},
             failures={"endpoint": 1, "program": 2},
-        )
-
-    def checkpoint_sums(self) -> dict[str, CheckpointSumsView]:
-        if "survival" in self._fake.refuse:
-            raise self._fake.refuse["survival"]
-        return {
-            name: CheckpointSumsView(
-                bytes=dict.fromkeys(STEPS.values(), len(job.endpoints) * 2**30),
-                written_s=0.8,
-                unprotected_s=2.0,
-            )
-            for name, job in self._fake.jobs.items()
-            if job.checkpoint is not None and job.finished_at is None
-        }
-
-    def recovery_sums(self) -> RecoverySumsView:
-        return RecoverySumsView(
-            seconds={"light_s": (3, 2.4)},
-            gpu_hours_lost={"endpoint": 0.02, "program": 0.01},
-            open_s={"alpha-red": 7.0},
         )
 
     async def drains(self) -> list[DrainView]:

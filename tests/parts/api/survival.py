@@ -6,7 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from agentlink.checkpoints import HoldingKind
-from checkpoints.ledger import Key
+from checkpoints.ledger import Key, State
+from checkpoints.schemes import Scheme
+from controller.schema.checkpoints import (
+    CheckpointsView,
+    CheckpointView,
+    DamageView,
+    IntervalView,
+    PartView,
+    RecoveriesView,
+    SiteRecoveriesView,
+    VerificationView,
+)
 from controller.state.kept.phases import figures
 from controller.state.kept.recoveries import RecoveryRecord
 from controller.views.recoveries import view_of
@@ -87,3 +98,94 @@ def lost(rack: Rack, job: str, **changes: Any) -> None:
     row = rack.parts.state.recoveries.put(replace(row, **changes))
     if not row.open:
         rack.parts.state.recoveries.add_phases(figures(row))
+
+
+# --- documents of what no short test has ---------------------------------------------------------
+
+_AT = 1_700_000_000.0
+STEPS = {400: State.WRITTEN, 300: State.PROTECTED, 200: State.PERSISTENT}
+INTERVAL = IntervalView(
+    job="red",
+    interval_s=90.0,
+    steps=45,
+    now_s=200.0,
+    cost_s=0.9,
+    step_s=2.0,
+    restart_s=12.0,
+    mtbf_s=4500.0,
+    waste=0.021,
+    waste_now=0.027,
+)
+RECOVERIES = RecoveriesView(
+    job="red", ettr=0.93, gpu_hours_lost={"endpoint": 0.02}, recoveries=[RECOVERY]
+)
+OF_SITE = SiteRecoveriesView(
+    since=_AT,
+    ettr=0.95,
+    gpu_hours=40.0,
+    gpu_hours_lost={"endpoint": 0.02, "program": 0.01},
+    failures={"endpoint": 1, "program": 2},
+)
+
+
+def checkpoint_view(step: int, state: State, endpoints: list[str], *, why: str) -> CheckpointView:
+    """Return one step of a job, each part of it copied to the next rank's server."""
+    copied = state is not State.WRITTEN
+    nexts = endpoints[1:] + endpoints[:1]
+    return CheckpointView(
+        step=step,
+        epoch=4,
+        state=state,
+        complete=copied,
+        restorable=True,
+        why=why,
+        scheme=Scheme.PARTNER,
+        bytes=len(endpoints) * 2**30,
+        written_at=_AT + step,
+        protected_at=_AT + step + 2 if copied else None,
+        persistent_at=_AT + step + 9 if state is State.PERSISTENT else None,
+        written_s_median=0.8,
+        written_s_max=1.1,
+        parts=[
+            PartView(
+                rank=rank,
+                endpoint=endpoint,
+                bytes=2**30,
+                held_by=[endpoint, *([nexts[rank]] if copied else [])],
+                stored=state is State.PERSISTENT,
+            )
+            for rank, endpoint in enumerate(endpoints)
+        ],
+    )
+
+
+def checkpoints_view(endpoints: list[str], *, without: int = 0) -> CheckpointsView:
+    """Return what red has, of which a server says nothing."""
+    why = "gpu4 waits for job beta-blue"
+    steps = [
+        checkpoint_view(step, state, endpoints, why=why if step == max(STEPS) else "")
+        for step, state in STEPS.items()
+        if step != without
+    ]
+    return CheckpointsView(
+        job="red",
+        rule="rename",
+        scheme=Scheme.PARTNER,
+        space_bytes=3 * 2**30,
+        known=True,
+        silent=["s1"],
+        restore_step=steps[0].step,
+        restore_why="",
+        steps=steps,
+        ignored=["rank 0: 'notes.txt'"],
+        naming="step-N or step-N.EXT",
+    )
+
+
+def verified(step: int | None) -> VerificationView:
+    """Return what a verification of red finds: step 300 is damaged, and a server is silent."""
+    found = DamageView(
+        step=300, epoch=4, rank=1, endpoint="gpu2", kind="copy", damages=["model.pt: crc32c"]
+    )
+    shown = [found] if step in (None, 300) else []
+    return VerificationView(job="red", parts=24, bytes=24 * 2**30, damaged=shown, silent=["s1"])

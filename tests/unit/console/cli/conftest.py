@@ -1,23 +1,32 @@
-"""A real HTTP server on loopback over the fake service, and the command run in-process."""
+"""A real HTTP server on loopback over a rack in memory, and the command run in-process."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import pytest
+import structlog
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from console.cli.main import main
+from controller.schema.jobs import JobRequest, JobView
+from sitefile import load_site
 from tests.parts.api.apps import app_of
+from tests.parts.api.desks import answer
 from tests.parts.api.fake_service import FakeService
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
+from tests.parts.sites import PAPER
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,35 +51,150 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+Done = TypeVar("Done")
+
+
+@dataclass(slots=True)
+class Served:
+    """A controller on simulated devices behind a server: the job red runs, on both aggregators."""
+
+    app: FastAPI
+    url: str
+    loop: asyncio.AbstractEventLoop
+    rack: Rack | None = None
+    fresh: bool = True
+    """Nothing was changed since red runs."""
+
+    def do(self, work: Coroutine[Any, Any, Done]) -> Done:
+        """Run a coroutine where the controller runs."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+
+    def ready(self, folder: Path) -> Rack:
+        """Return the rack of the last test, or another one if that test has changed it."""
+        if self.rack is None or not self.fresh:
+            self.leave()
+            self.rack = self.do(_red(folder))
+            self.fresh = True
+        self.app.state.desks = self.rack.desks
+        return self.rack
+
+    def leave(self) -> None:
+        """Stop the controller."""
+        if self.rack is not None:
+            self.do(self.rack.down())
+            self.rack = None
+
+
+async def _red(folder: Path) -> Rack:
+    secret = folder / "secrets" / "vision" / "wandb"
+    for directory in (secret.parent.parent, secret.parent):
+        directory.mkdir(mode=0o700)
+    secret.touch(mode=0o600)
+    secret.write_text("a-key")
+    rack = Rack(folder, replace(load_site(PAPER), secrets=folder / "secrets"))
+    await rack.up()
+    ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
+    about = {"policy": "live", "rank_order": "placed", "image": "trainer:1"}
+    await submit(rack, "red", 4, endpoints=ends, **about)
+    await rack.state("red", "running")
+    return rack
 
 
 @pytest.fixture(scope="session")
-def _server() -> Iterator[tuple[FastAPI, str]]:
-    """One server for all tests; each puts its own service behind it."""
+def _server() -> Iterator[Served]:
+    """One server for all tests, with the controller on its loop."""
     app = app_of()
+    ready: list[Served] = []
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") not in (None, "GET"):
+            ready[0].fresh = False
+        await app(scope, receive, send)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        server = uvicorn.Server(uvicorn.Config(noting, log_level="error", lifespan="off"))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        async def serve() -> None:
+            ready.append(Served(app, url, asyncio.get_running_loop()))
+            await server.serve(sockets=[listener])
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         while not server.started:
             time.sleep(0.005)
-        yield app, f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield ready[0]
+        ready[0].leave()
         server.should_exit = True
         thread.join(timeout=60)
         assert not thread.is_alive()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests over a real server are in real time."""
+    for item in items:
+        if "_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.real_time)
+
+
+_FAKED = {"plans", "measure", "files", "interrupts"}
+"""What is tested over a controller that pretends."""
+
+
+def _unsaid(*_: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
 @pytest.fixture
-def service(_server: tuple[FastAPI, str]) -> FakeService:
+def service(_server: Served) -> FakeService:
     fake = FakeService()
-    _server[0].state.desks = fake.desks
+    _server.app.state.desks = fake.desks
     return fake
 
 
 @pytest.fixture
-def url(_server: tuple[FastAPI, str], service: FakeService) -> str:
-    assert _server[0].state.desks is service.desks
-    return _server[1]
+def url(
+    _server: Served, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """Return the address of a controller that no test has changed."""
+    if request.module.__name__.rpartition(".test_")[2] in _FAKED:
+        request.getfixturevalue("service")
+    else:
+        _server.ready(tmp_path_factory.mktemp("rack"))
+    structlog.configure(processors=[_unsaid])  # what the controller says is not the command's
+    return _server.url
+
+
+@pytest.fixture
+def served(_server: Served, url: str) -> Served:
+    """Return the controller, for a test that orders what it does."""
+    _server.fresh = False
+    return _server
+
+
+@pytest.fixture
+def requests(rack: Rack) -> list[JobRequest]:
+    """Return what jobs the controller will have been asked for."""
+    desk, asked = rack.desks.jobs, list[JobRequest]()
+    submit, submit_all = desk.submit, desk.submit_all
+
+    async def one(request: JobRequest, user: str = "") -> JobView:
+        asked.append(request)
+        return await submit(request, user)
+
+    async def several(requests: Sequence[JobRequest], user: str = "") -> list[str]:
+        asked.extend(requests)
+        return await submit_all(requests, user)
+
+    answer(desk, submit=one, submit_all=several)
+    return asked
+
+
+@pytest.fixture
+def rack(served: Served) -> Rack:
+    """Return the rack of ``served``."""
+    assert served.rack is not None
+    return served.rack
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +221,6 @@ def offline(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def run(offline: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line against the fake controller."""
+    """Run a command line against the controller."""
     monkeypatch.setenv("LIGHTLOOM_URL", url)
     return offline

@@ -16,7 +16,8 @@ from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import EXIT_CODES, CliError
 from console.cli.main import main
 from console.cli.show.output import asks_for_json
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.desks import answer, never
+from tests.parts.controller.rack import Rack
 from tests.unit.console.cli.conftest import Run
 
 VERBS = [
@@ -134,10 +135,9 @@ def test_something_else_answers(offline: Run, stranger: str, code: int) -> None:
     assert ran.error["object"] == stranger
 
 
-def test_a_controller_that_does_not_answer(offline: Run, url: str, service: FakeService) -> None:
-    service.delay_s["jobs"] = 3600.0
+def test_a_controller_that_does_not_answer(offline: Run, url: str, rack: Rack) -> None:
+    answer(rack.desks.jobs, jobs=never)
     ran = offline("--url", url, "--request-timeout", "0.1", "get", "jobs", "-o", "json")
-    service.delay_s.clear()
     assert ran.code == 124
     assert ran.error["code"] == "timeout"
 
@@ -148,8 +148,8 @@ def test_a_proxy_is_not_asked_for_this_machine(run: Run, monkeypatch: pytest.Mon
     assert run("get", "jobs").code == 0
 
 
-def test_a_crash_of_the_controller_is_told_in_one_line(run: Run, service: FakeService) -> None:
-    service.crash = "jobs"
+def test_a_crash_of_the_controller_is_told_in_one_line(run: Run, rack: Rack) -> None:
+    answer(rack.desks.jobs, jobs=RuntimeError("a secret inside"))
     ran = run("get", "jobs")
     assert ran.code == 1
     assert "secret" not in ran.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.parts.api.fake_service import FakeService
+from controller.schema.jobs import JobRequest
 from tests.unit.console.cli.conftest import Run
 
 TEXT = """
@@ -15,7 +15,7 @@ name: green
 project: vision
 resources: {gpus: 3, model: M40}
 run: [python3, train.py]
-env: {SEED: 7, DEPTH: 16}
+env: {APP_SEED: 7, APP_DEPTH: 16}
 policy: live
 dark_tolerance_s: 2
 """
@@ -28,30 +28,30 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_file_says_it_all(run: Run, service: FakeService, file: str) -> None:
+def test_a_file_says_it_all(run: Run, requests: list[JobRequest], file: str) -> None:
     assert run("submit", "-f", file).code == 0
-    (request,) = service.requests
+    (request,) = requests
     assert (request.name, request.project, request.count) == ("green", "vision", 3)
     assert (request.model, request.policy, request.dark_tolerance_s) == ("M40", "live", 2.0)
     assert request.command == ["python3", "train.py"]
-    assert request.env == {"SEED": "7", "DEPTH": "16"}
+    assert request.env == {"APP_SEED": "7", "APP_DEPTH": "16"}
 
 
-def test_options_go_over_the_file(run: Run, service: FakeService, file: str) -> None:
+def test_options_go_over_the_file(run: Run, requests: list[JobRequest], file: str) -> None:
     ran = run(
         *("submit", "-f", file, "-n", "2", "--name", "lime", "--policy", "pause"),
-        *("--env", "SEED=8", "--", "sleep", "1"),
+        *("--env", "APP_SEED=8", "--", "sleep", "1"),
     )
     assert ran.code == 0
-    (request,) = service.requests
+    (request,) = requests
     assert (request.name, request.count, request.policy) == ("lime", 2, "pause")
     assert request.project == "vision"
-    assert request.env == {"SEED": "8", "DEPTH": "16"}
+    assert request.env == {"APP_SEED": "8", "APP_DEPTH": "16"}
     assert request.command == ["sleep", "1"]
 
 
 def test_a_dry_run_prints_the_request_and_sends_nothing(
-    run: Run, service: FakeService, file: str
+    run: Run, requests: list[JobRequest], file: str
 ) -> None:
     ran = run("submit", "-f", file, "-n", "2", "--dry-run", "-o", "json")
     assert ran.code == 0
@@ -61,12 +61,12 @@ def test_a_dry_run_prints_the_request_and_sends_nothing(
         "count": 2,
         "model": "M40",
         "command": ["python3", "train.py"],
-        "env": {"SEED": "7", "DEPTH": "16"},
+        "env": {"APP_SEED": "7", "APP_DEPTH": "16"},
         "policy": "live",
         "dark_tolerance_s": 2.0,
     }
     assert "name: green" in run("submit", "-f", file, "--dry-run").out
-    assert service.requests == []
+    assert requests == []
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -86,7 +86,7 @@ def test_a_dry_run_prints_every_choice_as_its_word(run: Run, form: str) -> None:
 
 
 def test_a_bad_file_is_told_with_path_and_fix(
-    run: Run, service: FakeService, tmp_path: Path
+    run: Run, requests: list[JobRequest], tmp_path: Path
 ) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("resources: {gpus: 2, modell: M40}\npolicy: shoot\n")
@@ -96,7 +96,7 @@ def test_a_bad_file_is_told_with_path_and_fix(
     assert "resources.modell: unknown key" in ran.err
     assert "policy: " in ran.err
     assert "lightloom schema job" in ran.err
-    assert service.requests == []
+    assert requests == []
 
 
 def test_the_number_of_gpus_is_required(run: Run, tmp_path: Path) -> None:
@@ -118,19 +118,19 @@ def test_both_schemas_are_printed(run: Run) -> None:
 SEVERAL = "name: lime\nresources: {gpus: 1}\n---\nname: teal\nresources: {gpus: 2}\n"
 
 
-def test_a_file_with_several_jobs(run: Run, service: FakeService, tmp_path: Path) -> None:
+def test_a_file_with_several_jobs(run: Run, requests: list[JobRequest], tmp_path: Path) -> None:
     path = tmp_path / "jobs.yaml"
     path.write_text(SEVERAL)
     ran = run("submit", "-f", str(path), "--priority", "3", "-o", "json")
     assert ran.code == 0, ran.err
     assert ran.document["names"] == ["lime", "teal"]
-    assert [(r.name, r.count, r.priority) for r in service.requests] == [
+    assert [(r.name, r.count, r.priority) for r in requests] == [
         ("lime", 1, 3),
         ("teal", 2, 3),
     ]
     ran = run("submit", "-f", str(path), "--dry-run", "-o", "json")
     assert [job["name"] for job in ran.document["jobs"]] == ["lime", "teal"]
-    assert len(service.requests) == 2
+    assert len(requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_file_with_several_jobs(run: Run, service: FakeService, tmp_path: Path
 )
 def test_a_file_with_several_jobs_that_is_wrong(
     run: Run,
-    service: FakeService,
+    requests: list[JobRequest],
     tmp_path: Path,
     *,
     text: str,
@@ -159,4 +159,4 @@ def test_a_file_with_several_jobs_that_is_wrong(
     ran = run("submit", "-f", str(path), *arguments)
     assert ran.code == 2
     assert message in ran.err
-    assert service.requests == []
+    assert requests == []

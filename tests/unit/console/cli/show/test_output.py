@@ -18,7 +18,8 @@ from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from controller.schema.fabric import EventView
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.desks import answer, show
+from tests.parts.controller.rack import Rack
 from tests.unit.console.cli.conftest import Run
 
 EVIL = "a\x9b31mb\u202egnp\u2066\x7f\x85\u2028\ufeff\x1b[2J\tc\U000e0041 ü→日😀"
@@ -57,29 +58,24 @@ def test_lines_and_errors_are_harmless(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
-def test_what_a_user_named_drives_no_operators_terminal(
-    run: Run, service: FakeService, form: str
-) -> None:
-    service.own("red", "alpha", ["gpu0"])
-    service.set_state("red", "running", EVIL)
+def test_what_a_user_named_drives_no_operators_terminal(run: Run, rack: Rack, form: str) -> None:
+    show(rack.desks.jobs, "red", project="alpha", reason=EVIL)
     done = run("get", "jobs", "-o", form)
     assert done.code == 0
     assert not drives_a_terminal(done.out)
     assert "\\x9B" in done.out or "\\u009b" in done.out
 
 
-def test_events_are_exported_harmlessly_to_a_terminal(
-    url: str, service: FakeService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_are_exported_harmlessly_to_a_terminal(url: str, rack: Rack) -> None:
     """A real one: what is piped on arrives as it was."""
 
-    async def events(since: int, limit: int) -> list[EventView]:
+    def events(since: int, limit: int) -> list[EventView]:
         said = EventView(
             id=1, time=1.0, severity="info", object="job/red", reason="Said", message=EVIL, epoch=1
         )
         return [said] if since < 1 else []
 
-    monkeypatch.setattr(service.queries, "events", events)
+    answer(rack.desks.fabric, events=events)
     words = ["--url", url, "events", "export", "--format", "csv"]
     code = f"import sys; from console.cli.main import main; sys.exit(main({words!r}))"
     command = [sys.executable, "-c", code]

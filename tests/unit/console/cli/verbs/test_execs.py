@@ -13,8 +13,10 @@ import pytest
 from console.cli.ask.client import Client
 from console.cli.verbs.execs import _Feeder
 from controller.base.errors import ServiceError
-from controller.devices.engine import ExecEnd
-from tests.parts.api.fake_service import FakeService
+from controller.devices.engine import ExecEnd, RankState
+from tests.parts.api.desks import answer
+from tests.parts.api.repeater import Repeater
+from tests.parts.controller.rack import Rack
 from tests.unit.console.cli.conftest import Run
 
 CLI = [sys.executable, "-c", "import sys; from console.cli.main import main; sys.exit(main())"]
@@ -28,55 +30,64 @@ def ran(url: str, *words: str, given: bytes = b"") -> subprocess.CompletedProces
     )
 
 
-def test_input_output_and_exit_code(url: str, service: FakeService) -> None:
+@pytest.fixture
+def repeater(rack: Rack) -> Repeater:
+    """What runs in ranks."""
+    return Repeater(rack.engine)
+
+
+def test_input_output_and_exit_code(url: str, repeater: Repeater) -> None:
     sent = bytes(range(256)) * 800
     done = ran(url, "exec", "-i", "job/red", "--rank", "1", "--", "cat", "-n", given=sent)
     assert done.stdout == sent
     assert done.stderr == b"no more\n"
     assert done.returncode == 3
-    ((job, request),) = service.commands_run
-    assert (job, request.rank, request.command) == ("red", 1, ["cat", "-n"])
-    assert (request.stdin, request.terminal, request.window) == (True, False, None)
+    (start,) = repeater.begun
+    assert (start.job, start.rank, list(start.command)) == ("red", 1, ["cat", "-n"])
+    assert (start.window, start.terminal) == (None, False)
 
 
-def test_without_i_there_is_no_input(url: str, service: FakeService) -> None:
+def test_without_i_there_is_no_input(url: str, repeater: Repeater) -> None:
     limits = ("--idle-timeout", "2m", "--time-limit", "1h")
     done = ran(url, "exec", *limits, "red", "--", "cat", given=b"not passed on")
     assert done.stdout == b""
     assert done.returncode == 3
-    ((_, request),) = service.commands_run
-    assert (request.idle_s, request.total_s) == (120, 3600)
+    (start,) = repeater.begun
+    assert (start.idle_s, start.total_s) == (120, 3600)
 
 
-def test_a_terminal_is_needed_for_t(run: Run, service: FakeService) -> None:
+def test_a_terminal_is_needed_for_t(run: Run, rack: Rack) -> None:
     refused = run("exec", "-t", "red", "--", "sh")
     assert refused.code == 2
     assert "-t needs a terminal" in refused.err
-    assert service.commands_run == []
+    assert rack.engine.execs == []
 
 
-@pytest.mark.parametrize(
-    ("operation", "code", "exit_code"),
-    [("exec", "conflict", 6), ("exec_begun", "conflict", 6), ("exec", "not_found", 5)],
-)
-def test_refusals_have_their_exit_codes(
-    run: Run, service: FakeService, operation: str, code: str, exit_code: int
-) -> None:
-    service.refuse[operation] = ServiceError(code, "no", hint="resume it first")  # type: ignore[arg-type]
+@pytest.mark.parametrize(("code", "exit_code"), [("conflict", 6), ("not_found", 5)])
+def test_refusals_have_their_exit_codes(run: Run, rack: Rack, code: Any, exit_code: int) -> None:
+    answer(rack.desks.jobs, exec=ServiceError(code, "no", hint="resume it first"))
     refused = run("exec", "red", "--", "true")
     assert refused.code == exit_code
     assert "resume it first" in refused.err
 
 
-def test_a_limit_has_the_exit_code_of_time_outs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    end = ExecEnd(None, "it ran for 5 s, its time limit")
-    monkeypatch.setattr("tests.parts.api.fake_service.ExecEnd", lambda _: end)
+def test_a_command_of_a_job_that_was_paused_has_the_exit_code_of_conflicts(
+    run: Run, rack: Rack
+) -> None:
+    rack.engine.set_all("red", RankState.PAUSED)
+    refused = run("exec", "red", "--", "true")
+    assert refused.code == 6
+    assert "it is frozen" in refused.err
+
+
+def test_a_limit_has_the_exit_code_of_time_outs(run: Run, repeater: Repeater) -> None:
+    repeater.end = ExecEnd(None, "it ran for 5 s, its time limit")
     ended = run("exec", "red", "--", "sleep", "9")
     assert ended.code == 124
     assert "it ran for 5 s" in ended.err
 
 
-def test_a_reader_that_leaves_is_no_error_message(url: str, service: FakeService) -> None:
+def test_a_reader_that_leaves_is_no_error_message(url: str, repeater: Repeater) -> None:
     env = {**os.environ, "LIGHTLOOM_URL": url}
     pipe = subprocess.PIPE
     command = [*CLI, "exec", "-i", "red", "--", "cat"]
@@ -86,6 +97,7 @@ def test_a_reader_that_leaves_is_no_error_message(url: str, service: FakeService
         _, errors = process.communicate(b"some output\n", timeout=90)
     assert process.returncode == 141
     assert errors == b""
+    assert repeater.begun
 
 
 class Closing:

@@ -7,9 +7,10 @@ import json
 import pytest
 import yaml
 
-from tests.parts.api.fake_plans import fake_plan, fake_transaction
-from tests.parts.api.fake_service import FakeService
-from tests.unit.console.cli.conftest import Run
+from controller.schema.jobs import GpuFiguresView
+from tests.parts.api.desks import answer, restore, show
+from tests.parts.controller.rack import Rack
+from tests.unit.console.cli.conftest import Run, Served
 
 KINDS = [
     "jobs",
@@ -48,7 +49,7 @@ def test_every_kind_in_every_form(run: Run, kind: str) -> None:
 
 def test_one_object_by_either_spelling(run: Run) -> None:
     assert run("get", "job", "red", "-o", "json").document["name"] == "red"
-    assert run("get", "endpoint/gpu3", "-o", "json").document["fiber"] == "ocs0/1.1.3"
+    assert run("get", "endpoint/gpu3", "-o", "json").document["fiber"] == "ocs0/1.1.4"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_an_error_with_o_json_is_json_on_stderr(run: Run) -> None:
     assert ran.error["hint"]
 
 
-def test_an_empty_list_says_so_beside_the_data(run: Run, service: FakeService) -> None:
-    service.jobs.clear()
+def test_an_empty_list_says_so_beside_the_data(run: Run, rack: Rack) -> None:
+    answer(rack.desks.jobs, jobs=[])
     ran = run("get", "jobs")
     assert ran.out == ""
     assert "no jobs" in ran.err
@@ -93,10 +94,11 @@ def test_watch_prints_changes_only(run: Run) -> None:
     lines = [json.loads(line) for line in ran.out.splitlines()]
     assert [line["name"] for line in lines] == ["red"]
     ran = run("get", "events", "-w", "--count", "2", "--interval", "0.1")
-    assert len(ran.out.splitlines()) == 8
+    assert len(ran.out.splitlines()) == 5
 
 
-def test_describe_has_conditions_and_own_events(run: Run) -> None:
+def test_describe_has_conditions_and_own_events(run: Run, rack: Rack) -> None:
+    show(rack.desks.jobs, "red", rx_bps=1e8)
     ran = run("describe", "job", "red")
     assert "conditions:" in ran.out
     assert "ranks:" in ran.out
@@ -106,7 +108,7 @@ def test_describe_has_conditions_and_own_events(run: Run) -> None:
     assert document["conditions"]
 
 
-@pytest.mark.parametrize("kind", ["endpoint gpu0", "aggregator as0", "switch ocs0", "node s0"])
+@pytest.mark.parametrize("kind", ["endpoint gpu0", "aggregator as0", "switch ocs0", "node srv0"])
 def test_describe_other_kinds(run: Run, kind: str) -> None:
     word, name = kind.split()
     ran = run("describe", word, name)
@@ -115,20 +117,21 @@ def test_describe_other_kinds(run: Run, kind: str) -> None:
 
 
 def test_describe_a_running_transaction_says_what_it_waits_for_and_how_to_stop_it(
-    run: Run, service: FakeService
+    run: Run, rack: Rack
 ) -> None:
-    running, ended = fake_transaction(fake_plan({"gpu2": "as1"}, 4), 5, "committed")
+    ended = rack.desks.plans.transaction("t1")
     waits = {"waiting_for": "ocs0", "how_to_stop": "lightloom abort t1"}
-    service.transactions_["t1"] = [running.model_copy(update=waits)]
+    running = {"state": "running", "phase": "switch", "finished_at": None}
+    answer(rack.desks.plans, transaction=ended.model_copy(update=running | waits))
     ran = run("describe", "transaction/t1")
     words = {" ".join(line.split()) for line in ran.out.splitlines()}
     assert {"phase switch", "waiting for ocs0", "how to stop lightloom abort t1"} <= words
-    service.transactions_["t1"] = [ended]
+    restore(rack.desks.plans, "transaction")
     assert "lightloom abort" not in run("describe", "transaction", "t1").out
 
 
-def test_names_cannot_control_a_terminal(run: Run, service: FakeService) -> None:
-    service.set_state("red", "failed", "exit \x1b[2J\x07 code")
+def test_names_cannot_control_a_terminal(run: Run, rack: Rack) -> None:
+    show(rack.desks.jobs, "red", state="failed", reason="exit \x1b[2J\x07 code")
     ran = run("get", "jobs")
     assert "\x1b" not in ran.out
     assert "\\x1b[2J" in ran.out
@@ -140,7 +143,20 @@ def test_asking_for_gpus_names_the_kind_that_lists_them(run: Run) -> None:
     assert "a GPU is an endpoint" in ran.err
 
 
-def test_describe_shows_what_a_gpu_tells_and_nothing_where_it_does_not(run: Run) -> None:
+def test_describe_shows_what_a_gpu_tells_and_nothing_where_it_does_not(
+    run: Run, served: Served, rack: Rack
+) -> None:
+    hot = GpuFiguresView(
+        memory_total_bytes=80 * 2**30,
+        temperature_c=61.0,
+        power_w=350.5,
+        sm_clock_hz=1_980_000_000,
+        throttle_reasons=["sw_thermal"],
+    )
+    endpoints = served.do(rack.desks.fabric.endpoints())
+    told = {"source": "nvml", "memory_used_bytes": 3 * 2**30, "gpu": hot}
+    endpoints[0] = endpoints[0].model_copy(update=told)
+    answer(rack.desks.fabric, endpoints=endpoints)
     shown = run("describe", "endpoint", "gpu0").out
     about = shown[shown.index("gpu:") :]
     words = {" ".join(line.split()) for line in about.splitlines()}

@@ -28,7 +28,7 @@ from controller.schema.volumes import DataRemovalView
 from controller.state.records import Quarantine
 from tests.parts.api.apps import app_of
 from tests.parts.api.desks import answer
-from tests.parts.api.fake_engine import CHECKS, ENGINE
+from tests.parts.api.engine import CHECKS, ENGINE
 from tests.parts.api.people import Site, people_site
 from tests.parts.api.studied import running
 from tests.parts.api.survival import KEPT, written

@@ -1,4 +1,4 @@
-"""What the fake service says of another engine."""
+"""Documents of another engine, for a site that has none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from controller.schema.engine import (
     PublishedView,
     WaitingAnswerView,
 )
-from tests.parts.api.fake_survival import FakeState
 
 ANSWER = AllocationAnswerView(
     job="slurm-4711",
@@ -64,27 +63,3 @@ CHECKS = EngineChecksView(
         ),
     ],
 )
-
-
-class EngineQueries:
-    """Reads about the engine."""
-
-    _fake: FakeState
-
-    async def engine(self) -> EngineView:
-        await self._fake.enter("engine")
-        return ENGINE
-
-    async def engine_check(self) -> EngineChecksView:
-        await self._fake.enter("engine_check")
-        return CHECKS
-
-
-class EngineCommands:
-    """Changes for the engine."""
-
-    _fake: FakeState
-
-    async def allocated(self, number: str) -> AllocationAnswerView:
-        await self._fake.enter("allocated")
-        return ANSWER.model_copy(update={"id": number, "job": f"slurm-{number}"})
