@@ -35,11 +35,13 @@ class RestClient:
         token: str | None,
         timeout_s: float,
         *,
-        verify: bool | ssl.SSLContext = False,
+        trust: ssl.SSLContext | None = None,
         trust_env: bool = False,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """``trust_env``: use a proxy of the environment, which reaches no controller here."""
+        """``trust``: instead of the system's certificates; ``trust_env``: use a proxy of the
+        environment, which reaches no controller on this machine.
+        """
         self.url = url
         self._timeout_s = timeout_s
         headers = {"User-Agent": "lightloom"}
@@ -51,7 +53,7 @@ class RestClient:
                 headers=headers,
                 timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
                 # Loading the certificate store takes longer than a whole verb over plain HTTP.
-                verify=verify,
+                verify=trust or url.startswith("https:"),
                 trust_env=trust_env,
                 transport=transport,
             )

@@ -21,7 +21,7 @@ class Client(RestClient):
             settings.url,
             settings.token,
             settings.timeout_s,
-            verify=_trust(settings),
+            trust=_trust(settings),
             trust_env=not is_loopback(settings.url),
         )
 
@@ -43,9 +43,9 @@ class Client(RestClient):
             ) from None
 
 
-def _trust(settings: Settings) -> bool | ssl.SSLContext:
+def _trust(settings: Settings) -> ssl.SSLContext | None:
     if settings.ca_file is None or not settings.url.startswith("https:"):
-        return settings.url.startswith("https:")
+        return None
     try:
         return ssl.create_default_context(cafile=settings.ca_file)
     except (OSError, ssl.SSLError) as error:

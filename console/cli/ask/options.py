@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.cli.ask.complete import names
 from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import usage
 from console.cli.show.output import Output
@@ -30,6 +31,7 @@ OutputOption = Annotated[Output, formats(Output.TABLE, Output.JSON, Output.YAML)
 WideOutput = Annotated[Output, formats(Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)]
 NameOutput = Annotated[Output, formats(Output.TABLE, Output.JSON, Output.YAML, Output.NAME)]
 AnyOutput = Annotated[Output, formats(*Output)]
+JobArgument = Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Continue until interrupted.")]
 IntervalOption = Annotated[
     float, typer.Option("--interval", min=0.1, help="Seconds between updates with -w.")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.complete import names
-from console.cli.ask.options import connect
+from console.cli.ask.options import JobArgument, connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
 
@@ -28,7 +27,7 @@ _LINES = 20
 
 def report(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))],
+    job: JobArgument,
     *,
     file: Annotated[
         Path | None, typer.Option("-o", "--out", help="File of the page; JOB.html if absent.")

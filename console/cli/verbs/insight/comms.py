@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from base.figures import figure
-from console.cli.ask.complete import names
-from console.cli.ask.options import WatchOption, WideOutput, connect
+from console.cli.ask.options import JobArgument, WatchOption, WideOutput, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -26,7 +25,7 @@ _MOST_RANKS = 16
 
 def comms(
     ctx: typer.Context,
-    job: Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))],
+    job: JobArgument,
     *,
     rank: Annotated[
         int | None, typer.Option(min=0, help="One rank; all together if absent.")

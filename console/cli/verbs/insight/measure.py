@@ -37,6 +37,7 @@ measure = typer.Typer(
     help="What this cluster does: links, collectives, scaling, storage, input.",
 )
 
+_Ident = Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))]
 _SIZES = Annotated[
     str | None, typer.Option("--sizes", help="Sizes: 1k..4m, or 4k,64k,1m.", metavar="SIZES")
 ]
@@ -176,7 +177,7 @@ _command(
 @measure.command("cancel")
 def cancel(
     ctx: typer.Context,
-    ident: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    ident: _Ident,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop a measurement: its jobs end, and its light is put back."""
@@ -186,7 +187,7 @@ def cancel(
 @measure.command("remove")
 def remove(
     ctx: typer.Context,
-    ident: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    ident: _Ident,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Forget a measurement that has ended, with its result."""
@@ -197,7 +198,7 @@ def remove(
 def diff(
     ctx: typer.Context,
     first: Annotated[str, typer.Argument(help="m3", autocompletion=names("measurements"))],
-    second: Annotated[str, typer.Argument(help="m7", autocompletion=names("measurements"))],
+    second: _Ident,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Compare two results of one type: the second over the first, with 95 % intervals."""

@@ -9,10 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from console.cli.ask.asking import answer, tell
-from console.cli.ask.complete import names
 from console.cli.ask.options import (
     CountOption,
     IntervalOption,
+    JobArgument,
     OutputOption,
     WatchOption,
     WideOutput,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 VERIFY_S = 600.0
 """Servers read every part they hold; the controller waits as long."""
-JobArgument = Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))]
 
 
 class _ShowsByDefault(TyperGroup):
