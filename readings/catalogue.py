@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache, partial
 
 from readings.reading import Object, Reading, Unit
@@ -198,3 +199,10 @@ def of(*objects: Object) -> tuple[Reading, ...]:
 def kept(ring: str) -> tuple[str, ...]:
     """Return the names of the readings that a ring of the history keeps: its columns."""
     return tuple(reading.name for reading in CATALOGUE if reading.history == ring)
+
+
+def as_module() -> str:
+    """Return the catalogue as a module of the console: what a page needs to show a reading."""
+    shown = ("name", "of", "unit", "column", "label", "text", "history")
+    entries = [{field: getattr(one, field) for field in shown} for one in CATALOGUE]
+    return f"export const READINGS = {json.dumps(entries)};\n"

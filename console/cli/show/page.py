@@ -18,7 +18,11 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from readings.catalogue import as_module
+
 _ENTRY = "static/js/report/main.js"
+_READINGS = "static/js/readings.js"
+"""The controller serves this module to the console."""
 _STYLES = (
     *("static/css/tokens.css", "static/css/layout.css", "static/css/parts.css"),
     *("static/css/views.css", "static/css/measure.css", "vendor/uPlot.min.css"),
@@ -84,6 +88,8 @@ def _exported(found: Sequence[re.Match[str]]) -> str:
 
 
 def _asset(path: str) -> str:
+    if path == _READINGS:
+        return as_module()
     return files("console.web").joinpath(path).read_text(encoding="utf-8")
 
 

@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from console.cli.show.kinds import find
 from container_mgr.hardware.nvml import Reading
 from container_mgr.rpc import messages
-from controller.api.routes import console
 from controller.api.routes.metrics.readings import of_readings
 from controller.devices.agents.messages import server_of
 from controller.devices.engine import RankSample, ServerSample
@@ -71,7 +70,7 @@ async def test_a_gpus_fan(rack: Rack) -> None:
     assert (await rack.desks.jobs.top()).jobs[0].model_dump()["fan_ratio"] == 0.75
     seen = (await metrics(rack)).get_sample_value("lightloom_gpu_fan_ratio", {"endpoint": "gpu0"})
     assert seen == 0.75
-    assert '"fan_ratio"' in console.readings_module()
+    assert '"fan_ratio"' in catalogue.as_module()
 
 
 async def test_the_history_of_a_fan() -> None:

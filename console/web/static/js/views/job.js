@@ -15,18 +15,17 @@ import { Chart } from "../ui/chart.js";
 import { badge, bar, button, facts, jobMark, spreadBars, tile } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { History } from "./history.js";
+import { gpuCharts } from "./readings.js";
 import { lastLines } from "./output.js";
 
 const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const MARKERS = { RegroupStarted: "regroup", RegroupCommitted: "committed", RegroupRolledBack: "rolled back", JobStarted: "start", JobCompleted: "end", JobFailed: "failed", JobCancelled: "cancelled" };
-const whole = (unit) => (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} ${unit}`);
 /** A live page shows those that are `live`; a record shows all that were measured. */
 const CHARTS = [
   { field: "rx_bps", label: "Received by each container", format: rate, live: true },
   { field: "tx_bps", label: "Sent by each container", format: rate },
   { field: "utilisation", label: "Busy share of each GPU", format: percent, top: 1, live: true },
-  { field: "temperature_c", label: "Temperature of each GPU", format: whole("°C") },
-  { field: "power_w", label: "Power of each GPU", format: whole("W") },
+  ...gpuCharts,
 ];
 const LOG_LINES = 200;
 const CHART_RANKS = 16;

@@ -15,6 +15,7 @@ const FORMS = {
   words: (v) => v.join(" "),
 };
 const known = (value) => value !== null && value !== undefined && value.length !== 0;
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
 const written = (reading, value) => (known(value) ? FORMS[reading.unit](value) : NONE);
 
 /** Rows for the facts of an object with such readings; one label is one row, without it there is none. */
@@ -34,8 +35,15 @@ export const gpuFacts = ({ gpu, unfit }) => [unfit && ["unfit", unfit], ...readi
 export const readingColumns = (of, field = "readings") =>
   READINGS.filter((reading) => reading.of === of && reading.column).map((reading) => ({
     id: reading.name,
-    label: reading.label[0].toUpperCase() + reading.label.slice(1),
+    label: capital(reading.label),
     value: (o) => o[field]?.[reading.name],
     right: true,
     cell: (o) => written(reading, o[field]?.[reading.name]),
   }));
+
+/** Charts of what the history keeps of GPUs. */
+export const gpuCharts = READINGS.filter((reading) => reading.of === "gpu" && reading.history).map((reading) => ({
+  field: reading.name,
+  label: `${capital(reading.label)} of each GPU`,
+  format: (value) => written(reading, value),
+}));
