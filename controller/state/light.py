@@ -129,9 +129,12 @@ class Light:
         """Return the ports that carry uplinks."""
         return frozenset(point for pair in self.uplinks.items() for point in pair)
 
-    def slots(self, points: Iterable[AttachPoint]) -> Counter[Slot]:
-        """Count ports for circuits by what makes them interchangeable."""
-        return Counter((p.aggregator, self.ports[p]) for p in points if p in self.ports)
+    def slots(self, points: Iterable[AttachPoint]) -> dict[Slot, int]:
+        """Count ports for circuits by what makes them interchangeable.
+
+        A dict, because the planner's process takes nothing but plain values.
+        """
+        return dict(Counter((p.aggregator, self.ports[p]) for p in points if p in self.ports))
 
     def homes(self) -> dict[str, str | None]:
         """Return each endpoint's home, None for a dark one."""
