@@ -232,7 +232,7 @@ class Limits(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe", "checkpoint", "devices")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe", "checkpoint", "devices", "further_nics")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +266,7 @@ class Rank(_message.Message):
     PROBE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_NICS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -285,7 +286,8 @@ class Rank(_message.Message):
     probe: bool
     checkpoint: RankCheckpoint
     devices: _containers.RepeatedCompositeFieldContainer[Device]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ..., checkpoint: _Optional[_Union[RankCheckpoint, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
+    further_nics: _containers.RepeatedCompositeFieldContainer[Nic]
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ..., checkpoint: _Optional[_Union[RankCheckpoint, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., further_nics: _Optional[_Iterable[_Union[Nic, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("kind", "id")

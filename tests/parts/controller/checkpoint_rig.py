@@ -38,6 +38,7 @@ from sitefile.model import (
     AggregatorCable,
     Emulation,
     EndpointCable,
+    Fiber,
     Port,
     Server,
     SwitchCable,
@@ -60,9 +61,7 @@ def site_of(servers: int = SERVERS, per_server: int = PER_SERVER) -> CabledSite:
             server=f"srv{n // per_server}",
             ip=f"10.0.0.{n + 1}",
             prefix_len=24,
-            mac=f"02:00:00:00:00:{n:02x}",
-            nic=f"e{n}",
-            fiber=Port(f"ocs{n % 2}", str(n)),
+            fibers=(Fiber(f"e{n}", f"02:00:00:00:00:{n:02x}", Port(f"ocs{n % 2}", str(n))),),
             emulated=True,
         )
         for n in range(servers * per_server)

@@ -84,6 +84,7 @@ def plain(value: Any) -> Any:
             names.remove("server")
         if isinstance(value, RankSpec):
             names[names.index("devices")] = "gpu_uuid"
+            names.remove("further_nics")
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
