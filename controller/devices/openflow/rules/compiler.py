@@ -146,7 +146,7 @@ class Compiler:
             tag, members = tags[job], _active(names, attachments, wanted.held)
             key = last.keys.get(job)
             if not same or key is None or key[0] != tag or key[1] != members:
-                key = tag, members, wiring.ways({at.aggregator for _, at in members})
+                key = tag, members, wiring.ways([at.aggregator for _, at in members])
             keys[job] = key
         fragments, present = dict(last.fragments), dict(last.present)
         probed = self._probed(last.probed, attachments, epoch)
@@ -214,20 +214,19 @@ class Compiler:
 
     def _fragment(self, here: str, key: JobKey, epoch: int, before: Fragment | None) -> Fragment:
         tag, members, ways = key
-        towards = ways[here]
         old = before.members if before is not None else {}
         blocks: dict[str, Member] = {}
         groups: dict[int, GroupRule] = {}
-        for name, at in members:
+        for (name, at), towards in zip(members, ways[here], strict=True):
             way: Output | ToGroup
             if at.aggregator == here:
                 ports: tuple[int, ...] = (at.port,)
                 way = Output(at.port)
             else:
                 # Uplinks on a shortest path to the member are the only ones its frames arrive by.
-                ports = towards.get(at.aggregator, ())
-                if not ports:
+                if not towards:
                     continue
+                ports = towards
                 way = self._to_group[at.aggregator]
                 if way.group not in groups:
                     groups[way.group] = GroupRule(way.group, ports)

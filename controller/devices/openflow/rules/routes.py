@@ -7,14 +7,14 @@ of pairs of aggregators and its jobs use few of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from sitefile.model import Uplink
 
-Ways = Mapping[str, Mapping[str, tuple[int, ...]]]
+Ways = Mapping[str, tuple[tuple[int, ...], ...]]
 """All that a job's rules depend on of the uplinks: per aggregator that carries the job, its ports
-on shortest paths to each other aggregator with members."""
+on shortest paths to each member, in the order of the members."""
 
 
 class Wiring:
@@ -32,26 +32,26 @@ class Wiring:
         """Per target: the distances computed so far."""
         self._edge: dict[str, list[str]] = {}
         """Per target: the farthest aggregators so far, where counting continues."""
-        self._towards: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._towards: dict[str, dict[str, tuple[int, ...]]] = {}
         self._on_the_way: dict[tuple[str, str], frozenset[str]] = {}
 
     def towards(self, here: str, there: str) -> tuple[int, ...]:
         """Return the uplink ports of ``here`` on shortest paths to ``there``, sorted."""
-        found = self._towards.get((here, there))
-        if found is None:
-            found = tuple(sorted(port for port, _ in self._nearer(here, there)))
-            self._towards[here, there] = found
-        return found
+        return tuple(sorted(port for port, _ in self._nearer(here, there)))
 
-    def ways(self, ends: Collection[str]) -> Ways:
-        """Return the ways between ``ends``, of the aggregators on them as well."""
+    def ways(self, homes: Sequence[str]) -> Ways:
+        """Return the ways of a job whose members are under these aggregators."""
+        ends = set(homes)
         involved = set(ends)
         for a, b in combinations(sorted(ends), 2):
             involved |= self._way(a, b)
-        return {
-            here: {there: ports for there in ends if (ports := self.towards(here, there))}
-            for here in involved
-        }
+        ways = {}
+        for here in involved:
+            known = self._towards.setdefault(here, {})
+            for there in ends - known.keys():
+                known[there] = self.towards(here, there)
+            ways[here] = tuple(map(known.__getitem__, homes))
+        return ways
 
     def _way(self, a: str, b: str) -> frozenset[str]:
         way = self._on_the_way.get((a, b))
