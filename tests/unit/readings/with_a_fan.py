@@ -70,7 +70,7 @@ async def test_a_gpus_fan(rack: Rack) -> None:
     assert (await rack.desks.jobs.top()).jobs[0].model_dump()["fan_ratio"] == 0.75
     seen = (await metrics(rack)).get_sample_value("lightloom_gpu_fan_ratio", {"endpoint": "gpu0"})
     assert seen == 0.75
-    assert '"fan_ratio"' in catalogue.as_module()
+    assert '"fan_ratio"' in as_module()
 
 
 async def test_the_history_of_a_fan() -> None:

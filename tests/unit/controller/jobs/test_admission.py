@@ -49,6 +49,7 @@ def test_the_agents_schema_has_exactly_these_fields() -> None:
             "probe",
             "checkpoint",
             "devices",
+            "further_nics",
         ),
     }
     assert set(pb.Nic.DESCRIPTOR.fields_by_name) == {
