@@ -53,7 +53,7 @@ lint:
 	.venv/bin/ruff format --check .
 
 types:
-	.venv/bin/mypy base scheduler measure checkpoints agentlink probe recorder sitefile ocs_driver container_mgr pki controller console testbed
+	.venv/bin/mypy base scheduler measure checkpoints agentlink readings probe recorder sitefile ocs_driver container_mgr pki controller console testbed
 
 layers:
 	.venv/bin/lint-imports

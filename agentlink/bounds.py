@@ -7,7 +7,6 @@ trusted or done.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -168,7 +167,3 @@ Calls = Annotated[int, only(lambda calls: calls <= _MOST_CALLS, "{} is too many"
 Span = Annotated[float, only(is_span, "{} is no time span")]
 SpanOrNone = Annotated[float, or_none(is_span)]
 TimeOrNone = Annotated[float, or_none(is_time)]
-FiniteOrNone = Annotated[float, or_none(math.isfinite)]
-FractionOrNone = Annotated[
-    float, lambda value: min(1.0, max(0.0, value)) if math.isfinite(value) else None
-]

@@ -19,6 +19,8 @@ GPU = "gpu"
 """The kind of a device."""
 MAX_DEVICES = 16
 """Most devices of one rank."""
+MAX_FURTHER_NICS = 7
+"""Most NICs of one rank besides its own."""
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -89,6 +91,8 @@ class RankSpec:
     checkpoint: RankCheckpoint | None = None
     server: str = ""
     """Where it is to run; a server itself leaves it empty."""
+    further_nics: Annotated[tuple[NicSpec, ...], Most(MAX_FURTHER_NICS, "further NICs")] = ()
+    """Those of its endpoint's further fibers."""
 
     @property
     def job(self) -> str:
@@ -112,6 +116,8 @@ class RankSpec:
         fields["devices"] = [one for one in fields["devices"] if one["kind"] != GPU]
         if not fields["devices"]:
             del fields["devices"]
+        if not self.further_nics:
+            del fields["further_nics"]  # agents without them made the same digest
         if self.checkpoint is None:
             del fields["checkpoint"]  # agents without it made the same digest
         else:

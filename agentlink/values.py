@@ -39,6 +39,23 @@ class Scope(StrEnum):
     JOB = "job"
 
 
+class ScopeState(StrEnum):
+    """Whether the processes of a scope run on a server."""
+
+    RUNNING = "running"
+    FROZEN = "frozen"
+    PARTLY = "partly"
+    """Some of them are frozen."""
+
+
+@dataclass(slots=True, frozen=True)
+class ScopeEntry:
+    """A scope with processes on a server."""
+
+    scope: str
+    state: ScopeState
+
+
 KeptWhere = Annotated[Where, Field(unknown="checkpoints are kept in memory or on disk, not in {}")]
 
 

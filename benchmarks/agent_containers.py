@@ -28,6 +28,7 @@ from agentlink.ranks import RankKey, RankSpec
 from agentlink.values import NicSpec
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.trust import AgentTrust
+from controller.devices.engine import RankSample
 from pki import CONTROLLER, Authority, Credentials
 from tests.integration.agent_parts import IMAGE, PrivateEngine, ip, private_engine
 
@@ -166,8 +167,8 @@ async def overhead(engine: AgentEngine, pid: int, count: int, seconds: float) ->
 
     async def listen() -> None:
         nonlocal samples
-        async for _ in engine.telemetry():
-            samples += 1
+        async for sample in engine.telemetry():
+            samples += isinstance(sample, RankSample)
 
     async def look() -> None:
         while True:

@@ -49,7 +49,7 @@ from controller.daemon.garbage import Garbage, OwnMemory
 from controller.people.accounts import Accounts
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import JobBody
 from tests.parts.controller.rack import Rack
 
 Found = TypeVar("Found")
@@ -79,7 +79,7 @@ def serve_bare(_: str, tell: Connection) -> None:
     app = FastAPI()
 
     @app.post("/api/v1/jobs", status_code=201)
-    async def submit_job(request: JobRequest) -> JobRequest:
+    async def submit_job(request: JobBody) -> JobBody:
         return request
 
     asyncio.run(_serve_app(app, tell, ""))

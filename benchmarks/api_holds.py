@@ -32,7 +32,7 @@ from controller.devices.optical import SwitchBank
 from controller.jobs.admission import spec_of
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.service.service import Service
 from controller.state.jobs import KEPT_JOBS
 from controller.state.records import JobRecord

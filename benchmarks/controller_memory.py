@@ -64,7 +64,7 @@ from controller.people.audit import AuditLog
 from controller.people.authz import Role
 from protos import agent_pb2 as pb
 from sitefile import CabledSite
-from sitefile.model import Port, SwitchCable
+from sitefile.model import Fiber, Port, SwitchCable
 from sitefile.scheduling import MAX_WAITING
 from tests.parts.controller.engine import FakeEngine
 from tests.parts.controller.rack import Rack
@@ -85,7 +85,10 @@ def site() -> CabledSite:
     return replace(
         made,
         switches=(SwitchCable("ocs0", "calient+tl1://sim:3082", None),),
-        endpoints=tuple(replace(e, fiber=Port("ocs0", e.fiber.port)) for e in made.endpoints),
+        endpoints=tuple(
+            replace(e, fibers=(Fiber(e.nic, e.mac, Port("ocs0", e.fiber.port)),))
+            for e in made.endpoints
+        ),
         aggregators=tuple(
             replace(a, fibers={n: Port("ocs0", port.port) for n, port in a.fibers.items()})
             for a in made.aggregators

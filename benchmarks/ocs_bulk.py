@@ -1,11 +1,10 @@
-"""Measures bulk time beyond physics per dialect: this driver against one command at a time.
+"""Measures bulk time beyond physics per dialect.
 
 ``python -m benchmarks.ocs_bulk`` prints one JSON document. The emulator runs in its own
 process, with a mirror time of 25 ms and a bulk time of 200 ms (Calient S320 hardware
 guide). ``physics_s`` is the time of its optics for the bulk, ``overhead_s`` the rest: the
 diff, the wire, the emulator's own work, the read-back and the proof of light. The CPU time of
-driver and emulator is reported separately; most of it passes while mirrors move. The rival
-(``benchmarks.ocs_naive``) makes a circuit, waits until it is up and makes the next.
+driver and emulator is reported separately; most of it passes while mirrors move.
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ocs_driver
-from base.addresses import split_address
-from benchmarks.ocs_naive import SCRIPTS
-from ocs_driver import CircuitRequest, Mode, OcsDriver
+from ocs_driver import CircuitRequest, OcsDriver
 from testbed.ocs_emulator.personality import load_personality
 
 MIRROR_S, BULK_S = 0.025, 0.2
@@ -46,10 +43,8 @@ DIALECTS = (
 class Bench:
     """A connected driver and the emulator in its own process."""
 
-    scheme: str
     driver: OcsDriver
     ports: list[str]
-    address: tuple[str, int]
     pid: int
 
     def emulator_cpu_s(self) -> float:
@@ -84,7 +79,7 @@ async def switch(scheme: str, name: str, front_end: int, ports: int) -> AsyncIte
             async with ocs_driver.open(url, password="x", state_dir=Path(folder)) as driver:  # noqa: S106
                 listed = [p.port for p in await driver.inventory()]
                 usable = [p for p in listed if p not in known.partner][:ports]
-                yield Bench(scheme, driver, usable, split_address(address), emulator.pid)
+                yield Bench(driver, usable, emulator.pid)
         finally:
             emulator.terminate()
             emulator.wait(10)
@@ -115,7 +110,7 @@ def _document(known: Any, shape: dict[str, int]) -> dict[str, Any]:
 
 
 async def measure(bench: Bench, count: int, rounds: int) -> dict[str, float]:
-    """Time bulks of ``count`` circuits with the driver and with the script (one at a time)."""
+    """Time bulks of ``count`` circuits."""
     driver, ports = bench.driver, bench.ports
     half = len(ports) // 2
     wanted = [CircuitRequest(ports[i], ports[half + i]) for i in range(count)]
@@ -131,8 +126,6 @@ async def measure(bench: Bench, count: int, rounds: int) -> dict[str, float]:
         began = time.perf_counter()
         await driver.apply(wanted, [], deadline_s=60.0)
         deletes.append(time.perf_counter() - began)
-    naive = await asyncio.to_thread(_naive, bench, wanted)
-    await driver.apply(wanted, [], mode=Mode.OVERWRITE, deadline_s=60.0)
     paths = count if (await driver.capabilities()).duplex else 2 * count
     physics = min(paths * MIRROR_S, BULK_S)
     median = statistics.median(makes)
@@ -146,20 +139,7 @@ async def measure(bench: Bench, count: int, rounds: int) -> dict[str, float]:
         "emulator_cpu_s": round(statistics.median(theirs), 4),
         "delete_s": round(statistics.median(deletes), 4),
         "connects_per_s": round(count / median, 1),
-        "naive_s": round(naive, 4),
-        "speedup": round(naive / median, 1),
     }
-
-
-def _naive(bench: Bench, wanted: Sequence[CircuitRequest]) -> float:
-    script = SCRIPTS[bench.scheme](bench.address)
-    try:
-        began = time.perf_counter()
-        for request in wanted:
-            script.connect(request.a, request.b)
-        return time.perf_counter() - began
-    finally:
-        script.close()
 
 
 async def main() -> None:

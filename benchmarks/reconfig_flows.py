@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from benchmarks.reconfig_sim import jobs_of, make_site
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.blocks import Rules
 from controller.devices.openflow.rules.program import FlowProgram, diff
@@ -49,15 +49,16 @@ def main() -> None:
         attachments[name] = cabling.first_free(name, home, taken).point
         taken.add(attachments[name])
     compiler = flows.Compiler(site)
+    forwarding = Forwarding(1, attachments, jobs, uplinks=site.uplinks)
     began = time.process_time()
-    first = compiler.next(flows.Compiled(), 1, attachments, jobs)
+    first = compiler.next(flows.Compiled(), forwarding)
     whole_s = time.process_time() - began
 
     # Two jobs are scattered over the same two aggregators: regroup both.
     together = {name: f"as{n}" for n, ends in enumerate(list(jobs.values())[:2]) for name in ends}
     moved = rewire(site, attachments, together).attachments
     began = time.process_time()
-    second = compiler.next(first, 2, moved, jobs)
+    second = compiler.next(first, replace(forwarding, epoch=2, attachments=moved))
     next_s = time.process_time() - began
     began = time.process_time()
     steps = [

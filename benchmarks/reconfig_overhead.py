@@ -33,8 +33,8 @@ from controller.base.errors import ServiceError
 from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import diff
 from controller.devices.openflow.session import messages
-from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest
+from controller.schema.submit.request import JobRequest
 from controller.transaction.circuits import Link, rewire
 from ocs_driver import CircuitRequest
 from scheduler.model import Policy, RankOrder

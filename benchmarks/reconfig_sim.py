@@ -28,6 +28,7 @@ from sitefile.model import (
     AggregatorCable,
     CabledSite,
     EndpointCable,
+    Fiber,
     Port,
     Server,
     SwitchCable,
@@ -67,9 +68,13 @@ def make_site(endpoints: int) -> CabledSite:
                 server=f"srv{n // 8}",
                 ip=f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}",
                 prefix_len=8,
-                mac=":".join(f"{byte:02x}" for byte in (2, 0x4C, *n.to_bytes(4))),
-                nic=f"e-{n}",
-                fiber=Port(f"ocs{n // POD}", f"e{n}"),
+                fibers=(
+                    Fiber(
+                        f"e-{n}",
+                        ":".join(f"{byte:02x}" for byte in (2, 0x4C, *n.to_bytes(4))),
+                        Port(f"ocs{n // POD}", f"e{n}"),
+                    ),
+                ),
             )
         )
     return CabledSite(
@@ -185,6 +190,6 @@ class World:
         """Return the attach point of every endpoint's light."""
         found: dict[str, AttachPoint] = {}
         for name, ocs in self.switches.items():
-            pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.circuits.values())]
+            pairs = [(c.a, c.b) for c in dict.fromkeys(ocs.at.values())]
             found.update(recognise(self.site, name, pairs).attachments)
         return found

@@ -21,7 +21,7 @@ import structlog
 from benchmarks.api_holds import service_of
 from benchmarks.loop_holds import TRIES, document, longest_hold
 from controller.service.service import Service
-from controller.transaction.circuits import changes_between
+from controller.transaction.circuits import EndpointEnd, changes_between
 from controller.transaction.model import Cause
 from tests.parts.controller.engine import FakeEngine
 from tests.parts.controller.see import Parts
@@ -36,8 +36,8 @@ async def wired(service: Service) -> Parts:
     parts = Parts.of(service)
     state = parts.state
     drivers = service.features.core.switches._switches  # type: ignore[attr-defined]
-    dark = dict.fromkeys(state.site.homes)
-    for change in changes_between(state.site, dark, state.light.attachments):
+    lit = {EndpointEnd(e): at for e, at in state.light.attachments.items()}
+    for change in changes_between(state.site, dict.fromkeys(lit), lit):
         for link in change.make:
             cast(FakeOcs, drivers[change.switch].driver).add(link.a, link.b)
     service.features.core.switches.start()

@@ -12,6 +12,7 @@ seconds: figures are means and include them. Neither figure includes sockets and
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import logging
 import os
@@ -102,7 +103,7 @@ def _monitor(logger: logging.Logger, msg: Any) -> None:
         )
 
 
-def ours(counters: int, ticks: int, directory: Path) -> list[float]:
+async def ours(counters: int, ticks: int, directory: Path) -> list[float]:
     """Return the CPU seconds of each tick of lightloom."""
     assert parser is mended  # `decoded` uses the parser that ofkit patches
     names = [f"gpu{n}" for n in range(counters)]
@@ -129,6 +130,7 @@ def ours(counters: int, ticks: int, directory: Path) -> list[float]:
         read = (block_of(decoded(message).body) for message in messages)
         blocks = dict(zip(aggregators, read, strict=True))
         telemetry.take(blocks)
+        await telemetry.flush()
         spent.append(time.process_time() - began)
     rate = telemetry.rates(names[-1]).rx_bps
     assert rate == 16 * (10_000_000 + counters - 1), rate
@@ -138,7 +140,7 @@ def ours(counters: int, ticks: int, directory: Path) -> list[float]:
 def run(counters: int, ours_ticks: int, rival_ticks: int) -> dict[str, Any]:
     """Measure both sides at one size, without the first tick of each, which has no rates."""
     with tempfile.TemporaryDirectory() as folder:
-        mine = ours(counters, ours_ticks, Path(folder))[1:]
+        mine = asyncio.run(ours(counters, ours_ticks, Path(folder)))[1:]
     theirs = rival(counters, rival_ticks)[1:]
     own, stock = statistics.mean(mine), statistics.mean(theirs)
     return {

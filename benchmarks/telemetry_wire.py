@@ -3,9 +3,8 @@
 ``python -m benchmarks.telemetry_wire`` prints one JSON document. One process simulates the switches
 and responds over loopback TCP; the controller under test runs in its own process, which reports
 its CPU time. Lightloom runs ``OpenFlowAggregators`` and ``Telemetry`` like the daemon, behind the
-keeper that holds the connections, with the history on disk. The rival is unmodified os-ken with
-the port counter part of its ``simple_monitor_13``: request every second, sort, log (to a null
-handler). ``idle`` is the same process before the first request for counters: it replies to echoes.
+keeper that holds the connections, with the history on disk. ``idle`` is the same process before the
+first request for counters: it replies to echoes.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.session.listen import Listener, listening_socket
 from controller.telemetry.throughput import Telemetry
+from sitefile.model import AggregatorCable
 
 SIZES = ((2, 3), (16, 64), (1024, 64))
 """Numbers of aggregators and of ports of each: 6, 1,024 and 65,536 counters."""
@@ -124,7 +124,7 @@ async def ours(listener: Listener, count: int, ports: int, seconds: int) -> dict
     """Run the controller's OpenFlow side and telemetry behind a keeper, our parent process."""
     names = [f"gpu{n}" for n in range(count * ports)]
     site: Any = SimpleNamespace(
-        aggregators=[SimpleNamespace(name=f"as{n}", dpid=n + 1) for n in range(count)],
+        aggregators=[AggregatorCable(f"as{n}", n + 1, {}, {}) for n in range(count)],
         endpoints=[SimpleNamespace(name=name, emulated=True) for name in names],
         openflow_netns=None,
     )
@@ -187,7 +187,7 @@ def kept(count: int, ports: int, seconds: int) -> int:
     """Run lightloom like the daemon: a keeper that holds the connections, and its child."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
-    def serve(listener: Listener) -> int:
+    def serve(listener: Listener, _ready: object) -> int:
         print(json.dumps(asyncio.run(ours(listener, count, ports, seconds))), flush=True)
         return 0
 
@@ -197,13 +197,15 @@ def kept(count: int, ports: int, seconds: int) -> int:
 # --- the run ----------------------------------------------------------------------------------
 
 
-def side(name: str, count: int, ports: int, seconds: int) -> dict[str, Any]:
-    """Run one controller with its switches and return its report."""
+def run(count: int, ports: int, seconds: int) -> dict[str, Any]:
+    """Run the controller with its switches and return its report."""
     me = [sys.executable, "-m", "benchmarks.telemetry_wire"]
     asked = ["--aggregators", str(count), "--ports", str(ports), "--seconds", str(seconds)]
-    what = {"ours": [*me, "--part", "ours"], "stock": [*me[:2], "benchmarks.telemetry_stock"]}
     controller = subprocess.Popen(
-        [*what[name], *asked], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*me, "--part", "ours", *asked],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert controller.stdout is not None
     port = json.loads(controller.stdout.readline())["port"]
@@ -225,7 +227,6 @@ def main() -> None:
     options.add_argument("--aggregators", type=int)
     options.add_argument("--ports", type=int, default=64)
     options.add_argument("--seconds", type=int, default=20)
-    options.add_argument("--ours-only", action="store_true")
     given = options.parse_args()
     if given.part == "switches":
         asyncio.run(switches(given.port, given.aggregators, given.ports))
@@ -233,15 +234,13 @@ def main() -> None:
         sys.exit(kept(given.aggregators, given.ports, given.seconds))
     else:
         sizes = ((given.aggregators, given.ports),) if given.aggregators else SIZES
-        names = ("ours",) if given.ours_only else ("ours", "stock")
         document = {
             "benchmark": "telemetry_wire",
-            "rival": "os-ken with simple_monitor_13's port counters",
             "machine": {"cores": os.cpu_count(), "python": platform.python_version()},
             "goal": "5 % of a core",
             "sizes": [
                 {"aggregators": count, "ports": ports, "counters": count * ports}
-                | {name: side(name, count, ports, given.seconds) for name in names}
+                | {"ours": run(count, ports, given.seconds)}
                 for count, ports in sizes
             ],
         }

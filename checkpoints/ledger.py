@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import MAX_RANKS, MAX_STEP, Place, Places, are_apart
+from checkpoints.schemes import Layout
+from checkpoints.values import MAX_RANKS, MAX_STEP, Place, Places, Scheme, are_apart
 
 MAX_KEPT = 256
 """Steps in a ledger; beyond that the oldest is dropped, but never the newest written one."""

@@ -10,24 +10,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 
-from checkpoints.values import Apart, Place, are_apart
+from checkpoints.values import Apart, Place, Scheme, are_apart
 
 BLOCK = 1 << 20
 MAX_MATCHED = 1024
 """Ranks for which partners are searched by augmenting paths when no rotation fits."""
-
-
-class Scheme(StrEnum):
-    """How a part is protected."""
-
-    SINGLE = "single"
-    PARTNER = "partner"
-    XOR = "xor"
 
 
 class NotApartError(ValueError):

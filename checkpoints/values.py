@@ -15,6 +15,14 @@ MAX_RANKS = 65_536
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+class Scheme(StrEnum):
+    """How a part is protected."""
+
+    SINGLE = "single"
+    PARTNER = "partner"
+    XOR = "xor"
+
+
 class Apart(StrEnum):
     """What a part and its copy must not share."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 
 from container_mgr.daemon import (
+    OBSERVED,
     AgentConfig,
     AgentStartError,
     parse_endpoints,
@@ -148,7 +149,7 @@ def main() -> int:
     parser.add_argument(
         "--observe",
         default="",
-        metavar="slurm",
+        metavar="|".join(OBSERVED),
         help="the controller may freeze and thaw the processes of this scheduler's jobs"
         " (default: no scheduler)",
     )
@@ -156,7 +157,7 @@ def main() -> int:
         "--observe-nodes",
         default="",
         metavar="NODE,...",
-        help="with several slurmd on this machine: the nodes of this server (default: all)",
+        help="with several daemons of it on this machine: the nodes of this server (default: all)",
     )
     parser.add_argument(
         "--observe-below",

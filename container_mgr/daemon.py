@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,8 +36,9 @@ from container_mgr.ranks.ranks import Ranks
 from container_mgr.recordings import asking, shown
 from container_mgr.rpc.gate import TermGate
 from container_mgr.rpc.service import AgentService
+from container_mgr.scopes.groups import NODE, JobGroups
 from container_mgr.scopes.scopes import Scopes
-from container_mgr.scopes.slurm import NODE, SlurmGroups
+from container_mgr.scopes.slurm import SlurmGroups
 from container_mgr.transfers.mover import PartMover
 from container_mgr.users import DEFAULT, RankUsers
 from container_mgr.values import Attach, LogLimits, ServedEndpoint
@@ -53,6 +54,11 @@ _MAX_CALLS = 512
 _STOP_GRACE_S = 2.0
 _GPU_SETTLE_S = 10.0
 _PRUNE_S = 600.0
+
+OBSERVED: Mapping[str, Callable[[Sequence[tuple[int, Path]], Collection[str]], JobGroups]] = {
+    "slurm": SlurmGroups
+}
+"""By kind of scheduler: where the cgroups of its jobs are."""
 
 _log = structlog.get_logger("container_mgr")
 
@@ -356,7 +362,7 @@ def _scopes(config: AgentConfig) -> Scopes | None:
             "run the agent on the server itself, not in a container without its /sys/fs/cgroup",
         )
     places = [(version, path / config.observe_below) for version, path in hierarchies]
-    return Scopes(SlurmGroups(places, config.observe_nodes))
+    return Scopes(OBSERVED[config.observe](places, config.observe_nodes))
 
 
 def _offers(config: AgentConfig) -> Mapping[str, Offer]:
@@ -431,16 +437,17 @@ def check(config: AgentConfig) -> None:
 
 
 def _check_observed(config: AgentConfig) -> None:
-    if config.observe not in ("", "slurm"):
+    known = "|".join(OBSERVED)
+    if config.observe and config.observe not in OBSERVED:
         raise AgentStartError(
-            "invalid", "--observe", f"{config.observe!r} is not a scheduler", "--observe slurm"
+            "invalid", "--observe", f"{config.observe!r} is not a scheduler", f"--observe {known}"
         )
     if config.observe_below.startswith("/") or ".." in config.observe_below.split("/"):
         raise AgentStartError(
             "invalid",
             "--observe-below",
             f"{config.observe_below!r} is not a path below the root of the cgroups",
-            "as in /proc/PID/cgroup of slurmd, without the first slash",
+            "as in /proc/PID/cgroup of the scheduler's daemon, without the first slash",
         )
     invalid = next((n for n in config.observe_nodes if not NODE.fullmatch(n)), None)
     if invalid is not None or (config.observe_nodes and not config.observe):
@@ -450,7 +457,7 @@ def _check_observed(config: AgentConfig) -> None:
             f"{invalid!r} is not the name of a node"
             if invalid is not None
             else "--observe-nodes needs --observe",
-            "NodeName of each node in slurm.conf: --observe slurm --observe-nodes n0,n1",
+            f"as the scheduler itself names its nodes: --observe {known} --observe-nodes n0,n1",
         )
 
 

@@ -232,7 +232,7 @@ class Limits(_message.Message):
     def __init__(self, cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., pids: _Optional[int] = ..., read_bps: _Optional[int] = ..., write_bps: _Optional[int] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe", "checkpoint", "devices")
+    __slots__ = ("job", "rank", "epoch", "endpoint", "image", "command", "env", "nic", "gpu_uuid", "emulated_share", "limits", "volumes", "uid", "gid", "secrets", "record", "probe", "checkpoint", "devices", "further_nics")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +266,7 @@ class Rank(_message.Message):
     PROBE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    FURTHER_NICS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     epoch: int
@@ -285,7 +286,8 @@ class Rank(_message.Message):
     probe: bool
     checkpoint: RankCheckpoint
     devices: _containers.RepeatedCompositeFieldContainer[Device]
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ..., checkpoint: _Optional[_Union[RankCheckpoint, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
+    further_nics: _containers.RepeatedCompositeFieldContainer[Nic]
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., epoch: _Optional[int] = ..., endpoint: _Optional[str] = ..., image: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., nic: _Optional[_Union[Nic, _Mapping]] = ..., gpu_uuid: _Optional[str] = ..., emulated_share: _Optional[float] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., volumes: _Optional[_Iterable[_Union[VolumeMount, _Mapping]]] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., secrets: _Optional[_Mapping[str, str]] = ..., record: _Optional[str] = ..., probe: _Optional[bool] = ..., checkpoint: _Optional[_Union[RankCheckpoint, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., further_nics: _Optional[_Iterable[_Union[Nic, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
     __slots__ = ("kind", "id")
@@ -490,15 +492,45 @@ class TelemetryRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class TelemetryBatch(_message.Message):
-    __slots__ = ("time", "samples")
+    __slots__ = ("time", "samples", "readings")
     TIME_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    READINGS_FIELD_NUMBER: _ClassVar[int]
     time: float
     samples: _containers.RepeatedCompositeFieldContainer[Sample]
-    def __init__(self, time: _Optional[float] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ...) -> None: ...
+    readings: Readings
+    def __init__(self, time: _Optional[float] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., readings: _Optional[_Union[Readings, _Mapping]] = ...) -> None: ...
+
+class Readings(_message.Message):
+    __slots__ = ("values", "words")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    class WordsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: Words
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Words, _Mapping]] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.ScalarMap[int, float]
+    words: _containers.MessageMap[int, Words]
+    def __init__(self, values: _Optional[_Mapping[int, float]] = ..., words: _Optional[_Mapping[int, Words]] = ...) -> None: ...
+
+class Words(_message.Message):
+    __slots__ = ("words",)
+    WORDS_FIELD_NUMBER: _ClassVar[int]
+    words: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, words: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("job", "rank", "endpoint", "utilisation", "memory_bytes", "source", "gpu")
+    __slots__ = ("job", "rank", "endpoint", "utilisation", "memory_bytes", "source", "gpu", "readings")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -506,6 +538,7 @@ class Sample(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
+    READINGS_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     endpoint: str
@@ -513,7 +546,8 @@ class Sample(_message.Message):
     memory_bytes: int
     source: str
     gpu: Gpu
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., utilisation: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., source: _Optional[str] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ...) -> None: ...
+    readings: Readings
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., endpoint: _Optional[str] = ..., utilisation: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., source: _Optional[str] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., readings: _Optional[_Union[Readings, _Mapping]] = ...) -> None: ...
 
 class Gpu(_message.Message):
     __slots__ = ("memory_total_bytes", "temperature_c", "power_w", "sm_clock_hz", "memory_clock_hz", "pcie_rx_bps", "pcie_tx_bps", "pcie_replays", "nvlinks_up", "ecc_corrected", "ecc_uncorrected", "xid", "throttle_reasons")

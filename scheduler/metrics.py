@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.model import Endpoint, Fabric, Job, Site, Spread, SpreadBy
-from scheduler.occupancy import all_homes
+from scheduler.model import Endpoint, Fabric, Spread, SpreadBy
+from scheduler.occupancy import all_homes, capacities
 
 
 def span(endpoints: Iterable[str], homes: Mapping[str, str | None]) -> int:
@@ -19,26 +19,27 @@ def span(endpoints: Iterable[str], homes: Mapping[str, str | None]) -> int:
 
 
 class SpanBound:
-    """Lower bound on the span that any set of homes gives a job's endpoints, for one site.
+    """Lower bound on the span that any set of homes gives a job's endpoints, for one fabric.
 
     With ``s`` members of which ``s_k`` hang on optical switch ``k``, and ``P_ak`` ports of
-    aggregator ``a`` on ``k``: max(ceil(s / max P_a), max_k ceil(s_k / max_a P_ak)), and at
-    least the number of aggregators its hard-wired members are on. With a spread over
-    aggregators also ceil(s / most), see ``least_apart``.
+    aggregator ``a`` on ``k`` that endpoints can have: max(ceil(s / max P_a),
+    max_k ceil(s_k / max_a P_ak)), and at least the number of aggregators its hard-wired members
+    are on. With a spread over aggregators also ceil(s / most), see ``least_apart``.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, fabric: Fabric) -> None:
+        site = fabric.site
         wired = Counter(e.fixed for e in site.endpoints if e.fixed is not None)
-        optical = {a.name: sum(a.ports.values()) for a in site.aggregators}
+        optical = dict.fromkeys((a.name for a in site.aggregators), 0)
+        self._ports: Counter[str] = Counter()
+        for (name, ocs), ports in capacities(fabric).items():
+            optical[name] += ports
+            self._ports[ocs] = max(self._ports[ocs], ports)
         # A site description may omit fixed_ports: count the hard-wired endpoints as well.
         fixed = {a.name: max(a.fixed_ports, wired[a.name]) for a in site.aggregators}
         self.widest = max((optical[name] + fixed[name] for name in optical), default=0)
         """Ports of the largest aggregator."""
         self._optical = max(optical.values(), default=0)
-        self._ports: Counter[str] = Counter()
-        for aggregator in site.aggregators:
-            for ocs, ports in aggregator.ports.items():
-                self._ports[ocs] = max(self._ports[ocs], ports)
 
     def least(
         self,
@@ -89,8 +90,7 @@ def _ceil(count: int, size: int) -> int:
 
 
 def total_excess_span(
-    site: Site,
-    jobs: Iterable[Job],
+    fabric: Fabric,
     homes: Mapping[str, str | None],
     before: Mapping[str, str | None] | None = None,
 ) -> int:
@@ -98,13 +98,13 @@ def total_excess_span(
 
     ``before`` are the homes before a plan, which a job beyond its spread may keep.
     """
-    bound = SpanBound(site)
-    by_name = {e.name: e for e in site.endpoints}
+    bound = SpanBound(fabric)
+    by_name = {e.name: e for e in fabric.site.endpoints}
     here = homes if before is None else before
     return sum(
         span(job.endpoints, homes)
         - bound.least([by_name[n] for n in job.endpoints], job.spread, here)
-        for job in jobs
+        for job in fabric.jobs
     )
 
 

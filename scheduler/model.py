@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+Slot = tuple[str, str]
+"""An aggregator and an optical switch: the ports between them are interchangeable."""
+
 
 class Locality(StrEnum):
     """The locality that a job requires of its placement."""
@@ -162,6 +165,8 @@ class Fabric:
     search_nodes: int | None = None
     """Most nodes of one search by HiGHS, whose result then depends on no machine's speed; None
     bounds it by time."""
+    held_ports: Mapping[Slot, int] = field(default_factory=dict)
+    """Ports without an endpoint where none can be lit: out of use, reserved, or in other use."""
 
     def idle(self) -> tuple[Endpoint, ...]:
         """Endpoints that hold no job and are available, in site order."""

@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from scheduler.model import Aggregator, Endpoint, Fabric, Move, Site
-
-Slot = tuple[str, str]
-"""An aggregator and an optical switch: the ports between them are interchangeable."""
+from scheduler.model import Endpoint, Fabric, Move, Site, Slot
 
 
 class FabricError(ValueError):
@@ -26,9 +23,11 @@ def all_homes(fabric: Fabric) -> dict[str, str | None]:
     return {e.name: home_of(fabric.homes, e) for e in fabric.site.endpoints}
 
 
-def capacities(site: Site) -> dict[Slot, int]:
-    """Return the optical ports of every (aggregator, optical switch) pair with ports."""
-    return {(a.name, ocs): n for a in site.aggregators for ocs, n in a.ports.items() if n > 0}
+def capacities(fabric: Fabric) -> dict[Slot, int]:
+    """Return the optical ports that endpoints can have, of every slot with any, in site order."""
+    cabled = {(a.name, ocs): n for a in fabric.site.aggregators for ocs, n in a.ports.items()}
+    held = fabric.held_ports
+    return {slot: n for slot, ports in cabled.items() if (n := ports - held.get(slot, 0)) > 0}
 
 
 def occupied(endpoints: Iterable[Endpoint], homes: Mapping[str, str | None]) -> Counter[Slot]:
@@ -51,7 +50,7 @@ def check(fabric: Fabric) -> None:
         if home is not None and home not in aggregators:
             raise FabricError(f"{name} is homed on {home}, which the site does not have")
     _check_jobs(fabric, known)
-    capacity = capacities(fabric.site)
+    capacity = capacities(fabric)
     for slot, used in occupied(fabric.site.endpoints, all_homes(fabric)).items():
         if used > capacity.get(slot, 0):
             raise FabricError(
@@ -85,21 +84,18 @@ def moves_between(
 
 
 def displace_idle(
-    aggregators: Iterable[Aggregator],
+    ports: Mapping[Slot, int],
     idle: Iterable[Endpoint],
     homes: dict[str, str | None],
     taken: Mapping[Slot, int],
 ) -> None:
     """Re-home the idle endpoints whose ports others need, and no others; changes ``homes``.
 
-    ``taken`` counts the ports that all other endpoints use. An idle endpoint goes dark when
-    its optical switch has no free port.
+    ``ports`` are those that endpoints can have, ``taken`` counts the ports that all other
+    endpoints use. An idle endpoint goes dark when its optical switch has no free port.
     """
-    room: Counter[Slot] = Counter()
-    order = tuple(aggregators)
-    for aggregator in order:
-        for ocs, ports in aggregator.ports.items():
-            room[aggregator.name, ocs] = ports - taken.get((aggregator.name, ocs), 0)
+    room = Counter(ports)
+    room.subtract(taken)
     displaced: list[tuple[Endpoint, str]] = []
     for endpoint in idle:
         home = homes.get(endpoint.name)
@@ -110,7 +106,7 @@ def displace_idle(
         else:
             displaced.append((endpoint, endpoint.ocs))
     for endpoint, ocs in displaced:
-        target = next((a.name for a in order if room[a.name, ocs] > 0), None)
-        homes[endpoint.name] = target
+        target = next((slot for slot in ports if slot[1] == ocs and room[slot] > 0), None)
+        homes[endpoint.name] = None if target is None else target[0]
         if target is not None:
-            room[target, ocs] -= 1
+            room[target] -= 1

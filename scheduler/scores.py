@@ -42,7 +42,7 @@ class Scorer:
     def __init__(self, fabric: Fabric) -> None:
         self._endpoints = {e.name: e for e in fabric.site.endpoints}
         self._homes = all_homes(fabric)
-        self._bound = SpanBound(fabric.site)
+        self._bound = SpanBound(fabric)
         free = free_by_aggregator(fabric)
         self.left = Left(
             idle=sum(free.values()),

@@ -2,7 +2,6 @@
 
 from sitefile.engine import EnginePolicy
 from sitefile.errors import Problem, SiteFileError
-from sitefile.jobfile import job_schema, load_job, load_jobs
 from sitefile.load import load_planner_site, load_site, load_state
 from sitefile.model import (
     AggregatorCable,
@@ -10,6 +9,7 @@ from sitefile.model import (
     EmulatedVolume,
     Emulation,
     EndpointCable,
+    Fiber,
     Port,
     Server,
     SwitchCable,
@@ -27,6 +27,7 @@ __all__ = [
     "Emulation",
     "EndpointCable",
     "EnginePolicy",
+    "Fiber",
     "PasswordRef",
     "Port",
     "Problem",
@@ -38,9 +39,6 @@ __all__ = [
     "SiteFileError",
     "SwitchCable",
     "Uplink",
-    "job_schema",
-    "load_job",
-    "load_jobs",
     "load_planner_site",
     "load_site",
     "load_state",

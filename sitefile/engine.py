@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from base.addresses import split_address
+from base.engines import EngineKind
 from sitefile import names
 from sitefile.quantities import NUMBER
 
@@ -89,7 +90,7 @@ class HookModel(_Strict):
 class EngineModel(_Strict):
     """A scheduler that owns the jobs of some endpoints; lightloom moves their light."""
 
-    kind: Literal["slurm"]
+    kind: EngineKind
     transport: Literal["rest", "cli"] = Field(
         description="rest: slurmrestd, needs api and token; cli: Slurm's own programs"
     )
@@ -133,7 +134,7 @@ class EngineModel(_Strict):
 class EnginePolicy:
     """A scheduler beside lightloom and its nodes; seconds."""
 
-    kind: Literal["slurm"]
+    kind: str
     transport: Literal["rest", "cli"]
     nodes: Mapping[str, tuple[str, ...]]
     """Node -> endpoints in the order of its devices."""

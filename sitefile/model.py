@@ -49,19 +49,26 @@ class Server:
 
 
 @dataclass(slots=True, frozen=True)
-class EndpointCable:
-    """One endpoint: its server, its address and the far end of its fiber.
+class Fiber:
+    """A fiber of an endpoint: the port of its NIC, and its far end.
 
-    ``fiber.device`` is an optical switch, or an aggregator when the endpoint is hard-wired.
+    ``end.device`` is an optical switch, or an aggregator when the endpoint is hard-wired.
     """
+
+    nic: str
+    mac: str
+    end: Port
+
+
+@dataclass(slots=True, frozen=True)
+class EndpointCable:
+    """One endpoint: its server, its address and its fibers, of which a site file has one."""
 
     name: str
     server: str
     ip: str
     prefix_len: int
-    mac: str
-    nic: str
-    fiber: Port
+    fibers: tuple[Fiber, ...]
     kind: str = "gpu"
     model: str = ""
     memory_bytes: int = 0
@@ -69,6 +76,21 @@ class EndpointCable:
     emulated: bool = False
     attach: Literal["move", "macvlan"] = "move"
     """How a container gets the NIC: the NIC itself moves in, or a macvlan on top of it."""
+
+    @property
+    def nic(self) -> str:
+        """The NIC of the first fiber."""
+        return self.fibers[0].nic
+
+    @property
+    def mac(self) -> str:
+        """The MAC of that NIC."""
+        return self.fibers[0].mac
+
+    @property
+    def fiber(self) -> Port:
+        """The far end of the first fiber."""
+        return self.fibers[0].end
 
 
 @dataclass(slots=True, frozen=True)

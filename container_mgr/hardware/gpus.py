@@ -78,8 +78,8 @@ def unfit(
     if slot.lost:
         said = "" if slot.lost.lower() == "gpu is lost" else f": {slot.lost}"  # NVML's own words
         return Unfit(GpuFault.LOST, f"the GPU is lost{said}")
-    xid = slot.reading.xid
-    if xid is not None and xid in FATAL_XIDS:
+    xid = slot.reading.values.get("xid")
+    if isinstance(xid, int) and xid in FATAL_XIDS:
         return Unfit(GpuFault.XID, f"Xid {xid}: {FATAL_XIDS[xid]}")
     unread = Unfit(GpuFault.UNREAD, "the GPU has not been read yet")
     return None if slot.read_at is not None else unread

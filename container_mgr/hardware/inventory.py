@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from container_mgr.hardware import gpu_binding
+from container_mgr.hardware import gpu_binding, server
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.gpus import Gpus
@@ -24,6 +24,7 @@ from container_mgr.values import (
     ServerFacts,
     Unfit,
 )
+from readings.reading import Values
 
 LOOK_S = 1.0
 """For a GPU to be read after its rank has ended; a driver that hangs is seen as that later."""
@@ -122,6 +123,10 @@ class Inventory:
     def reading(self, uuid: str) -> Reading | None:
         """Return a GPU's recent figures."""
         return self._gpus.reading(uuid) if uuid and self._gpus else None
+
+    def server(self) -> Values:
+        """Return the readings of this server."""
+        return server.read(self._proc)
 
     def check_free(self, endpoint: str, uuid: str, obj: str) -> None:
         """Raise AgentError when an endpoint does not work or another process uses its GPU."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import pynvml
+
+from readings.reading import Values
 
 DEFAULT_LIBRARY = "libnvidia-ml.so.1"
 
@@ -82,23 +84,9 @@ class NvmlError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Reading:
-    """The figures of one GPU at one moment, in bytes, hertz, bit/s, degrees Celsius and watts."""
+    """The readings of one GPU at one moment; ``readings/catalogue.py`` declares them."""
 
-    utilisation: float | None = None
-    memory_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    sm_clock_hz: int | None = None
-    memory_clock_hz: int | None = None
-    pcie_rx_bps: int | None = None
-    pcie_tx_bps: int | None = None
-    pcie_replays: int | None = None
-    nvlinks_up: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    xid: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
+    values: Values = field(default_factory=dict)
     pids: tuple[int, ...] = ()
     """The processes that compute on it."""
 
@@ -150,24 +138,27 @@ class Device:
         if reasons is None:  # the call's name before driver 535
             reasons = _query(lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         processes = _query(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)) or ()
-        return Reading(
-            utilisation=None if busy is None else busy.gpu / 100,
-            memory_bytes=None if memory is None else memory.used,
-            memory_total_bytes=None if memory is None else memory.total,
-            temperature_c=_query(
+        values = {
+            "utilisation": None if busy is None else busy.gpu / 100,
+            "memory_bytes": None if memory is None else memory.used,
+            "memory_total_bytes": None if memory is None else memory.total,
+            "temperature_c": _query(
                 lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
             ),
-            power_w=_times(_query(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
-            sm_clock_hz=self._clock(pynvml.NVML_CLOCK_SM),
-            memory_clock_hz=self._clock(pynvml.NVML_CLOCK_MEM),
-            pcie_rx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_RX_BYTES),
-            pcie_tx_bps=self._pcie(pynvml.NVML_PCIE_UTIL_TX_BYTES),
-            pcie_replays=_query(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
-            nvlinks_up=self._nvlinks(),
-            ecc_corrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-            ecc_uncorrected=self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-            xid=self._last_xid(),
-            throttle_reasons=tuple(word for bit, word in _THROTTLES if (reasons or 0) & bit),
+            "power_w": _times(_query(lambda: pynvml.nvmlDeviceGetPowerUsage(handle)), 1e-3),
+            "sm_clock_hz": self._clock(pynvml.NVML_CLOCK_SM),
+            "memory_clock_hz": self._clock(pynvml.NVML_CLOCK_MEM),
+            "pcie_rx_bps": self._pcie(pynvml.NVML_PCIE_UTIL_RX_BYTES),
+            "pcie_tx_bps": self._pcie(pynvml.NVML_PCIE_UTIL_TX_BYTES),
+            "pcie_replays": _query(lambda: pynvml.nvmlDeviceGetPcieReplayCounter(handle)),
+            "nvlinks_up": self._nvlinks(),
+            "ecc_corrected": self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            "ecc_uncorrected": self._ecc(pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            "xid": self._last_xid(),
+            "throttle_reasons": tuple(word for bit, word in _THROTTLES if (reasons or 0) & bit),
+        }
+        return Reading(
+            values={name: value for name, value in values.items() if value is not None},
             pids=tuple(sorted(int(process.pid) for process in processes)),
         )
 

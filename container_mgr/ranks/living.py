@@ -18,6 +18,7 @@ from container_mgr.kernel.cgroup import CgroupUsage, Gauge, locate
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.kernel.process import open_first
 from container_mgr.values import NIC_IN_CONTAINER, Container
+from readings.reading import Value, Values
 
 _NET = "/sys/class/net"
 
@@ -84,13 +85,13 @@ class LiveContainer:
 
 @dataclass(slots=True, frozen=True)
 class Sample:
-    """One second of one rank. A stand-in's ``utilisation`` is that of its CPU share."""
+    """One second of one rank. For a stand-in, utilisation is that of its CPU share."""
 
     container: Container
-    utilisation: float | None
-    memory_bytes: int | None
-    gpu: GpuReading | None = None
-    """The figures of a real GPU."""
+    values: Values
+    """Its readings, and those of its GPU."""
+    real: bool = False
+    """NVML reads its GPU; else a CPU share stands in for one."""
 
 
 @dataclass(slots=True)
@@ -159,18 +160,19 @@ class Living:
             share = live.container.share
             gpu = reading_of(live.container.gpu_uuid)
             if gpu is not None:
-                found.append(Sample(live.container, gpu.utilisation, gpu.memory_bytes, gpu))
+                found.append(Sample(live.container, gpu.values, real=True))
             if share is None or live.gauge is None:
                 continue
             with suppress(OSError, ValueError):
                 reading = live.gauge.read()
-                busy = None
+                values: dict[str, Value] = {"memory_bytes": reading.memory_bytes}
                 if live.last is not None and now > live.last_ns:
                     used = reading.cpu_ns - live.last.cpu_ns
                     # A program can use more than its share before the share applies.
-                    busy = min(1.0, max(0.0, used / (now - live.last_ns) / share))
+                    busy = used / (now - live.last_ns) / share
+                    values["utilisation"] = min(1.0, max(0.0, busy))
                 live.last, live.last_ns = reading, now
-                found.append(Sample(live.container, busy, reading.memory_bytes))
+                found.append(Sample(live.container, values))
         return found
 
     def _ended(self, name: str) -> None:

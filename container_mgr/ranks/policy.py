@@ -212,6 +212,8 @@ def _check_nic(obj: str, spec: RankSpec) -> None:
     _require(nic.dscp is None or 0 <= nic.dscp <= 63, obj, "a DSCP must be 0 to 63")
     usable = not (address.is_multicast or address.is_loopback or address.is_unspecified)
     _require(usable and 8 <= nic.prefix_len <= 31, obj, f"{address} is not the address of a host")
+    if spec.further_nics:
+        raise AgentError("invalid", obj, "this agent gives a rank one NIC", NEWER)
 
 
 def _check_devices(obj: str, spec: RankSpec) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from agentlink import readings
 from agentlink.bounds import require
 from agentlink.codec import read, write
 from agentlink.ranks import GPU, RankSpec
@@ -16,6 +17,7 @@ from container_mgr.recordings.recording import RankRecording
 from container_mgr.values import AgentError, Container, Health, refusing
 from container_mgr.volumes.volumes import VolumeFacts
 from protos import agent_pb2 as pb
+from readings.reading import Object, Values
 from recorder import layout
 
 MOST_RECORDED_BYTES = 3 * 2**20
@@ -106,8 +108,8 @@ def fault_message(error: AgentError) -> pb.Fault:
     return pb.Fault(code=error.code, object=error.obj, message=error.message, hint=error.hint)
 
 
-def telemetry_of(time: float, samples: Sequence[Sample]) -> pb.TelemetryBatch:
-    """Convert one second of all ranks with a GPU or a stand-in."""
+def telemetry_of(time: float, samples: Sequence[Sample], server: Values) -> pb.TelemetryBatch:
+    """Convert one second of all ranks with a GPU or a stand-in, and of the server."""
     return pb.TelemetryBatch(
         time=time,
         samples=[
@@ -115,13 +117,14 @@ def telemetry_of(time: float, samples: Sequence[Sample]) -> pb.TelemetryBatch:
                 job=s.container.key.job,
                 rank=s.container.key.rank,
                 endpoint=s.container.endpoint,
-                utilisation=s.utilisation,
-                memory_bytes=s.memory_bytes,
-                source="emulated" if s.gpu is None else "nvml",
-                gpu=None if s.gpu is None else write(pb.Gpu, s.gpu),
+                source="nvml" if s.real else "emulated",
+                gpu=pb.Gpu(**readings.fields(pb.Gpu, s.values)) if s.real else None,
+                readings=readings.write(s.values, Object.RANK, Object.GPU),
+                **readings.fields(pb.Sample, s.values),
             )
             for s in samples
         ],
+        readings=readings.write(server, Object.SERVER),
     )
 
 

@@ -7,21 +7,18 @@ from collections.abc import Awaitable, Callable
 import grpc
 import structlog
 
+from agentlink.codec import write
+from agentlink.values import ScopeEntry
+from base.engines import NUMBERS
 from container_mgr.rpc.calls import RunningChanges, refuse
 from container_mgr.rpc.messages import fault_message
-from container_mgr.scopes.scopes import Done, Scopes, ScopeState
+from container_mgr.scopes.scopes import Done, Scopes
 from container_mgr.values import AgentError
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc
 
 MAX_SETTLE_S = 1.0
 MAX_FAULTS = 16
-
-_STATES = {
-    ScopeState.RUNNING: pb.SCOPE_STATE_RUNNING,
-    ScopeState.FROZEN: pb.SCOPE_STATE_FROZEN,
-    ScopeState.PARTLY: pb.SCOPE_STATE_PARTLY,
-}
 
 # Named here, where no call of the service has the name of the class.
 _Work = Callable[[Scopes], Awaitable[Done]]
@@ -63,7 +60,7 @@ class ScopeCalls(agent_pb2_grpc.AgentServicer):
         except AgentError as error:
             await refuse(context, error)
             raise  # abort() never returns
-        entries = [pb.ScopeEntry(scope=s, state=_STATES[state]) for s, state in states.items()]
+        entries = [write(pb.ScopeEntry, ScopeEntry(*entry)) for entry in states.items()]
         return pb.ScopesReply(observes=True, scopes=entries)
 
     async def _done(self, verb: str, scope: str, work: _Work) -> pb.ScopeReply:
@@ -73,7 +70,7 @@ class ScopeCalls(agent_pb2_grpc.AgentServicer):
                     "forbidden",
                     f"scope/{scope[:80]}",
                     "the agent leaves processes of other schedulers alone",
-                    "start it with --observe slurm",
+                    f"start it with --observe {'|'.join(NUMBERS)}",
                 )
             done = await self._scope_changes.kept(work(self._scopes))
             _log.info(verb, scope=scope, cgroups=done.cgroups, settled=done.settled)

@@ -94,7 +94,8 @@ class AgentService(CheckpointCalls, ScopeCalls):
         while True:
             started = clock.monotonic()
             try:
-                self._send(messages.telemetry_of(clock.time(), self._ranks.sample()))
+                samples, server = self._ranks.sample(), self._inventory.server()
+                self._send(messages.telemetry_of(clock.time(), samples, server))
             except Exception:
                 # A failed second must not stop the loop, which also applies CPU shares.
                 _log.exception("not measured")

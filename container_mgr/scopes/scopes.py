@@ -8,23 +8,22 @@ frozen too.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
 
+from agentlink.values import ScopeState
 from base import clock
+from base.engines import number_in
 from container_mgr.kernel import freezer, in_flight
 from container_mgr.kernel.freezer import Freezer, FreezerState
 from container_mgr.scopes import processes
-from container_mgr.scopes.slurm import MEND, SlurmGroups
+from container_mgr.scopes.groups import JobGroups
 from container_mgr.values import AgentError
 
-SCOPE = re.compile(r"slurm:([1-9][0-9]{0,9})")
 LIMIT_S = 2.0
 """A process that waits in the kernel longer (a dead NFS server, a driver) is not frozen."""
 HOLD_S = 120.0
@@ -34,15 +33,6 @@ LOOK_S = 0.1
 MAX_HELD = 1024
 
 _log = structlog.get_logger("container_mgr.scopes")
-
-
-class ScopeState(StrEnum):
-    """Whether the processes of a scope run on this server."""
-
-    RUNNING = "running"
-    FROZEN = "frozen"
-    PARTLY = "partly"
-    """Some of its steps are frozen."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,7 +60,7 @@ class Scopes:
 
     def __init__(
         self,
-        groups: SlurmGroups,
+        groups: JobGroups,
         *,
         limit_s: float = LIMIT_S,
         proc: Path = Path("/proc"),
@@ -90,7 +80,7 @@ class Scopes:
         A step that cannot be frozen within the limit keeps running and is a fault; the others
         stay frozen until they are thawed. Raises AgentError when none can be found.
         """
-        job = job_of(scope)
+        job = self._job(scope)
         async with self._lock(scope):
             frozen, faults = await self._freeze(scope, job)
             if faults:
@@ -101,7 +91,7 @@ class Scopes:
 
     async def thaw(self, scope: str) -> Done:
         """Thaw all steps, also those that another program froze. Raises AgentError."""
-        job = job_of(scope)
+        job = self._job(scope)
         async with self._lock(scope):
             self._held.pop(scope, None)
             found = (await asyncio.to_thread(self._groups.steps, job)).freezers
@@ -145,7 +135,7 @@ class Scopes:
             if now > held.until:
                 del self._held[scope]
                 return
-            found = (await asyncio.to_thread(self._groups.steps, job_of(scope))).freezers
+            found = (await asyncio.to_thread(self._groups.steps, self._job(scope))).freezers
             for one in found:
                 if one in held.known:
                     continue
@@ -169,7 +159,7 @@ class Scopes:
             steps = await asyncio.to_thread(self._groups.steps, job)
             fresh = [one for one in steps.freezers if one not in seen]
             if not seen and not fresh:
-                await self._check_absent(scope, job, known=steps.known)
+                await asyncio.to_thread(self._groups.check_absent, job, known=steps.known)
             if not fresh:
                 return frozen, faults
             if seen and clock.monotonic() >= end:
@@ -196,25 +186,6 @@ class Scopes:
             ]
             frozen += [one for one in asked if one not in late]
 
-    async def _check_absent(self, scope: str, job: str, *, known: bool) -> None:
-        """Raise AgentError unless it is sure that no process of the job runs on this server."""
-        if not known:
-            raise AgentError(
-                "not_found",
-                _object(scope),
-                "Slurm has no cgroups with a freezer on this server: the plugin proctrack/cgroup is"
-                " missing, slurmd does not run, or --observe-nodes leaves out its node",
-                MEND,
-            )
-        if await asyncio.to_thread(self._groups.untracked, job):
-            raise AgentError(
-                "not_found",
-                _object(scope),
-                "its processes are in no cgroup of their own: the plugin proctrack/cgroup is"
-                " missing",
-                MEND,
-            )
-
     def _hold(self, scope: str, frozen: Sequence[Freezer]) -> None:
         self._held.pop(scope, None)
         self._held[scope] = _Held(clock.monotonic() + HOLD_S, set(frozen))
@@ -229,7 +200,7 @@ class Scopes:
                 for one in steps
                 if (state := freezer.read_state(one)) is not None
             ]
-            found[f"slurm:{job}"] = (
+            found[f"{self._groups.kind}:{job}"] = (
                 ScopeState.FROZEN
                 if cold and all(cold)
                 else ScopeState.PARTLY
@@ -259,13 +230,13 @@ class Scopes:
     def _lock(self, scope: str) -> asyncio.Lock:
         return self._locks.setdefault(scope, asyncio.Lock())
 
-
-def job_of(scope: str) -> str:
-    """Return the number of a scope's job. Raises AgentError for what is no scope."""
-    match = SCOPE.fullmatch(scope)
-    if match is None:
-        raise AgentError("invalid", _object(scope), "is not a scope", "e.g. slurm:4711")
-    return match[1]
+    def _job(self, scope: str) -> str:
+        """Return the number of a scope's job. Raises AgentError for what is no scope."""
+        kind = self._groups.kind
+        job = number_in(scope, kind)
+        if job is None:
+            raise AgentError("invalid", _object(scope), "is not a scope", f"e.g. {kind}:4711")
+        return job
 
 
 def _object(scope: str) -> str:

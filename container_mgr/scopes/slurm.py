@@ -20,42 +20,36 @@ import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from base.engines import NUMBERS
 from container_mgr.kernel.cgroup import FREEZER, UNIFIED, Groups
 from container_mgr.kernel.freezer import Freezer
+from container_mgr.scopes.groups import NODE, Steps
 from container_mgr.values import AgentError
+
+KIND = "slurm"
 
 MAX_DIRECTORIES = 4096
 """Of Slurm, that one call looks at."""
-NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""The name of a node, as slurm.conf has it."""
 MEND = "set ProctrackType=proctrack/cgroup in slurm.conf and restart slurmd"
 
 _TOP = re.compile(rf"slurm(?:_({NODE.pattern}))?")
 _SCOPE = re.compile(rf"(?:({NODE.pattern})_)?slurmstepd\.scope")
 _SLICE = re.compile(r"[A-Za-z0-9:_.\\-]{1,128}\.slice")
 _USER = re.compile(r"uid_[0-9]{1,10}")
-_JOB = re.compile(r"job_([1-9][0-9]{0,9})")
+_JOB = re.compile(f"job_({NUMBERS[KIND]})")
 _STEP = re.compile(r"step_[A-Za-z0-9_.+-]{1,64}")
-_TITLE = re.compile(rb"slurmstepd: \[([1-9][0-9]{0,9})\b")
+_TITLE = re.compile(rf"slurmstepd: \[({NUMBERS[KIND]})\b".encode())
 """What slurmstepd shows as its command line: the job, and its step after a point."""
 _MAX_TITLE = 64
 """A process that cannot be dumped belongs to root as well, and makes its line as it likes."""
 
 
-@dataclass(slots=True, frozen=True)
-class Steps:
-    """The cgroups of one job's steps on this server."""
-
-    freezers: tuple[Freezer, ...]
-    known: bool
-    """Slurm has cgroups here, of this job or of others."""
-
-
 class SlurmGroups:
     """Looks them up anew at each call, which reads directories and waits for nothing."""
+
+    kind = KIND
 
     def __init__(
         self,
@@ -92,6 +86,22 @@ class SlurmGroups:
                 for job, path in walk.below(place, _JOB):
                     found.setdefault(job, []).extend(_steps(walk, version, path))
         return found
+
+    def check_absent(self, job: str, *, known: bool) -> None:
+        """Raise AgentError unless it is sure that no process of the job runs on this server."""
+        why = ""
+        if not known:
+            why = (
+                "Slurm has no cgroups with a freezer on this server: the plugin proctrack/cgroup is"
+                " missing, slurmd does not run, or --observe-nodes leaves out its node"
+            )
+        elif self.untracked(job):
+            why = (
+                "its processes are in no cgroup of their own: the plugin proctrack/cgroup is"
+                " missing"
+            )
+        if why:
+            raise AgentError("not_found", f"scope/{KIND}:{job}", why, MEND)
 
     def untracked(self, job: str) -> bool:
         """Whether a slurmstepd of the job runs here whose job has no cgroup. Reads all processes.

@@ -169,7 +169,7 @@ class _Moment:
         self.fabric = state.fabric()
         self.homes = all_homes(self.fabric)
         self.endpoints = {e.name: e for e in self.fabric.site.endpoints}
-        self.bound = SpanBound(self.fabric.site)
+        self.bound = SpanBound(self.fabric)
         self.rings = {job.name: job.endpoints for job in self.fabric.jobs}
         self.roads = meter.roads(self.rings, self.homes)
 

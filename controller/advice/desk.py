@@ -87,10 +87,11 @@ class AdviceDesk:
             return ()
         found = [f"it is on server {cable.server}"]
         sample = self._telemetry.sample(job.name, rank)
-        if sample is not None and sample.utilisation is not None:
-            found.append(f"utilisation {100 * sample.utilisation:.0f} %")
-        if sample is not None and sample.gpu is not None and sample.gpu.throttle_reasons:
-            found.append(f"its GPU is throttled: {', '.join(sample.gpu.throttle_reasons)}")
+        values = sample.values if sample else {}
+        if isinstance(busy := values.get("utilisation"), float):
+            found.append(f"utilisation {100 * busy:.0f} %")
+        if isinstance(held_down := values.get("throttle_reasons"), tuple) and held_down:
+            found.append(f"its GPU is throttled: {', '.join(held_down)}")
         path = light.trace(self._state, self._power, cable)
         losses = [loss for loss in (path.loss_up_db, path.loss_down_db) if loss is not None]
         if losses:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from scheduler.metrics import span
-from scheduler.model import Endpoint, Fabric
-from scheduler.occupancy import Slot, all_homes, capacities, occupied
+from scheduler.model import Endpoint, Fabric, Slot
+from scheduler.occupancy import all_homes, capacities, occupied
 
 Homes = Mapping[str, str | None]
 
@@ -53,7 +53,7 @@ def ports_suffice(fabric: Fabric, endpoints: Sequence[str], after: Homes) -> boo
         return False
     busy = movable | {e for job in fabric.jobs for e in job.endpoints} | fabric.unavailable
     used = occupied((e for e in fabric.site.endpoints if e.name in busy), after)
-    ports = capacities(fabric.site)
+    ports = capacities(fabric)
     return all(count <= ports.get(slot, 0) for slot, count in used.items())
 
 
@@ -65,7 +65,7 @@ def compact_homes(fabric: Fabric, endpoints: Sequence[str]) -> dict[str, str | N
     """
     homes = all_homes(fabric)
     members = [e for e in fabric.site.endpoints if e.name in frozenset(endpoints)]
-    ports, others = Counter(capacities(fabric.site)), _others(fabric, frozenset(endpoints))
+    ports, others = Counter(capacities(fabric)), _others(fabric, frozenset(endpoints))
     left = list(members)
     found: dict[str, str | None] = {}
     for _ in fabric.site.aggregators:

@@ -11,9 +11,11 @@ from fastapi.routing import APIRoute
 from controller.api.following import Followers, Place
 from controller.api.gate.access import Admitted, Caller
 from controller.api.operation import operation_of
+from controller.api.scope.redact import marks_of
 from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import SITE_WIDE, VERBS, Role
+from controller.schema.base import View
 from controller.service.desks import Desks
 from sitefile import names
 
@@ -77,7 +79,8 @@ Name = Annotated[str, Path(pattern=f"^{names.NAME}$", description="an object's n
 def require_sight(route: APIRoute) -> None:
     """Check that what members of some projects are shown passes through their sight.
 
-    RuntimeError for a route that asks desks, is open to them, and does not ask for ``SightOf``.
+    RuntimeError for a route that asks desks, is open to them, and does not ask for ``SightOf``;
+    TypeError when its answer has a text field without a mark.
     """
     verb = operation_of(route).verb
     if verb is None or verb in SITE_WIDE or not VERBS.get(verb, frozenset()) & _OF_PROJECTS:
@@ -85,3 +88,5 @@ def require_sight(route: APIRoute) -> None:
     asked = {dependant.call for dependant in route.dependant.dependencies}
     if _desks in asked and _sight not in asked:
         raise RuntimeError(f"{route.name} ({route.path}) shows users what desks answer, unlimited")
+    if isinstance(route.response_model, type) and issubclass(route.response_model, View):
+        marks_of(route.response_model)

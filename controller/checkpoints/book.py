@@ -31,8 +31,8 @@ from checkpoints.ledger import (
     state,
 )
 from checkpoints.ledger import State as Safety
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place, Places
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Places, Scheme
 from controller.base.texts import clipped
 from controller.checkpoints import runs
 from controller.state.kept.checkpoints import CheckpointRecord
@@ -408,9 +408,11 @@ def was_whole(ledger: Ledger, key: Key) -> bool:
 def laid_out(spec: CheckpointSpec, places: Sequence[Place]) -> tuple[Layout, str]:
     """Return a layout for ranks at ``places``; single and the reason when there is none."""
     try:
-        return schemes.lay_out(spec.scheme, places, spec.apart, spec.set_size), ""
+        return schemes.lay_out(
+            spec.copies.scheme, places, spec.copies.apart, spec.copies.set_size
+        ), ""
     except schemes.NotApartError as error:
-        return Layout(Scheme.SINGLE, spec.apart), str(error)
+        return Layout(Scheme.SINGLE, spec.copies.apart), str(error)
 
 
 def _at(extra: Extra) -> float | None:

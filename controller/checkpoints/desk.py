@@ -15,7 +15,7 @@ from checkpoints.interval import Exposure, advise
 from checkpoints.ledger import Key, Missing, Spoiled, dropped
 from checkpoints.restore import plan
 from checkpoints.rules import parse_rule
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.checkpoints.book import Book, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
@@ -133,7 +133,7 @@ class CheckpointDesk:
             job = self._books.job(record)
             if job is None or job[0].ended:
                 continue
-            sums, copies = book.sums, job[1].scheme is not Scheme.SINGLE
+            sums, copies = book.sums, job[1].copies.scheme is not Scheme.SINGLE
             bare_s = max(0.0, now - sums.since) if sums.since and not sums.safe else 0.0
             found[record.job] = CheckpointSumsView(
                 bytes=dict(sums.bytes),
@@ -172,7 +172,8 @@ class CheckpointDesk:
     async def drop_checkpoint(self, job: str, step: int, *, force: bool) -> CheckpointsView:
         """Remove a step from all servers, and never restore it again.
 
-        ServiceError ``conflict`` for the newest complete one unless ``force``.
+        ServiceError ``conflict`` for the newest complete one unless ``force``; ``not_found`` when
+        another job got the name meanwhile.
         """
         self._state.require_command()
         _, _, record, book = self._find(job)
@@ -206,6 +207,9 @@ class CheckpointDesk:
         }
         reached = sorted(servers & self._books.answering())
         await asyncio.gather(*(self._drop(name, record.folder, keys) for name in reached))
+        now = self._state.jobs.get(job)
+        if now is None or now.folder != record.folder:  # the name is another job's by now
+            raise self._removed(job)
         text = f"step {step} was dropped on request"
         self._state.events.add("info", f"job/{job}", "CheckpointDropped", text)
         return await self.checkpoints(job)

@@ -145,7 +145,7 @@ class Hearing:
         gone = ServerLost(self._books.endpoints[news.server])
         for record, book in self._books:
             job = self._books.job(record)
-            if job is not None and job[1].where is Where.MEMORY:
+            if job is not None and job[1].local.where is Where.MEMORY:
                 await book.fold([gone])
 
     def _keep(self, server: _Server, news: HoldingsNews) -> None:

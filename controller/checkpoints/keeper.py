@@ -12,8 +12,8 @@ from base import clock
 from checkpoints.ledger import Key, Ledger
 from checkpoints.ledger import State as Safety
 from checkpoints.restore import Restore
-from checkpoints.schemes import Scheme, not_apart
-from checkpoints.values import Places
+from checkpoints.schemes import not_apart
+from checkpoints.values import Places, Scheme
 from controller.base.tasks import Tasks
 from controller.checkpoints.book import Book, complete_of, laid_out, safety_of, sizes_of
 from controller.checkpoints.books import Books
@@ -200,13 +200,13 @@ class CheckpointKeeper:
     async def _lay_out(self, at: _Look) -> None:
         """Lay copies out anew when light moved and they are not apart any more."""
         run, book = at.run, at.book
-        if run is None or at.spec.scheme is Scheme.SINGLE:
+        if run is None or at.spec.copies.scheme is Scheme.SINGLE:
             return
         there = tuple(at.places[name] for name in run.endpoints)
         if there == book.laid_at or self._state.transactions.of_job(at.job.name) is not None:
             return
         layout, book.laid_at = run.run.layout, there
-        if layout.scheme is at.spec.scheme and not not_apart(layout, there):
+        if layout.scheme is at.spec.copies.scheme and not not_apart(layout, there):
             book.unprotected_why = ""
             return
         made, why = await book.compute(partial(laid_out, at.spec, there))
@@ -295,7 +295,7 @@ class CheckpointKeeper:
             partial(
                 droppable,
                 ledger,
-                at.spec.keep,
+                at.spec.local.keep,
                 at.places,
                 stays,
                 book.flushing,

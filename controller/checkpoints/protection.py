@@ -20,8 +20,8 @@ from checkpoints.ledger import (
     unprotected,
 )
 from checkpoints.ledger import State as Safety
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Places, are_apart
+from checkpoints.schemes import Layout
+from checkpoints.values import Places, Scheme, are_apart
 from sitefile import CabledSite
 
 PACE = 0.1

@@ -16,7 +16,7 @@ from agentlink.values import Scope, VolumeMount
 from checkpoints.ledger import Began, Key, Ledger, LedgerRun, Report, fold
 from checkpoints.restore import Restore, plan
 from checkpoints.rules import parse_rule
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.checkpoints import runs
@@ -272,7 +272,7 @@ class Starts:
         gets: Mapping[str, tuple[GetPart, ...]],
     ) -> list[FetchFault]:
         record = self._record(job)
-        folder = Folder(job.folder, record.key, spec.where, spec.size_bytes)
+        folder = Folder(job.folder, record.key, spec.local.where, spec.local.size_bytes)
         async with failpoints.around("fetch"):
             found = await asyncio.gather(
                 *(self._fetch_one(server, folder, key, some) for server, some in gets.items())
@@ -319,7 +319,7 @@ class Starts:
         await book.fold([Began(job.epoch, run)])
         book.laid_at, book.unprotected_why = at, why
         book.told.clear()
-        if why and spec.scheme is not Scheme.SINGLE:
+        if why and spec.copies.scheme is not Scheme.SINGLE:
             text = f"its checkpoints are kept without copies: {why}"
             state.events.add("warning", f"job/{job.name}", "CheckpointsNotApart", text)
 
@@ -351,8 +351,8 @@ class Starts:
             folder=record.folder,
             ranks=len(job.endpoints),
             rule=spec.complete,
-            where=spec.where,
-            size_bytes=spec.size_bytes,
+            where=spec.local.where,
+            size_bytes=spec.local.size_bytes,
             key=record.key,
             resumed=key,
         )

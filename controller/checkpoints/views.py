@@ -57,8 +57,8 @@ def checkpoints_view(
     return CheckpointsView(
         job=job,
         rule=spec.complete,
-        scheme=spec.scheme,
-        space_bytes=spec.size_bytes,
+        scheme=spec.copies.scheme,
+        space_bytes=spec.local.size_bytes,
         known=caught_up,
         silent=sorted(silent),
         restore_step=None if restore.key is None else restore.key.step,

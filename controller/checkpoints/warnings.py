@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
 from checkpoints.rules import parse_rule
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.checkpoints.book import Book, newest_of
 from controller.state.kept.checkpoints import RunRecord
 from controller.state.records import CheckpointSpec
@@ -50,7 +50,7 @@ def warnings(
     if _news(book, "NoCheckpoint", quiet_s > allowed_s):
         yield "NoCheckpoint", text
     bare_s, step = _unprotected(book, safety, now)
-    copies = spec.scheme is not Scheme.SINGLE and not book.unprotected_why
+    copies = spec.copies.scheme is not Scheme.SINGLE and not book.unprotected_why
     if _news(book, "CheckpointsUnprotected", copies and bare_s > limit_s):
         yield "CheckpointsUnprotected", f"step {step} has no copy elsewhere after {bare_s:.0f} s"
 

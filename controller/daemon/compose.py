@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,7 +125,7 @@ async def _serve(
         projects = SharedProjects(site)
         observed: ObservedEngine | None = None
         if site.engine is not None:
-            observed = await asyncio.to_thread(_observed, site, site.engine)
+            observed = await asyncio.to_thread(ENGINES[site.engine.kind], site, site.engine)
         service = Service(
             site,
             store,
@@ -165,11 +165,15 @@ async def _serve(
         await _serve_api(server, api, json.dumps(ready), pulse)
 
 
-def _observed(site: CabledSite, policy: EnginePolicy) -> ObservedEngine:
+def _slurm(site: CabledSite, policy: EnginePolicy) -> ObservedEngine:
     # Only sites with Slurm pay for its HTTP client at the start.
     from controller.devices.slurm.engine import slurm_engine  # noqa: PLC0415
 
     return slurm_engine(site, policy)
+
+
+ENGINES: Mapping[str, Callable[[CabledSite, EnginePolicy], ObservedEngine]] = {"slurm": _slurm}
+"""By kind: makes the engine beside lightloom that a site file names, off the event loop."""
 
 
 async def _collect_after(service: Service) -> None:

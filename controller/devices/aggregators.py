@@ -12,17 +12,21 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.devices.counters import PortBlock
+from sitefile.model import Uplink
 
 ROCE_DSCP = 26
 """The code point RoCE deployments commonly map to their lossless class; a site may name another."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, order=True)
 class AttachPoint:
-    """Where an endpoint's fiber ends at present: an aggregator and its port's number."""
+    """One port of one aggregator, written ``as0/4``: where a circuit ends."""
 
     aggregator: str
     port: int
+
+    def __str__(self) -> str:
+        return f"{self.aggregator}/{self.port}"
 
 
 class AggregatorError(Exception):
@@ -91,6 +95,8 @@ class Forwarding:
     spared: frozenset[str] = frozenset()
     """Endpoints whose forwarding stays as a session found it, although the intent does not name it.
     Does not keep what an earlier ``converge`` made and is known to be there."""
+    uplinks: tuple[Uplink, ...] = ()
+    """The links between aggregators that carry frames of this epoch."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, get_args
 from agentlink.bounds import (
     Calls,
     Field,
-    FiniteOrNone,
     First,
-    FractionOrNone,
     JobName,
     Most,
     OperationName,
@@ -38,7 +36,8 @@ from agentlink.bounds import (
     among,
     only,
 )
-from agentlink.values import NicReport, ProfilerWindow, Scope, Typed, WindowSize
+from agentlink.values import NicReport, ProfilerWindow, Scope, ScopeState, Typed, WindowSize
+from readings.reading import Values
 
 if TYPE_CHECKING:  # start-up time of the command line, which needs the enumerations of this page
     from agentlink.ranks import RankSpec
@@ -49,7 +48,6 @@ FAULT_CODES = frozenset(
 )
 _MAX_NAMES = 256
 """Of one image."""
-_MAX_REASONS = 32
 _MAX_USERS = 64
 """Jobs that use one directory."""
 _MAX_BINS = 128
@@ -72,15 +70,6 @@ class RankState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     EXITED = "exited"
-
-
-class ScopeState(StrEnum):
-    """Whether the processes of a scope run on a server."""
-
-    RUNNING = "running"
-    FROZEN = "frozen"
-    PARTLY = "partly"
-    """Some of them are frozen."""
 
 
 class Pull(StrEnum):
@@ -190,40 +179,28 @@ class RankStatus:
 
 
 @dataclass(slots=True, frozen=True)
-class GpuFigures:
-    """NVML figures beyond utilisation and memory; None for one that it does not report."""
-
-    memory_total_bytes: int | None = None
-    temperature_c: FiniteOrNone | None = None
-    power_w: FiniteOrNone | None = None
-    sm_clock_hz: int | None = None
-    memory_clock_hz: int | None = None
-    pcie_rx_bps: int | None = None
-    pcie_tx_bps: int | None = None
-    pcie_replays: int | None = None
-    nvlinks_up: int | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    xid: int | None = None
-    throttle_reasons: Annotated[tuple[Word, ...], First(_MAX_REASONS)] = ()
-
-
-@dataclass(slots=True, frozen=True)
 class RankSample:
-    """One second of one rank. None for a figure that the source does not report, never zero.
+    """One second of one rank: its readings, and those of its GPU.
 
-    ``utilisation`` is a fraction of the GPU (or of its stand-in), ``source`` says
-    which: ``nvml`` or ``emulated``. ``time`` is seconds since 1970.
+    ``source`` says what measures them: ``nvml`` or ``emulated``. ``time`` is seconds since 1970.
     """
 
     job: str
     rank: int
     endpoint: str
     time: float
-    utilisation: FractionOrNone | None
-    memory_bytes: int | None
     source: Word
-    gpu: GpuFigures | None = None
+    values: Values
+    real: bool = False
+    """NVML reads its GPU."""
+
+
+@dataclass(slots=True, frozen=True)
+class ServerSample:
+    """The readings of a server."""
+
+    server: str
+    values: Values
 
 
 RecorderState = Literal["recording", "absent", "damaged", "refused", "off"]
@@ -516,8 +493,11 @@ class ExecutionEngine(Protocol):
         """
         ...
 
-    def telemetry(self) -> AsyncIterator[RankSample]:
-        """Samples of all ranks at 1 Hz each, until closed; continues when a server is away."""
+    def telemetry(self) -> AsyncIterator[RankSample | ServerSample]:
+        """Samples of all ranks and servers at 1 Hz each, until closed.
+
+        Continues when a server is away.
+        """
         ...
 
     def reachable(self) -> Mapping[str, bool]:

@@ -33,7 +33,13 @@ from controller.ranks.calls import freeze_processes, thaw_processes
 from controller.ranks.starter import RankStarter
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.transaction.circuits import Link, SwitchChange
+from controller.transaction.circuits import (
+    End,
+    Link,
+    SwitchChange,
+    endpoint_of,
+    of_endpoints,
+)
 from controller.transaction.instructions import (
     AwaitLull,
     AwaitQuiet,
@@ -193,7 +199,7 @@ class Executor:
                 event = Quiet(order.step)
             case Drain():
                 async with failpoints.around("drain"):
-                    await self._intent.hold(order.endpoints, order.target)
+                    await self._intent.hold(of_endpoints(order.target))
                 event = await self._drained(tx, order)
             case Switch():
                 act = self._switch_back if tx.back else self._switch
@@ -255,7 +261,7 @@ class Executor:
         Returns the event when one has, or when no agent answers: light must not be touched then.
         """
         change = order.change
-        endpoints = {link.endpoint for link in (*change.delete, *change.make)}
+        endpoints = {link.endpoint for link in (*change.delete, *change.make) if link.endpoint}
         servers = {self._state.cables[endpoint].server for endpoint in endpoints}
         try:
             await self._engine.confirm_command(sorted(servers), CONFIRM_TIMEOUT_S)
@@ -277,8 +283,8 @@ class Executor:
     async def _still_there(self, tx: Transaction) -> None:
         """Ask other engines whether their jobs are as they were. ServiceError when one is not."""
         jobs = [self._state.jobs.get(job.name) for job in tx.jobs]
-        observed = [job for job in jobs if job is not None and job.observed is not None]
-        await asyncio.gather(*(self.owners.still(job) for job in observed))
+        theirs = [job for job in jobs if job is not None and not job.owner.judges]
+        await asyncio.gather(*(self.owners.still(job) for job in theirs))
 
     async def _switch(self, order: Switch, steady: SteadyClock) -> Event:
         return await self._forbidden(order) or await self._change(order, steady)
@@ -326,7 +332,7 @@ class Executor:
 
     async def _qualify(self, tx: Transaction, order: Qualify, steady: SteadyClock) -> Event:
         """Prove the path with a packet; the switch step has read back the circuit state."""
-        point, name = order.point, order.endpoint
+        point, near = order.point, order.end
         try:
             await self._held(tx, order.step)
             end = clock.monotonic() + QUALIFY_TIMEOUT_S
@@ -335,8 +341,8 @@ class Executor:
             while True:
                 # Once more when the time is over: this process may have stalled, not the path.
                 last = clock.monotonic() >= end
-                if await self._reached(name, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
-                    return Qualified(order.step, name, steady())
+                if await self._reached(near, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
+                    return Qualified(order.step, near, steady())
                 if last:
                     break
                 wait_s = min(2 * wait_s, PROBE_TIMEOUT_S)
@@ -345,9 +351,9 @@ class Executor:
                     observe_at = clock.monotonic() + OBSERVE_AFTER_S
         except (ServiceError, *DEVICE_ERRORS) as error:
             # The port is not to blame: its aggregator cannot be asked.
-            return NotQualified(order.step, name, str(error) or "time-out", blame=False)
-        what = "no answer through" if self._intent.answers(name) else "no carrier on"
-        return NotQualified(order.step, name, f"{name}: {what} {point.aggregator}/{point.port}")
+            return NotQualified(order.step, near, str(error) or "time-out", blame=False)
+        what = "no answer through" if self._intent.answers(endpoint_of(near)) else "no carrier on"
+        return NotQualified(order.step, near, f"{near}: {what} {point}")
 
     async def _observe_again(self) -> None:
         """Observe the containers again: once for all paths that wait for it."""
@@ -359,20 +365,21 @@ class Executor:
         """Let probes through at the new places; one flow change for all paths of a step."""
         known = self._holds.get(tx.id)
         if known is None or known[0] != step:
-            task = asyncio.ensure_future(self._intent.hold(tx.endpoints, tx.target))
+            task = asyncio.ensure_future(self._intent.hold(of_endpoints(tx.target)))
             known = self._holds[tx.id] = (step, task)
         if known[1].done():  # as for all paths but the first
             known[1].result()
         else:
             await asyncio.shield(known[1])
 
-    async def _reached(self, endpoint: str, point: AttachPoint, wait_s: float) -> bool:
+    async def _reached(self, end: End, point: AttachPoint, wait_s: float) -> bool:
+        endpoint = endpoint_of(end)
         if not self._intent.answers(endpoint):
-            # No container has the NIC's address: only light and carrier can be checked.
-            if self._intent.port_up(point):
+            # No container has an address there: only light and carrier can be checked.
+            if self._has_carrier(end, point):
                 return True
             await asyncio.sleep(wait_s)
-            return self._intent.port_up(point)
+            return self._has_carrier(end, point)
         cable = self._state.cables[endpoint]
         async with asyncio.timeout(wait_s + 1.0):
             answer = await self._aggregators.probe(
@@ -384,9 +391,12 @@ class Executor:
             return self._intent.port_up(point)
         return answer is not None
 
+    def _has_carrier(self, *ends: End) -> bool:
+        return all(self._intent.port_up(end) for end in ends if isinstance(end, AttachPoint))
+
 
 def _request(link: Link) -> CircuitRequest:
-    return CircuitRequest(link.a, link.b, name=link.endpoint)
+    return CircuitRequest(link.a, link.b, name=link.name)
 
 
 def _requests(change: SwitchChange) -> tuple[list[CircuitRequest], list[CircuitRequest]]:
@@ -408,7 +418,7 @@ def _as_asked(seen: CircuitMap, change: SwitchChange) -> bool:
 def _given_up(order: Instruction, reason: str) -> Event | None:
     """Return the event for an instruction that is dropped; it blames no device."""
     if isinstance(order, Qualify):
-        return NotQualified(order.step, order.endpoint, reason, blame=False)
+        return NotQualified(order.step, order.end, reason, blame=False)
     return _failure(order, reason)
 
 
@@ -429,7 +439,7 @@ def _failure(order: Instruction, reason: str) -> Event | None:
         case Switch(change=change):
             event = NotSwitched(order.step, change.switch, reason)
         case Qualify():
-            event = NotQualified(order.step, order.endpoint, reason)
+            event = NotQualified(order.step, order.end, reason)
         case Route():
             event = NotRouted(order.step, reason)
         case ResumeJob():

@@ -19,6 +19,7 @@ from controller.state.scheduling import with_pause
 from controller.state.state import State
 from controller.state.transactions import intent_of, quarantine_of, transaction_record
 from controller.state.writes import PutTransaction
+from controller.transaction.circuits import of_endpoints
 from controller.transaction.model import Cause, Phase, Transaction
 
 
@@ -81,29 +82,25 @@ class FabricIntent:
             )
         running.written = True
 
-    async def hold(
-        self, endpoints: Sequence[str], target: Mapping[str, AttachPoint | None]
-    ) -> None:
+    async def hold(self, places: Mapping[str, AttachPoint | None]) -> None:
         """Drop the endpoints' traffic and admit probes at their future places."""
         state = self._state
-        if self._unheld.isdisjoint(endpoints) and all(
-            e in state.light.held and state.light.held[e] == target[e] for e in endpoints
-        ):
+        if self._unheld.isdisjoint(places) and places.items() <= state.light.held.items():
             return
-        involved = state.light.aggregators_of(endpoints)
-        involved |= {point.aggregator for point in target.values() if point}
-        state.light.held.update({e: target[e] for e in endpoints})
-        self._unheld.update(endpoints)
+        involved = state.light.aggregators_of(places)
+        involved |= {point.aggregator for point in places.values() if point}
+        state.light.held.update(places)
+        self._unheld.update(places)
         await self.converge(involved - state.light.lost)
-        self._unheld.difference_update(endpoints)
-        self._aggregators.foresee(state.forwarding_at(target))
+        self._unheld.difference_update(places)
+        self._aggregators.foresee(state.forwarding_at(places))
 
     async def release(self, tx: Transaction) -> None:
         """Make the transaction's target the intent, under a new epoch when anything changed."""
         state = self._state
         involved = state.light.aggregators_of(tx.endpoints)
         changed = state.light.relocate(tx.target)
-        for endpoint, point in tx.target.items():
+        for endpoint, point in of_endpoints(tx.target).items():
             if point is not None:
                 state.light.detached.discard(endpoint)
             elif tx.cause is Cause.ATTACH and not tx.back:
@@ -157,7 +154,8 @@ class FabricIntent:
             self._state.jobs.wake.set()
 
     def _charge_dark_time(self, tx: Transaction) -> None:
-        dark_s = tx.dark_time_s
+        dark_s = of_endpoints(tx.dark_time_s)
+        broken_at, whole_at = of_endpoints(tx.broken_at), of_endpoints(tx.whole_at)
         for job in tx.jobs:
             record = self._state.jobs[job.name]
             dark = dict(record.dark_time_s)
@@ -165,7 +163,7 @@ class FabricIntent:
                 dark[endpoint] = round(dark.get(endpoint, 0.0) + dark_s[endpoint], 6)
             self._state.usage.charge_dark(
                 record,
-                ((tx.broken_at[e], tx.whole_at[e]) for e in record.endpoints if e in dark_s),
+                ((broken_at[e], whole_at[e]) for e in record.endpoints if e in dark_s),
             )
             pauses = with_pause(record.pauses, tx.id, self._state.clock())
             self._state.jobs.change(job.name, dark_time_s=dark, pauses=pauses)

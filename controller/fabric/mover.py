@@ -30,7 +30,13 @@ from controller.state.transactions import (
     transaction_record,
 )
 from controller.state.writes import PutTransaction, Room
-from controller.transaction.circuits import Rewiring, RewiringError, rewire, without_ports
+from controller.transaction.circuits import (
+    EndpointEnd,
+    Rewiring,
+    RewiringError,
+    rewire,
+    without_ports,
+)
 from controller.transaction.model import (
     Cause,
     HeldJob,
@@ -122,7 +128,7 @@ class Mover:
             id=f"t{state.transactions.number}",
             cause=cause,
             epoch=state.epoch,
-            paths=tuple(Path(e, before.get(e), after.get(e)) for e in touched),
+            paths=tuple(Path(EndpointEnd(e), before.get(e), after.get(e)) for e in touched),
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
         )
@@ -153,7 +159,7 @@ class Mover:
         what = f"transaction/{tx.id}"
         if tx.cause is Cause.REGROUP:
             jobs = ", ".join(job.name for job in tx.jobs) or "no job"
-            text = f"{len(tx.paths)} endpoints move, {jobs} touched"
+            text = f"{len(tx.endpoints)} endpoints move, {jobs} touched"
             state.events.add("info", what, "RegroupStarted", text)
         try:
             tx = await run(
@@ -256,18 +262,11 @@ class Mover:
             for job in state.jobs.values()
             if job.holding
             and job.name not in state.jobs.halted
-            and (doing := "is starting" if job.state == "starting" else self.doing(job.name))
+            and (doing := "is starting" if job.state == "starting" else self._ender.doing(job.name))
         }
         for ident, running in state.transactions.moving().items():
             busy.update({held.name: f"is in transaction {ident}" for held in running.tx.jobs})
         return busy
-
-    def doing(self, name: str) -> str:
-        """Return what is being done with a job that must not move meanwhile; empty for nothing."""
-        if self._ender.is_ending(name):
-            return "is ending"
-        handled = self._state.jobs.handled.get(name)
-        return "" if handled is None else handled.doing
 
     def _check_free(self, cause: Cause, moves: Mapping[str, str | None], stopped: str) -> None:
         state = self._state

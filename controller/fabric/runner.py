@@ -87,11 +87,11 @@ class _Run:
         event = self._later.popleft() if self._later else await self._inbox.get()
         if not isinstance(event, Qualified):
             return event
-        at = {event.endpoint: event.at}
+        at = {event.end: event.at}
         while not self._later and not self._inbox.empty():
             other = self._inbox.get_nowait()
             if isinstance(other, Qualified) and other.step == event.step:
-                at[other.endpoint] = other.at
+                at[other.end] = other.at
             else:
                 self._later.append(other)
         return AllQualified(event.step, at)

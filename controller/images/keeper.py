@@ -14,7 +14,7 @@ from controller.base.errors import ErrorCode, ServiceError
 from controller.devices.engine import EngineError, ExecutionEngine, Pull, PullProgress, ServerImage
 from controller.images.access import ImageAccess
 from controller.images.pins import decide, hosts, pinned
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
 from controller.state.state import State
 

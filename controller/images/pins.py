@@ -9,7 +9,7 @@ from container_mgr.ranks.images import repository
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.devices.engine import Pull, ServerImage
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from sitefile import CabledSite
 
 ID = re.compile(r"(sha256:)?[0-9a-f]{64}")

@@ -5,21 +5,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 
 from agentlink.bounds import JOB, JOB_RULE, MAX_JOB_NAME
 from agentlink.values import Record
 from base.figures import figure
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
 from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
 from controller.ranks.nccl import Network
-from controller.schema.jobs import JobRequest, Replicas
-from controller.state.records import CheckpointSpec, JobSpec
+from controller.schema.submit.request import CheckpointRequest, JobRequest
+from controller.state.records import CheckpointSpec, CopiesSpec, JobSpec, JobVolume
 from scheduler.model import Fabric, Locality, Request, TimeLimitAction, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
@@ -40,47 +40,43 @@ _RANK_BYTES = 4096
 """Allowance for a rank's other fields and for the encoding of its message."""
 
 
-def spec_of(request: JobRequest) -> JobSpec:
-    """Return the part of a request that the state keeps, without what the keeper adds to it."""
-    fields = {
-        name: getattr(request, name)
-        for name in JobSpec.__slots__
-        if name not in ("volumes", "probe", "checkpoint")
+def spec_of(
+    request: JobRequest, volumes: tuple[JobVolume, ...] = (), *, probe: bool = False
+) -> JobSpec:
+    """Return what the state keeps of a request: nothing in it is left open."""
+    said = {name: getattr(request, name) for name in JobRequest.__slots__}
+    said |= {name: tuple(said[name]) for name in ("command", "endpoints")}
+    said |= {
+        "env": request.plain_env,
+        "secrets": request.secrets,
+        "time_limit_action": request.time_limit_action or TimeLimitAction.IGNORE,
+        "record": request.record or Record.COUNTS,
+        "checkpoint": _checkpoint(request),
+        "volumes": volumes,
+        "probe": probe,
     }
-    fields |= {name: tuple(fields[name]) for name in ("command", "endpoints")}
-    action = request.time_limit_action or TimeLimitAction.IGNORE
-    fields |= {"time_limit_action": action, "record": request.record or Record.COUNTS}
-    fields |= {"env": dict(request.plain_env), "checkpoint": _checkpoint(request)}
-    return JobSpec(**fields)
+    return JobSpec(**said)
 
 
 def _checkpoint(request: JobRequest) -> CheckpointSpec | None:
-    asked = request.checkpoint
-    if asked is None:
+    if (asked := request.checkpoint) is None:
         return None
-    copies, shared = asked.copies, asked.shared
-    return CheckpointSpec(
-        complete=asked.complete,
-        where=asked.local.where,
-        size_bytes=asked.local.size_bytes,
-        keep=asked.local.keep,
-        scheme=copies.scheme or (Scheme.PARTNER if request.count > 1 else Scheme.SINGLE),
-        apart=copies.apart,
-        set_size=copies.set_size,
-        store=shared.store if shared else "",
-        every=shared.every if shared else 0,
-        identical=asked.replicas is Replicas.IDENTICAL,
-    )
+    said = {name: getattr(asked, name) for name in CheckpointRequest.__slots__}
+    copies = asked.copies
+    scheme = copies.scheme or (Scheme.PARTNER if request.count > 1 else Scheme.SINGLE)
+    return CheckpointSpec(**said | {"copies": CopiesSpec(**asdict(copies) | {"scheme": scheme})})
 
 
 def with_site_defaults(site: CabledSite, request: JobRequest) -> JobRequest:
     """Return the request with what the site chooses for jobs that leave it open."""
-    chosen: dict[str, object] = {}
-    if request.time_limit_s is not None and request.time_limit_action is None:
-        chosen["time_limit_action"] = site.scheduling.time_limit_action
-    if request.record is None:
-        chosen["record"] = Record(site.recording)
-    return request.model_copy(update=chosen)
+    action, record = request.time_limit_action, request.record
+    if request.time_limit_s is not None and action is None:
+        action = site.scheduling.time_limit_action
+    return replace(
+        request,
+        time_limit_action=action,
+        record=Record(site.recording) if record is None else record,
+    )
 
 
 class Admission:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from checkpoints.rules import parse_rule
-from checkpoints.schemes import NotApartError, Scheme, lay_out
-from checkpoints.values import Apart, Place
+from checkpoints.schemes import NotApartError, lay_out
+from checkpoints.values import Apart, Place, Scheme
 from controller.base.errors import ServiceError
-from controller.schema.jobs import CheckpointRequest, JobRequest, Replicas
+from controller.schema.submit.request import CheckpointRequest, JobRequest, Replicas
 from controller.state.offers import denial
 from controller.state.records import JobVolume
 from scheduler.model import OnLoss

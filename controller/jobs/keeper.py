@@ -28,7 +28,7 @@ from controller.ranks.strangers import later_run
 from controller.schema.base import JobState
 from controller.state.intend import keys
 from controller.state.jobs import Handled
-from controller.state.records import JobRecord, Observed
+from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.state.transactions import Running
 from controller.transaction.model import (
@@ -101,7 +101,7 @@ class JobKeeper:
 
         If the job is ending already, waits for that. ServiceError when the end is not durable yet.
         """
-        job = self.ours(name)
+        job = self._stoppable(name)
         if job.ended:
             raise _ended_already(job)
         self._state.jobs.unwanted.add(name)
@@ -152,7 +152,7 @@ class JobKeeper:
     ) -> JobRecord:
         """Act on a job's containers and save its new state; undo both if it cannot be saved."""
         self._require(name, before)
-        job = self.ours(name)
+        job = self._stoppable(name)
         with self.alone(name, "is being paused" if after == "paused" else "is being resumed"):
             await act(self._engine, job)
             try:
@@ -169,16 +169,6 @@ class JobKeeper:
         state = self._state
         moving = state.transactions.of_job(name) is not None
         return moving or name in self._launches or name in state.jobs.handled
-
-    def ours(self, name: str) -> JobRecord:
-        """Return one job of lightloom's queue.
-
-        ServiceError ``not_found``, and ``conflict`` for a job that another engine owns.
-        """
-        job = self._state.jobs.require(name)
-        if job.observed is not None:
-            raise not_ours(job, job.observed)
-        return job
 
     # --- from the queue to its containers -------------------------------------------------
 
@@ -430,6 +420,19 @@ class JobKeeper:
 
     # --- helpers --------------------------------------------------------------------------
 
+    def _stoppable(self, name: str) -> JobRecord:
+        """Return a job that lightloom stops. ServiceError ``not_found``, else ``conflict``."""
+        job = self._state.jobs.require(name)
+        owner = job.owner
+        if not owner.stops:
+            raise ServiceError(
+                "conflict",
+                f"job {name} belongs to {owner.engine}: lightloom moves its light and nothing else",
+                object=f"job/{name}",
+                hint=f"use {owner.engine}'s own commands for its job {owner.number}",
+            )
+        return job
+
     def _launched(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Spawn and register a job's launch; one launch may begin while another one ends."""
 
@@ -443,7 +446,7 @@ class JobKeeper:
 
     def _require(self, name: str, state: JobState) -> None:
         running = self._state.transactions.of_job(name)
-        doing = f"is held by transaction {running.tx.id}" if running else self._mover.doing(name)
+        doing = f"is held by transaction {running.tx.id}" if running else self._ender.doing(name)
         self._require_state(name, state, doing)
 
     def _require_state(self, name: str, state: JobState, doing: str = "") -> None:
@@ -499,17 +502,6 @@ class JobKeeper:
         event = "JobPaused" if after == "paused" else "JobResumed"
         self._state.events.add("info", f"job/{name}", event, reason or "by the operator")
         return self._state.jobs.require(name)
-
-
-def not_ours(job: JobRecord, told: Observed) -> ServiceError:
-    """Return the refusal of an order that only the job's engine can carry out."""
-    number = told.key.partition(":")[2]
-    return ServiceError(
-        "conflict",
-        f"job {job.name} belongs to {told.engine}: lightloom moves its light and nothing else",
-        object=f"job/{job.name}",
-        hint=f"use {told.engine}'s own commands for its job {number}",
-    )
 
 
 def _ended_already(job: JobRecord, how: str = "") -> ServiceError:

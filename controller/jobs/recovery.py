@@ -14,7 +14,6 @@ from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.devices.engine import EngineError, ExecutionEngine
 from controller.fabric.executor import RESTART_GRACE_S
-from controller.fabric.mover import Mover
 from controller.jobs.keeper import JobKeeper
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
@@ -36,7 +35,6 @@ class JobRecovery:
         state: State,
         engine: ExecutionEngine,
         *,
-        mover: Mover,
         starter: RankStarter,
         jobs: JobKeeper,
         ender: JobEnder,
@@ -45,7 +43,6 @@ class JobRecovery:
     ) -> None:
         """``lost_at_start`` takes over a job that did not start since it lost hardware."""
         self._state = state
-        self._mover = mover
         self._starter = starter
         self._engine = engine
         self._jobs = jobs
@@ -63,7 +60,7 @@ class JobRecovery:
                     self._state.cables.get(e) for e in job.endpoints
                 ]  # None: left the site file
                 self._engine.placed(job.name, {cable.server for cable in cables if cable})
-            if job.state == "starting" and job.ours and not self._recovered(job):
+            if job.state == "starting" and job.owner.starts and not self._recovered(job):
                 self._tasks.spawn(self._start_over(job), f"start over {job.name}")
 
     def _recovered(self, job: JobRecord) -> bool:
@@ -85,7 +82,7 @@ class JobRecovery:
         job = self._state.jobs.get(name)
         if job is None or job.state != "running":
             return True
-        if self._mover.doing(name):
+        if self._ender.doing(name):
             return False
         try:
             with self._jobs.alone(name, "is being recovered"):

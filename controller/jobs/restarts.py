@@ -17,7 +17,7 @@ from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.jobs.keeper import JobKeeper
 from controller.ranks.ends import JobEnder
-from controller.schema.jobs import RESTART_PATTERN
+from controller.schema.submit.request import RESTART_PATTERN
 from controller.state.records import Failure, JobRecord
 from controller.state.state import State
 from controller.swaps.contract import Loss

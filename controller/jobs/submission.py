@@ -18,7 +18,7 @@ from controller.jobs.admission import (
 )
 from controller.jobs.checkpoints import check_checkpoints
 from controller.jobs.volumes import check_offered, volumes_of
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.intend import keys
 from controller.state.intend.intentions import Intention, constant
 from controller.state.kept.checkpoints import CheckpointRecord
@@ -111,9 +111,7 @@ class Submissions:
         name = request.name or ""
         job = JobRecord(
             name=name,
-            request=replace(
-                spec_of(with_site_defaults(state.site, request)), volumes=volumes, probe=one.probe
-            ),
+            request=spec_of(with_site_defaults(state.site, request), volumes, probe=one.probe),
             image=request.image or self._default_image,
             submitted_at=state.clock(),
             reason="in the queue",
@@ -148,7 +146,7 @@ class Submissions:
                 object=f"job/{name}",
                 hint="choose another name; `lightloom get events` shows where they are",
             )
-        return request.model_copy(update={"name": name})
+        return replace(request, name=name)
 
     def _free_name(self) -> str:
         number = len(self._state.jobs) + 1

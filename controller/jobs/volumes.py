@@ -8,7 +8,7 @@ from dataclasses import replace
 from container_mgr.values import AgentError
 from container_mgr.volumes import rules
 from controller.base.errors import ServiceError
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.offers import Offers, denial
 from controller.state.records import JobRecord, JobVolume
 from scheduler.queue.model import Hold

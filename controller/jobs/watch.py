@@ -81,7 +81,7 @@ class JobWatch:
                 job = self._state.jobs.get(seen.name)
                 if job is None or job.epoch != seen.epoch:
                     continue  # another run began meanwhile, which nobody has observed yet
-                watched = job.ours and job.state in ("running", "paused")
+                watched = job.state in ("running", "paused") and job.owner.judges
                 watched = watched and job.name not in self._others.later
                 if watched and not self._ender.is_ending(job.name):
                     missed.update(self._check(job, by_job.get(job.name, [])))
@@ -142,8 +142,7 @@ class JobWatch:
         self, job: JobRecord, statuses: Sequence[RankStatus]
     ) -> dict[tuple[str, int, int], int]:
         """End or restart the job if a rank requires it; return the counts of missing rounds."""
-        state = self._state
-        if state.transactions.of_job(job.name) is not None or job.name in state.jobs.owed:
+        if self._state.in_transaction(job.name):
             return {}  # the transaction itself stops and starts containers, and checks them
         ranks = {s.rank: s for s in statuses if s.epoch == job.epoch}
         codes = tuple(

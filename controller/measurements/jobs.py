@@ -8,9 +8,9 @@ from itertools import groupby
 
 from pydantic import ValidationError
 
-from agentlink.values import Record
 from controller.base.errors import ServiceError
-from controller.schema.jobs import JobRequest, VolumeRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from measure.kinds import Run
 from scheduler.model import Locality, RankOrder, TimeLimitAction
 from sitefile.wording import plain_words
@@ -25,27 +25,29 @@ def request_of(name: str, run: Run, project: str) -> JobRequest:
     ServiceError ``invalid`` when the run's kind asks for what no job can have.
     """
     try:
-        return JobRequest(
-            name=name,
-            count=len(run.endpoints),
-            project=run.project or project,
-            time_limit_s=run.timeout_s,
-            time_limit_action=TimeLimitAction.END,
-            pinned=True,
-            locality=Locality.ANY,
-            rank_order=RankOrder.PLACED,
-            image=run.image or None,
-            command=list(run.command),
-            env=dict(run.env),
-            endpoints=list(run.endpoints),
-            cpu=run.cpu,
-            memory_bytes=run.memory_bytes,
-            io_bps=run.io_bps,
-            volumes=[
-                VolumeRequest(volume=volume, path=path, read_only=read_only)
-                for volume, path, read_only in run.volumes
-            ],
-            record=Record(run.record),
+        return read_job(
+            {
+                "name": name,
+                "count": len(run.endpoints),
+                "project": run.project or project,
+                "time_limit_s": run.timeout_s,
+                "time_limit_action": TimeLimitAction.END,
+                "pinned": True,
+                "locality": Locality.ANY,
+                "rank_order": RankOrder.PLACED,
+                "image": run.image or None,
+                "command": list(run.command),
+                "env": dict(run.env),
+                "endpoints": list(run.endpoints),
+                "cpu": run.cpu,
+                "memory_bytes": run.memory_bytes,
+                "io_bps": run.io_bps,
+                "volumes": [
+                    {"volume": volume, "path": path, "read_only": read_only}
+                    for volume, path, read_only in run.volumes
+                ],
+                "record": run.record,
+            }
         )
     except ValidationError as error:
         first = error.errors()[0]

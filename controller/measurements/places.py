@@ -110,14 +110,5 @@ def _free_ports(state: State, names: Iterable[str]) -> dict[str, int]:
     mine = set(names)
     blocked = state.blocked_points()
     taken = {at for name, at in state.light.attachments.items() if name not in mine} | blocked
-    used: Counter[str] = Counter(at.aggregator for at in taken)
-    fixed = {
-        cable.name: sum(
-            1 for at in taken if at.aggregator == cable.name and at.port not in cable.fibers
-        )
-        for cable in state.site.aggregators
-    }
-    return {
-        cable.name: len(cable.fibers) - (used[cable.name] - fixed[cable.name])
-        for cable in state.site.aggregators
-    }
+    used = Counter(at.aggregator for at in taken & state.light.ports.keys())
+    return {cable.name: len(cable.fibers) - used[cable.name] for cable in state.site.aggregators}

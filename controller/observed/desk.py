@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import structlog
 
+from agentlink.values import ScopeState
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
-from controller.devices.engine import ExecutionEngine, ScopeState
+from controller.base.texts import shown
+from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
-from controller.devices.observed import Check, ObservedEngine, ObservedError, Reach
+from controller.devices.observed import Check, ObservedEngine, ObservedError
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
-from controller.observed.allocation import Allocated, Allocations
+from controller.observed import views
+from controller.observed.allocation import Allocations
 from controller.observed.fold import Rules
 from controller.observed.keeper import ObservedKeeper
-from controller.observed.publisher import PublishedState, TopologyPublisher
-from controller.observed.waiting import Helped, WaitingJobs
+from controller.observed.publisher import TopologyPublisher
+from controller.observed.waiting import WaitingJobs
 from controller.ranks.calls import thaw_processes
+from controller.schema.engine import AllocationAnswerView, EngineChecksView, EngineView
 from controller.state.records import JobRecord
 from controller.state.state import State
 from scheduler.policy.triggers import Blocked
+from sitefile import EnginePolicy
 
 log = structlog.get_logger(__name__)
 
@@ -35,28 +41,8 @@ LATELY_S = 600.0
 """A job whose light moved within this time was frozen by lightloom."""
 SCOPES_S = 5.0
 CHECK_S = 30.0
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class EngineStatus:
-    """How it stands with the other engine; times are seconds since 1970."""
-
-    kind: str
-    reach: Reach
-    endpoints: int
-    jobs: int
-    waiting: int
-    left_out: int
-    published: PublishedState | None
-    """None where the topology is not published."""
-    allocations: tuple[Allocated, ...]
-    """The latest ones, the newest first."""
-    helped: tuple[Helped, ...]
-    slowest_s: float | None
-    """Of the latest allocations: engine, plan and light together."""
-
-
 SHOWN = 20
+"""Latest allocations, and jobs helped while they waited, that the status names."""
 
 
 class ObservedDesk:
@@ -67,26 +53,23 @@ class ObservedDesk:
         state: State,
         observed: ObservedEngine,
         engine: ExecutionEngine,
-        rules: Rules,
+        policy: EnginePolicy,
         *,
         mover: Mover,
         intent: FabricIntent,
         tasks: Tasks,
-        publishes: bool,
-        single: bool,
     ) -> None:
-        """``publishes``: the engine is told the topology. ``single``: one endpoint per node."""
         self._state = state
         self._observed = observed
         self._engine = engine
         self._tasks = tasks
-        self._publishes = publishes
+        self._policy = policy
         self._publisher = TopologyPublisher(state, observed)
         self._keeper = ObservedKeeper(
             state,
             observed,
             engine,
-            rules,
+            Rules(engine=observed.kind, endpoints=policy.endpoints()),
             intent=intent,
             tasks=tasks,
             changed=self._changed,
@@ -101,16 +84,19 @@ class ObservedDesk:
             moved=self._publisher.moved,
         )
         self._waiting = WaitingJobs(
-            state, observed, mover=mover, publisher=self._publisher, single=single
+            state,
+            observed,
+            mover=mover,
+            publisher=self._publisher,
+            single=all(len(endpoints) == 1 for endpoints in policy.nodes.values()),
         )
 
-    def start(self) -> None:
-        """Begin to watch; the fabric is known by now."""
-        self._tasks.keep("observed engine", self._keeper.run)
-        self._tasks.keep("frozen scopes", self._look_for_frozen)
-        if self._publishes:
-            self._tasks.keep("topology", self._publisher.run)
-            self._tasks.keep("waiting jobs", self._waiting.run)
+    @property
+    def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
+        """What goes on once the fabric is known."""
+        watching = {"observed engine": self._keeper.run, "frozen scopes": self._look_for_frozen}
+        helping = {"topology": self._publisher.run, "waiting jobs": self._waiting.run}
+        return watching | helping if self._policy.publish else watching
 
     async def close(self) -> None:
         """Release the engine's connections."""
@@ -120,9 +106,10 @@ class ObservedDesk:
         self._allocations.look()
         self._waiting.changed()
 
-    async def allocated(self, number: str) -> Allocated:
+    async def allocated(self, number: str) -> AllocationAnswerView:
         """Arrange the light of a job that the engine has just given endpoints. ServiceError."""
-        return await self._allocations.allocated(f"{self._observed.kind}:{number}")
+        done = await self._allocations.allocated(f"{self._observed.kind}:{number}")
+        return views.allocation_view(done)
 
     async def still(self, job: JobRecord) -> None:
         """Confirm that a job is as it was last seen. ServiceError ``conflict`` when it is not."""
@@ -182,7 +169,7 @@ class ObservedDesk:
                 for scope, state in held.items()
                 if state is not ScopeState.RUNNING
             )
-            stray = [job for job in self._running() if _scope(job) in frozen & before]
+            stray = [job for job in self._running() if job.owner.scope in frozen & before]
             before = frozen
             for job in stray:
                 text = "its processes are frozen although it runs: they continue"
@@ -199,52 +186,47 @@ class ObservedDesk:
             job
             for job in state.jobs.values()
             if job.state == "running"
-            and not job.ours
+            and job.owner.engine == self._observed.kind
             and max(job.pauses.values(), default=0.0) > after
-            and state.transactions.of_job(job.name) is None
-            and job.name not in state.jobs.owed
+            and not state.in_transaction(job.name)
         ]
 
     def blocked(self) -> Blocked | None:
         """Return the first waiting job that only moves of running endpoints would help."""
         return self._waiting.blocked
 
-    def light_of(self, job: JobRecord) -> tuple[Allocated | None, Helped | None]:
-        """Return what was done for a job's light when it got its endpoints, and while it waited."""
-        if job.observed is None:
-            return None, None
-        return (
-            self._allocations.latest.get(job.observed.key),
-            self._waiting.latest.get(job.name),
-        )
-
-    def status(self) -> EngineStatus:
+    def status(self) -> EngineView:
         """Return how it stands with the engine."""
         jobs = [job for job in self._state.jobs.values() if job.observed and not job.ended]
         latest = list(self._allocations.latest.values())
+        helped = list(self._waiting.latest.values())[-SHOWN:]
         spent = [done.engine_s + done.plan_s + done.light_s for done in latest]
-        return EngineStatus(
+        reach, publishes = self._observed.reach(), self._policy.publish
+        return EngineView(
             kind=self._observed.kind,
-            reach=self._observed.reach(),
+            up=reach.up,
+            since=reach.since,
+            detail=shown(reach.detail),
+            version=shown(reach.version),
+            transport=reach.transport,
+            missing=[shown(text) for text in reach.missing],
+            isolation=self._policy.isolation,
             endpoints=len(self._observed.endpoints),
             jobs=sum(job.holding for job in jobs),
             waiting=sum(job.state == "waiting" for job in jobs),
             left_out=self._keeper.left_out,
-            published=self._publisher.state if self._publishes else None,
-            allocations=tuple(reversed(latest[-SHOWN:])),
-            helped=tuple(reversed(list(self._waiting.latest.values())[-SHOWN:])),
+            published=views.published_view(self._publisher.state) if publishes else None,
+            allocations=[views.allocation_view(done) for done in reversed(latest[-SHOWN:])],
+            helped=[views.waiting_view(done) for done in reversed(helped)],
             slowest_s=max(spent, default=None),
         )
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> EngineChecksView:
         """Examine the engine's set-up; bounded in time."""
         try:
             async with asyncio.timeout(CHECK_S):
-                return await self._observed.check()
+                lines = await self._observed.check()
         except TimeoutError:
             text = f"it does not answer within {CHECK_S:.0f} s"
-            return (Check("reach", "fault", text, "see the engine's own log"),)
-
-
-def _scope(job: JobRecord) -> str:
-    return job.observed.scope if job.observed is not None else ""
+            lines = (Check("reach", "fault", text, "see the engine's own log"),)
+        return views.checks_view(self._observed.kind, lines)

@@ -194,7 +194,7 @@ class ObservedKeeper:
         if reason is None or not held or (before is not None and before.state == "paused"):
             return
         told = record.observed
-        whose = f"{told.engine} job {told.key.partition(':')[2]}" if told else ""
+        whose = f"{told.engine} job {told.number}" if told else ""
         title = f" ({clipped(told.title)})" if told and told.title else ""
         on = f" on {', '.join(record.endpoints)}" if record.holding else ""
         why = f": {record.reason}" if record.reason else ""

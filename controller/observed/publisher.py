@@ -132,7 +132,7 @@ class TopologyPublisher:
             return True
         now = self._state.clock()
         if any(
-            job.observed is not None
+            job.owner.engine == self._observed.kind
             and job.started_at is not None
             and not job.ended
             and abs(now - job.started_at) < CALM_S

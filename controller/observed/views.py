@@ -1,54 +1,32 @@
-"""Shows how it stands with another engine."""
+"""Documents of what is known of another engine, and of what was done for its jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from controller.base.texts import shown
 from controller.devices.observed import Check
 from controller.observed.allocation import Allocated
-from controller.observed.desk import EngineStatus
 from controller.observed.fold import name_of
+from controller.observed.publisher import PublishedState
 from controller.observed.waiting import Helped
 from controller.schema.engine import (
     AllocationAnswerView,
     EngineChecksView,
     EngineCheckView,
-    EngineView,
     PublishedView,
     WaitingAnswerView,
 )
 
 
-def engine_view(status: EngineStatus, isolation: Literal["open", "job"]) -> EngineView:
-    """Return how it stands with the engine."""
-    reach, published = status.reach, status.published
-    return EngineView(
-        kind=status.kind,
-        up=reach.up,
-        since=reach.since,
-        detail=shown(reach.detail),
-        version=shown(reach.version),
-        transport=reach.transport,
-        missing=[shown(text) for text in reach.missing],
-        isolation=isolation,
-        endpoints=status.endpoints,
-        jobs=status.jobs,
-        waiting=status.waiting,
-        left_out=status.left_out,
-        published=None
-        if published is None
-        else PublishedView(
-            epoch=published.epoch,
-            at=published.at,
-            took_s=published.took_s,
-            error=shown(published.error),
-            differences=[shown(text) for text in published.differences],
-        ),
-        allocations=[allocation_view(done) for done in status.allocations],
-        helped=[waiting_view(done) for done in status.helped],
-        slowest_s=status.slowest_s,
+def published_view(published: PublishedState) -> PublishedView:
+    """Return what is known of the engine's topology."""
+    return PublishedView(
+        epoch=published.epoch,
+        at=published.at,
+        took_s=published.took_s,
+        error=shown(published.error),
+        differences=[shown(text) for text in published.differences],
     )
 
 

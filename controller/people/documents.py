@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from controller.people.authz import Role
 from controller.schema.base import Name, Request, View
+from controller.schema.marks import Plain
 from sitefile import names
 
 ProjectName = Annotated[str, StringConstraints(pattern=rf"^({names.NAME}|\*)$")]
@@ -16,13 +17,13 @@ ProjectName = Annotated[str, StringConstraints(pattern=rf"^({names.NAME}|\*)$")]
 class WhoamiView(View):
     """The owner of the token and what it allows."""
 
-    name: str
+    name: Plain
     roles: list[Role]
-    projects: list[str]
+    projects: list[Plain]
     """``*`` is every project."""
-    may: list[str]
+    may: list[Plain]
     """Verbs that the caller may do on their own projects."""
-    token: str = ""
+    token: Plain = ""
     """Id of the token in use; empty if the controller requires none."""
     expires_at: float | None = None
 
@@ -80,7 +81,7 @@ class ProjectRequest(Request):
 class ProjectView(View):
     """A project and what it holds now."""
 
-    name: str
+    name: Plain
     weight: float
     quota: int | None
     jobs: int = 0

@@ -86,7 +86,7 @@ class Regrouper:
     def _moment(self) -> Moment:
         state, now = self._state, self._state.clock()
         fabric = state.fabric()
-        excess = total_excess_span(fabric.site, fabric.jobs, fabric.homes)
+        excess = total_excess_span(fabric, fabric.homes)
         self._since = excess_since(self._policy.triggers, self._since, excess, now)
         first = next(iter(state.jobs.queue.holds.values()), None)
         blocked: tuple[Blocked, ...] = ()

@@ -100,13 +100,15 @@ def _ports(plan: PlanView, moved: Iterable[str], state: State) -> Iterator[str]:
             step.aggregator, step.aggregator_port
         ):
             yield f"{step.endpoint} is on another port of {step.aggregator}"
-    blocked = state.blocked_points()
-    for point in sorted(named_points(plan), key=lambda p: (p.aggregator, p.port)):
-        name = f"{point.aggregator}/{point.port}"
+    blocked, uplinks = state.blocked_points(), state.light.uplink_points()
+    for point in sorted(named_points(plan)):
+        name = str(point)
         there = carried.get(point)
         if there is not None and there not in leaving:
             yield f"port {name} carries {there}"
         if name in state.light.quarantine:
             yield f"port {name} is out of use: {state.light.quarantine[name].reason}"
+        elif point in uplinks:
+            yield f"port {name} carries an uplink"
         elif point in blocked:
             yield f"port {name} is used by a foreign circuit or by a transaction"

@@ -87,4 +87,5 @@ def _listed(step: CircuitStepView) -> Step:
 
 
 def _implied(link: Link) -> Step:
-    return (link.switch, link.a, link.b, link.endpoint, link.aggregator, link.port)
+    at = link.point
+    return (link.switch, link.a, link.b, link.endpoint, at.aggregator, at.port)

@@ -20,7 +20,7 @@ def given_plan(fabric: Fabric, homes: Mapping[str, str]) -> Plan:
     moves = tuple(Move(e, before.get(e), home) for e, home in homes.items())
     _check(fabric, moves)
     moves = tuple(move for move in moves if move.source != move.target)
-    excess = total_excess_span(fabric.site, fabric.jobs, before)
+    excess = total_excess_span(fabric, before)
     return Plan(
         moves=moves,
         homes_after=before | {move.endpoint: move.target for move in moves},

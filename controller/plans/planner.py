@@ -465,7 +465,7 @@ def _left_alone_views(
     fabric: Fabric, plan: Plan, alone: Mapping[str, LeftAlone], *, all_jobs: bool
 ) -> list[LeftAloneView]:
     """Return the jobs left alone although they stay scattered; with ``all_jobs``, all of them."""
-    bound = SpanBound(fabric.site)
+    bound = SpanBound(fabric)
     endpoints = {e.name: e for e in fabric.site.endpoints}
     return [
         LeftAloneView(job=job.name, reason=alone[job.name].reason, until=alone[job.name].until)

@@ -67,19 +67,18 @@ async def freeze_processes(
 ) -> bool | None:
     """Freeze all processes of a job, whoever started them; as :meth:`ExecutionEngine.freeze`."""
     job = state.jobs.get(name)
-    if job is None or job.observed is None:
+    if job is None or (scope := job.owner.scope) is None:
         return await engine.freeze(name, settle_s)
-    servers = set(placed(state, job).values())
-    return await engine.freeze_scope(job.observed.scope, servers, settle_s)
+    return await engine.freeze_scope(scope, set(placed(state, job).values()), settle_s)
 
 
 async def thaw_processes(engine: ExecutionEngine, state: State, name: str) -> None:
     """Let all processes of a job continue, whoever started them. Raises EngineError."""
     job = state.jobs.get(name)
-    if job is None or job.observed is None:
+    if job is None or (scope := job.owner.scope) is None:
         await engine.thaw(name)
-    elif job.observed.scope:
-        await engine.thaw_scope(job.observed.scope, set(placed(state, job).values()))
+    elif scope:
+        await engine.thaw_scope(scope, set(placed(state, job).values()))
 
 
 async def _bounded(job: str, call: Coroutine[Any, Any, object]) -> None:

@@ -72,6 +72,13 @@ class JobEnder:
         """Whether the job is ending."""
         return name in self._ending
 
+    def doing(self, name: str) -> str:
+        """Return what is being done with a job that must not move meanwhile; empty for nothing."""
+        if name in self._ending:
+            return "is ending"
+        handled = self._state.jobs.handled.get(name)
+        return "" if handled is None else handled.doing
+
     def later(
         self,
         name: str,

@@ -47,7 +47,8 @@ def rank_specs(
             server=cable.server,
             image=job.image_digest or job.image,
             command=tuple(job.request.command),
-            nic=NicSpec(cable.nic, cable.ip, cable.prefix_len, cable.mac, site.mtu, site.dscp),
+            nic=_nics(site, cable)[0],
+            further_nics=_nics(site, cable)[1:],
             env=environment(
                 job.name,
                 rank,
@@ -97,6 +98,11 @@ def mounts(site: CabledSite, job: JobRecord) -> tuple[VolumeMount, ...]:
             )
         )
     return tuple(found)
+
+
+def _nics(site: CabledSite, cable: EndpointCable) -> tuple[NicSpec, ...]:
+    ip, length = cable.ip, cable.prefix_len
+    return tuple(NicSpec(f.nic, ip, length, f.mac, site.mtu, site.dscp) for f in cable.fibers)
 
 
 def _devices(cable: EndpointCable) -> tuple[Device, ...]:

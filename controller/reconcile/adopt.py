@@ -20,11 +20,15 @@ from controller.state.intend import keys
 from controller.state.state import State
 from controller.transaction.circuits import (
     Cabling,
+    End,
+    EndpointEnd,
     Recognised,
     Rewiring,
+    endpoint_of,
     is_ours,
     ours,
     recognise,
+    subject,
 )
 from controller.transaction.model import (
     Cause,
@@ -32,7 +36,6 @@ from controller.transaction.model import (
 )
 from ocs_driver.base import CircuitMap, CircuitRequest
 from ocs_driver.diff import LIGHT
-from sitefile import EndpointCable
 
 log = structlog.get_logger(__name__)
 
@@ -73,10 +76,10 @@ class Adopter:
         self._switches = switches
         self._mover = mover
         self._intent = intent
-        self._cables: dict[str, list[EndpointCable]] = defaultdict(list)
+        self._endpoints: dict[str, list[EndpointEnd]] = defaultdict(list)
         """Per switch: the endpoints on it."""
         for cable in state.site.endpoints:
-            self._cables[cable.fiber.device].append(cable)
+            self._endpoints[cable.fiber.device].append(EndpointEnd(cable.name))
         self._wanted: dict[str, str | None] = {}
         """Endpoints to move, and their homes, None for dark; done as soon as devices answer."""
         self._repairs: dict[str, int] = {}
@@ -103,7 +106,7 @@ class Adopter:
     async def take_over(self, switch: str, as_found: frozenset[str] = frozenset()) -> bool:
         """Read a switch, adopt its circuits, and remember the endpoints to restore.
 
-        Idle endpoints and those in ``as_found`` stay where they are found; endpoints of a job
+        Uplinks, idle endpoints and those in ``as_found`` stay as they are found; endpoints of a job
         go back to where the intent has them; dark ones go to their last home, or else their first.
         False when the switch does not answer.
         """
@@ -118,22 +121,30 @@ class Adopter:
         found = recognise(state.site, switch, ours(seen))
         self._note_foreign(switch, seen, found)
         holders = state.jobs.holders()
-        mine = [cable.name for cable in self._cables[switch] if cable.name not in moving]
-        was = {name: state.light.attachments.get(name) for name in mine}
-        if state.light.relocate({name: found.attachments.get(name) for name in mine}):
+        mine = [end for end in self.ends(switch, found) if end not in moving]
+        was = {end: state.light.far(end) for end in mine}
+        if state.light.relocate({end: found.circuits.get(end) for end in mine}):
             state.next_epoch()
-        for name in mine:
+        for end in mine:
+            is_at = found.circuits.get(end)
+            if is_at != was[end] and is_at is not None:
+                state.events.add("info", subject(end, is_at), "Adopted", f"found at {is_at}")
+            if not (name := endpoint_of(end)):
+                continue
             state.light.held.pop(name, None)
-            is_at, belongs = found.attachments.get(name), owed.get(name, was[name])
-            if is_at != was[name] and is_at is not None:
-                text = f"found at {is_at.aggregator}/{is_at.port}"
-                state.events.add("info", f"endpoint/{name}", "Adopted", text)
+            belongs = owed.get(name, was[end])
             if name in as_found:
                 self._wanted.pop(name, None)
             else:
                 self._remember(name, is_at, belongs, busy=name in holders or name in owed)
         self._fresh[switch] = object()
         return True
+
+    def ends(self, switch: str, found: Recognised) -> list[End]:
+        """Return the ends on a switch: its endpoints, and those of uplinks intended or found."""
+        light = self._state.light
+        intended = {near for near in light.uplinks if light.ports[near] == switch}
+        return [*self._endpoints[switch], *sorted(intended | found.uplinks.keys())]
 
     async def settle(self) -> None:
         """Save what was taken over and update the flows. ServiceError.
@@ -155,15 +166,16 @@ class Adopter:
     async def _reclaimed(self, switch: str, seen: CircuitMap) -> bool:
         """Reclaim circuits that the store knows and the driver's list of own circuits lacks.
 
-        Only lit circuits without a known owner, exactly where the intent has an endpoint: they
-        carry running jobs. Returns whether there was one.
+        Only lit circuits without a known owner, exactly where the intent has one: they carry
+        running jobs. Returns whether there was one.
         """
         about = self._switches.capabilities(switch)
         if about is None or about.stores_owner:
             return False
-        cabling, at = Cabling(self._state.site), self._state.light.attachments
-        links = [cabling.link(name, point) for name, point in at.items()]
-        wanted = [CircuitRequest(k.a, k.b) for k in links if k is not None and k.switch == switch]
+        cabling, light = Cabling(self._state.site), self._state.light
+        lit = ((end, light.far(end)) for end in self.ends(switch, NOTHING_FOREIGN))
+        links = [cabling.link(end, point) for end, point in lit if point is not None]
+        wanted = [CircuitRequest(link.a, link.b) for link in links if link is not None]
         found = ((request, seen.find(request)) for request in wanted)
         lost = [r for r, c in found if c is not None and not c.owner and c.state in LIGHT]
         if lost:
@@ -172,19 +184,19 @@ class Adopter:
             self._state.events.add("warning", f"switch/{switch}", "Reclaimed", text)
         return bool(lost)
 
-    async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[str]]:
-        """Return a map that is as new as the intent, and the endpoints moved while it was read.
+    async def _read(self, switch: str) -> tuple[CircuitMap, frozenset[End]]:
+        """Return a map that is as new as the intent, and the ends moved while it was read.
 
         The transaction itself records where these are: a map read before its end would set the
         intent back to a place that the light has left.
         """
         state = self._state
         for _ in range(READINGS):
-            epoch, moving = state.epoch, frozenset(state.transactions.locked())
+            epoch, moving = state.epoch, state.transactions.ends()
             seen = await self._switches.read(switch)
             if state.epoch == epoch:
                 break
-        return seen, moving | frozenset(state.transactions.locked())
+        return seen, moving | state.transactions.ends()
 
     def _remember(
         self, name: str, is_at: AttachPoint | None, belongs: AttachPoint | None, *, busy: bool
@@ -203,9 +215,16 @@ class Adopter:
         else:
             self._wanted[name] = home
 
-    def note_foreign(self, switch: str, seen: CircuitMap) -> None:
-        """Avoid the ports of foreign circuits; report each new circuit once."""
-        self._note_foreign(switch, seen, recognise(self._state.site, switch, ours(seen)))
+    def note_foreign(self, switch: str, seen: CircuitMap) -> Recognised:
+        """Return what a switch's circuits mean; avoid the ports of those that are not intended.
+
+        Each new foreign circuit is reported once.
+        """
+        light, found = self._state.light, recognise(self._state.site, switch, ours(seen))
+        self._note_foreign(switch, seen, found)
+        new = found.uplinks.items() - light.uplinks.items()
+        light.foreign_points[switch] |= {point for pair in new for point in pair}
+        return found
 
     def _note_foreign(self, switch: str, seen: CircuitMap, found: Recognised) -> None:
         state, unknown = self._state, found.foreign

@@ -9,30 +9,27 @@ from dataclasses import dataclass
 from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState, RankStatus
 from controller.state.records import JobRecord
+from controller.transaction.circuits import End
 
 
 @dataclass(slots=True, frozen=True)
 class LightDrift:
-    """One endpoint whose light is not where the intent has it; None is dark."""
+    """One end whose light is not where the intent has it; None is dark."""
 
-    endpoint: str
+    end: End
     expected: AttachPoint | None
     found: AttachPoint | None
 
     def __str__(self) -> str:
-        return f"expected {_place(self.expected)}, found {_place(self.found)}"
+        return f"expected {self.expected or 'dark'}, found {self.found or 'dark'}"
 
 
 def light_drift(
-    expected: Mapping[str, AttachPoint],
-    found: Mapping[str, AttachPoint],
-    endpoints: Iterable[str],
+    expected: Mapping[End, AttachPoint | None], found: Mapping[End, AttachPoint]
 ) -> list[LightDrift]:
-    """Return the ``endpoints`` whose light is not where it is expected, in their order."""
+    """Return the ends in ``expected`` whose light is not where it is expected, in their order."""
     return [
-        LightDrift(e, expected.get(e), found.get(e))
-        for e in endpoints
-        if expected.get(e) != found.get(e)
+        LightDrift(end, at, found.get(end)) for end, at in expected.items() if at != found.get(end)
     ]
 
 
@@ -98,7 +95,3 @@ class LossDetector:
         together = {name for at, name in self._lost if at - self._lost[0][0] <= SUSPECT_WINDOW_S}
         gone = together - present
         return is_mass(len(gone), len(gone) + len(present))
-
-
-def _place(point: AttachPoint | None) -> str:
-    return f"{point.aggregator}/{point.port}" if point else "dark"

@@ -12,7 +12,7 @@ from controller.state.records import TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import recovered_record
 from controller.state.writes import Intent, Loaded, PutTransaction, Room
-from controller.transaction.circuits import changes_between
+from controller.transaction.circuits import End, changes_between, of_endpoints
 from controller.transaction.model import Cause
 
 ROOM_S = 60.0
@@ -53,7 +53,7 @@ class Interrupted:
             self._entries.append((record, intent))
             self._reserve(intent)
             places = intent.after if intent.proven else intent.before
-            mine = {e: at for e, at in places.items() if e not in moved}
+            mine = of_endpoints({end: at for end, at in places.items() if end not in moved})
             self.owed.update(mine)
             if record.cause != Cause.HOMES.value:
                 self.dark.update(e for e, at in mine.items() if at is None)
@@ -130,10 +130,10 @@ class Interrupted:
         self._state.transactions.interrupted = False
 
 
-def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[str], set[str]]:
-    """Return the endpoints and jobs that transactions begun after ``record`` have touched.
+def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[End], set[str]]:
+    """Return the ends and jobs that transactions begun after ``record`` have touched.
 
-    An endpoint is in one transaction at a time, so a later one began after ``record`` had released
+    An end is in one transaction at a time, so a later one began after ``record`` had released
     it. Repairs do not count: they only bring endpoints to where an interrupted transaction wants
     them.
     """
@@ -142,5 +142,5 @@ def touched_since(record: TransactionRecord, loaded: Loaded) -> tuple[set[str], 
         for other, intent in loaded.transactions
         if other.started_at > record.started_at and other.cause != Cause.HOMES.value
     ]
-    endpoints = {endpoint for intent in later for endpoint in intent.after}
-    return endpoints, {job for intent in later for job in intent.quiesced_jobs}
+    ends = {end for intent in later for end in intent.after}
+    return ends, {job for intent in later for job in intent.quiesced_jobs}

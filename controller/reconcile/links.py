@@ -12,6 +12,7 @@ from controller.devices.aggregators import (
 )
 from controller.reconcile.damping import Damper
 from controller.state.state import State
+from controller.transaction.circuits import endpoint_of, subject
 
 REFUSAL_EVERY_S = 60.0
 """Shortest time between two events about refused claimants of one aggregator."""
@@ -48,14 +49,13 @@ class LinkWatch:
             self._state.events.add("warning", f"aggregator/{name}", "SwitchRefused", text)
 
     def _port(self, point: AttachPoint, *, up: bool) -> None:
-        """Report a port that carries an endpoint, unless a transaction is moving its light."""
+        """Report a port that carries light, unless a transaction is moving it."""
         state = self._state
-        endpoint = next((e for e, at in state.light.attachments.items() if at == point), None)
-        if endpoint is None or endpoint in state.transactions.locked():
+        end = state.light.end_at(point)
+        if end is None or endpoint_of(end) in state.transactions.locked():
             return
-        what = "is back" if up else "is lost"
-        text = f"the carrier of {point.aggregator}/{point.port} {what}"
-        self._tell(f"endpoint/{endpoint}", text, "LinkUp" if up else "LinkDown", lost=not up)
+        text = f"the carrier of {point} {'is back' if up else 'is lost'}"
+        self._tell(subject(end, point), text, "LinkUp" if up else "LinkDown", lost=not up)
 
     def _tell(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
         state = self._state

@@ -18,7 +18,7 @@ from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift import LightDrift, LossDetector, is_mass, light_drift, stray_ranks
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.state.state import State
-from controller.transaction.circuits import ours, recognise
+from controller.transaction.circuits import endpoint_of, subject
 
 log = structlog.get_logger(__name__)
 
@@ -101,26 +101,24 @@ class DriftWatch:
             for r in state.transactions.moving().values()
         ):
             return  # a transaction is moving its light
-        self._adopter.note_foreign(switch, seen)
-        found = recognise(state.site, switch, ours(seen))
-        mine = [e.name for e in state.site.endpoints if e.fiber.device == switch]
+        found = self._adopter.note_foreign(switch, seen)
+        expected = {end: state.light.far(end) for end in self._adopter.ends(switch, found)}
         drifts = [
             d
-            for d in light_drift(state.light.attachments, found.attachments, mine)
-            if not self._adopter.wants(d.endpoint)
+            for d in light_drift(expected, found.circuits)
+            if not self._adopter.wants(endpoint_of(d.end))
         ]
-        if self._is_new(f"switch/{switch}", [f"{d.endpoint}: {d}" for d in drifts]):
-            await self._light_drifted(switch, drifts, len(mine))
+        if self._is_new(f"switch/{switch}", [f"{d.end}: {d}" for d in drifts]):
+            lit = sum(at is not None for at in expected.values())
+            await self._light_drifted(switch, drifts, lit)
 
-    async def _light_drifted(
-        self, switch: str, drifts: Sequence[LightDrift], endpoints: int
-    ) -> None:
+    async def _light_drifted(self, switch: str, drifts: Sequence[LightDrift], lit: int) -> None:
         state = self._state
         for drift in drifts[:SHOWN]:
             text = f"its light was changed from outside: {drift}"
-            state.events.add("warning", f"endpoint/{drift.endpoint}", "CircuitDrift", text)
+            about = subject(drift.end, drift.expected or drift.found)
+            state.events.add("warning", about, "CircuitDrift", text)
         dark = sum(drift.found is None for drift in drifts)
-        lit = sum(e in state.light.attachments for e in state.cables if self._is_on(e, switch))
         if is_mass(dark, lit):
             text = (
                 f"{dark} of {lit} circuits vanished at once; they are not repaired automatically:"
@@ -130,7 +128,7 @@ class DriftWatch:
         elif self._policy is DriftPolicy.REPAIR:
             await self.accept(switch)
         elif self._policy is DriftPolicy.ADOPT:
-            await self.accept(switch, frozenset(d.endpoint for d in drifts))
+            await self.accept(switch, frozenset(endpoint_of(d.end) for d in drifts))
 
     async def accept(self, switch: str, as_found: frozenset[str] = frozenset()) -> None:
         """Adopt the map of a switch; the repair loop moves jobs' endpoints back.
@@ -154,9 +152,6 @@ class DriftWatch:
             )
         self._state.events.add("info", what, "RepairAsked", "by the operator")
         await self.accept(switch)
-
-    def _is_on(self, endpoint: str, switch: str) -> bool:
-        return self._state.cables[endpoint].fiber.device == switch
 
     async def _flows(self) -> None:
         names = [a.name for a in self._state.site.aggregators]
@@ -190,11 +185,7 @@ class DriftWatch:
         state = self._state
         if not await observe_containers(state, self._engine):
             return
-        jobs = [
-            job
-            for job in state.jobs.values()
-            if state.transactions.of_job(job.name) is None and job.name not in state.jobs.owed
-        ]
+        jobs = [job for job in state.jobs.values() if not state.in_transaction(job.name)]
         stray = stray_ranks(jobs, state.jobs.statuses)
         for job, (call, why) in stray.items():
             if self._stray.get(job, ("", ""))[0] == call and self._is_for(job, call):

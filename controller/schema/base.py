@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
+from controller.schema.marks import Plain
 from sitefile import names
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
@@ -65,5 +66,5 @@ class Page(View, Generic[Item]):
 
     items: list[Item]
     epoch: int
-    next: str | None = None
+    next: Plain | None = None
     """Cursor of the next page; None on the last one."""

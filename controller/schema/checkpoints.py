@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from checkpoints.ledger import State
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.schema.base import Request, View
+from controller.schema.marks import Message, Plain, Shown
 
 
 class PartView(View):
     """One rank's part of a step."""
 
     rank: int
-    endpoint: str
+    endpoint: Plain
     """That wrote it; empty where nobody says."""
     bytes: int
-    held_by: list[str]
+    held_by: list[Plain]
     """Endpoints whose folders have it whole, copies included."""
-    parity_by: list[str] = Field(default_factory=list)
+    parity_by: list[Plain] = Field(default_factory=list)
     """Endpoints that keep the parity of its set."""
     stored: bool = False
     """A store has it."""
     crc_ok: bool | None = None
     """Of the last verification; null before one."""
-    why: str = ""
+    why: Plain = ""
     """What is wrong with it."""
 
 
@@ -41,7 +42,7 @@ class CheckpointView(View):
     """It may be restored by a job that lost any one server (or aggregator)."""
     restorable: bool
     """Every part of it can be had now."""
-    why: str = ""
+    why: Message = ""
     """Why it cannot be restored, or is dropped."""
     scheme: Scheme
     bytes: int
@@ -57,25 +58,25 @@ class CheckpointView(View):
 class CheckpointsView(View):
     """A job's checkpoints, the newest first."""
 
-    job: str
-    rule: str
+    job: Plain
+    rule: Plain
     scheme: Scheme
     space_bytes: int
     """Of one rank."""
     known: bool
     """Every server has said what it holds; false for some seconds after a start."""
-    silent: list[str]
+    silent: list[Plain]
     """Servers with parts that do not answer."""
     restore_step: int | None
     """The step that a restart would load now; null for a start at 0."""
-    restore_why: str = ""
+    restore_why: Message = ""
     """Why not a newer one."""
-    unprotected_why: str = ""
+    unprotected_why: Message = ""
     """Why copies are not apart now; empty while they can be."""
     steps: list[CheckpointView]
-    ignored: list[str] = Field(default_factory=list)
+    ignored: list[Plain] = Field(default_factory=list)
     """What the program wrote and no rule takes for a step; bounded."""
-    naming: str = ""
+    naming: Plain = ""
     """What the rule takes for a step: how the program must call it."""
 
 
@@ -85,27 +86,27 @@ class DamageView(View):
     step: int
     epoch: int
     rank: int
-    endpoint: str
-    kind: str
-    damages: list[str]
+    endpoint: Plain
+    kind: Plain
+    damages: list[Plain]
 
 
 class VerificationView(View):
     """What a verification found."""
 
-    job: str
+    job: Plain
     parts: int
     """Parts, copies and parities that were read."""
     bytes: int
     damaged: list[DamageView]
-    silent: list[str]
+    silent: list[Plain]
     """Servers that did not answer: what they hold was not read."""
 
 
 class IntervalView(View):
     """How often the job should write, from its measured cost and the site's failures."""
 
-    job: str
+    job: Plain
     interval_s: float | None
     """Null while something is not known; ``why`` says what."""
     steps: int | None
@@ -122,7 +123,7 @@ class IntervalView(View):
     waste_now: float | None
     bounded: bool = False
     """No failure was seen: the rate is the most that 95 % allow."""
-    why: str = ""
+    why: Message = ""
 
 
 Cause = Literal["endpoint", "server", "aggregator", "switch", "program", "drain"]
@@ -138,14 +139,14 @@ class RecoveryView(View):
     number: int
     """Counts the job's recoveries from 1."""
     cause: Cause
-    objects: list[str]
+    objects: list[Plain]
     """What was lost: ``endpoint/gpu3``, ``server/srv2``."""
     how: How
     """A spare took the place, the same endpoints started again, the job went back to the queue,
     shrank, or ended."""
-    why: str = ""
+    why: Message = ""
     """Why not by a spare, and what was lost with it."""
-    swaps: dict[str, str]
+    swaps: dict[Plain, Plain]
     """By dead endpoint: the spare that took its place."""
     failed_at: float
     finished_at: float | None = None
@@ -173,10 +174,10 @@ class RecoveryView(View):
 class RecoveriesView(View):
     """A job's recoveries, the oldest first, and what they cost."""
 
-    job: str
+    job: Plain
     ettr: float | None
     """Useful time of steps over wall time, 0 to 1; null where steps are not known."""
-    gpu_hours_lost: dict[str, float]
+    gpu_hours_lost: dict[Plain, float]
     """By cause, the largest first."""
     recoveries: list[RecoveryView]
 
@@ -229,9 +230,9 @@ class DrainRequest(Request):
 class DrainView(View):
     """An object that is being taken out of use on purpose."""
 
-    object: str
+    object: Plain
     """``node/srv2``, ``aggregator/as1``, ``switch/ocs0``."""
     state: Literal["draining", "drained"]
     since: float
-    jobs: dict[str, str]
+    jobs: Annotated[dict[str, str], Shown.JOBS]
     """Jobs that still use it, and what they wait for."""

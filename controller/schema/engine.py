@@ -7,17 +7,18 @@ from typing import Literal
 from pydantic import Field
 
 from controller.schema.base import View
+from controller.schema.marks import Plain
 
 
 class EngineJobView(View):
     """What another engine says of a job that it owns, and what light did for it."""
 
-    engine: str
-    id: str
+    engine: Plain
+    id: Plain
     """The engine's own number of the job."""
     attempt: int = 0
     """How often the engine has started it anew."""
-    title: str = ""
+    title: Plain = ""
     """What its owner calls it."""
     nodes: int = 0
     """Nodes that it asks for."""
@@ -27,8 +28,8 @@ class EngineJobView(View):
     """It waits for something that light may change."""
     freezes: bool = False
     """Its processes can be frozen while light moves; else they run on."""
-    problems: list[str] = Field(default_factory=list)
-    answered: str = ""
+    problems: list[Plain] = Field(default_factory=list)
+    answered: Plain = ""
     """What was done for its light when it got its endpoints."""
 
 

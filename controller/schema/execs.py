@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from controller.schema.base import Request, View
+from controller.schema.marks import Plain
 
 IDLE_S = 15 * 60.0
 TOTAL_S = 8 * 3600.0
@@ -43,8 +44,8 @@ class ExecRequest(Request):
 class ExecView(View):
     """A command that is ready; it is dropped when its output is not opened in time."""
 
-    id: str
-    job: str
+    id: Plain
+    job: Plain
     rank: int
     open_s: float
     """Seconds in which its output must be opened."""

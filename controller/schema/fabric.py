@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
+from controller.schema.marks import Internal, JobNames, Message, Plain, Shown
+from controller.schema.readings import Readings
 
 EndpointState = Literal[
     "idle",
@@ -28,32 +30,32 @@ EndpointState = Literal[
 class EndpointView(View):
     """One endpoint, its cable and its present home."""
 
-    name: str
-    server: str
-    kind: str
-    model: str
+    name: Plain
+    server: Plain
+    kind: Plain
+    model: Plain
     memory_bytes: int
-    ip: str
-    mac: str
-    fiber: str
+    ip: Plain
+    mac: Plain
+    fiber: Plain
     """Far end of its fiber: ``ocs0/1.1.1``, or ``as0/4`` when hard-wired."""
-    home: str | None
-    port: str | None
+    home: Plain | None
+    port: Plain | None
     """Aggregator port that carries it now: ``as0/3``."""
     state: EndpointState
-    job: str | None = None
-    rank: int | None = None
+    job: Annotated[str | None, Shown.HOLDER] = None
+    rank: Annotated[int | None, Shown.OWN] = None
     emulated: bool = False
-    reason: str = ""
-    rx_bps: float | None = None
-    tx_bps: float | None = None
-    utilisation: float | None = None
-    source: str | None = None
+    reason: Annotated[str, Shown.OWN, Shown.MESSAGE] = ""
+    rx_bps: Annotated[float | None, Shown.OWN] = None
+    tx_bps: Annotated[float | None, Shown.OWN] = None
+    utilisation: Annotated[float | None, Shown.OWN] = None
+    source: Annotated[str | None, Shown.OWN] = None
     """Where the figures of its GPU come from: ``nvml`` or ``emulated``; None when nothing runs."""
-    memory_used_bytes: int | None = None
-    gpu: GpuFiguresView | None = None
+    memory_used_bytes: Annotated[int | None, Shown.OWN] = None
+    gpu: Annotated[GpuFiguresView | None, Shown.OWN] = None
     """What NVML reports while a job runs on it."""
-    unfit: str = ""
+    unfit: Annotated[str, Shown.OWN, Shown.MESSAGE] = ""
     """What its agent finds wrong (the GPU is lost, hangs, has an Xid); empty if it is fit."""
 
 
@@ -62,71 +64,76 @@ class AggregatorPortView(View):
 
     port: int
     kind: Literal["fiber", "fixed", "uplink"]
-    far: str
+    far: Plain
     """``ocs0/2.1.1``, an endpoint's name, or the far uplink port ``as1/9``."""
-    endpoint: str | None = None
+    endpoint: Annotated[str | None, Shown.ENDPOINT] = None
     up: bool | None = None
     quarantined: bool = False
-    rx_bps: float | None = None
-    tx_bps: float | None = None
+    rx_bps: Annotated[float | None, Shown.OWN] = None
+    tx_bps: Annotated[float | None, Shown.OWN] = None
+    readings: Annotated[Readings | None, Shown.OWN] = None
 
 
 class AggregatorView(View):
     """One aggregator."""
 
-    name: str
-    dpid: str
+    name: Plain
+    dpid: Plain
     connected: bool
     size: int
     used: int
     free: int
-    endpoints: list[str]
-    jobs: list[str]
+    endpoints: list[Plain]
+    jobs: JobNames
     ports: list[AggregatorPortView]
+    readings: Annotated[Readings | None, Shown.ALL] = None
 
 
 class SwitchView(View):
     """One optical switch."""
 
-    name: str
-    url: str
+    name: Plain
+    url: Internal
     connected: bool
-    vendor: str = ""
-    model: str = ""
-    serial: str = ""
-    firmware: str = ""
+    vendor: Plain = ""
+    model: Plain = ""
+    serial: Plain = ""
+    firmware: Plain = ""
     ports: int
     """Ports that the site file uses."""
     circuits: int
     foreign_circuits: int
     """Circuits of other systems on the device; never changed."""
-    error: str = ""
+    error: Internal = ""
+    readings: Annotated[Readings | None, Shown.ALL] = None
 
 
 class CircuitView(View):
     """One duplex circuit read back from a switch; with endpoint and aggregator if it is ours."""
 
-    switch: str
-    a: str
-    b: str
+    switch: Plain
+    a: Plain
+    b: Plain
     duplex: bool = True
-    state: str
-    name: str = ""
-    owner: str = ""
-    endpoint: str | None = None
-    aggregator: str | None = None
+    state: Plain
+    name: Plain = ""
+    owner: Plain = ""
+    endpoint: Plain | None = None
+    aggregator: Plain | None = None
     aggregator_port: int | None = None
 
 
 class NodeView(View):
     """One server and its agent."""
 
-    name: str
-    agent: str
+    name: Plain
+    agent: Internal
     reachable: bool
-    endpoints: list[str]
-    jobs: list[str]
+    endpoints: list[Plain]
+    jobs: JobNames
     containers: int
+    readings: Annotated[Readings | None, Shown.KEEPERS] = None
+    """What its agent measures; null for members of projects."""
 
 
 class EventView(View):
@@ -135,44 +142,44 @@ class EventView(View):
     id: int
     time: float
     severity: Severity
-    object: str
+    object: Annotated[str, Shown.SUBJECT]
     """``job/red``, ``endpoint/gpu3``, ``aggregator/as0``, ``transaction/t7``."""
-    reason: str
-    message: str
+    reason: Plain
+    message: Message
     epoch: int
 
 
 class UplinkView(View):
     """A link between two aggregators."""
 
-    a: str
-    b: str
+    a: Plain
+    b: Plain
     capacity_bps: float | None = None
 
 
 class SiteView(View):
     """What is cabled, for drawing the fabric; changes only with the cabling."""
 
-    name: str
-    subnet: str
-    servers: list[str]
+    name: Plain
+    subnet: Plain
+    servers: list[Plain]
     endpoints: list[EndpointView]
     aggregators: list[AggregatorView]
     switches: list[SwitchView]
     uplinks: list[UplinkView]
     access_bps: float | None = None
     inter_aggregator_bps: float | None = None
-    engine: str | None = None
+    engine: Plain | None = None
     """The other engine, such as ``slurm``, that owns the jobs of some endpoints."""
 
 
 class OpticalPortView(View):
     """One cabled port as its switch reports it. Its light is in the list of powers."""
 
-    port: str
-    health: str
+    port: Plain
+    health: Plain
     """``blocked`` (healthy, no circuit), ``tuning``, ``tuned`` or ``failed``."""
-    label: str = ""
+    label: Internal = ""
     """The label that the switch's operator gave it."""
 
 
@@ -187,7 +194,7 @@ class AlarmView(View):
 class OpticsView(View):
     """One optical switch, read at ``time``."""
 
-    switch: str
+    switch: Plain
     time: float
     ports: list[OpticalPortView]
-    alarms: list[AlarmView]
+    alarms: Annotated[list[AlarmView], Shown.KEEPERS]

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from controller.devices.engine import LogStream
 from controller.schema.base import View
+from controller.schema.marks import Internal, Message, OwnerJob, Plain, Shown
+from controller.schema.readings import fields, lines
+from readings.catalogue import kept, of
+from readings.reading import Object
+
+OF_JOBS = tuple(reading for reading in of(Object.GPU) if reading.of_job)
+"""The readings of GPUs that rows have; of a job their maximum or sum."""
 
 
 class TopRowView(View):
     """Live figures of one job, container or endpoint."""
 
-    name: str
-    job: str | None = None
-    rank: int | None = None
-    endpoint: str | None = None
-    home: str | None = None
-    state: str
-    rx_bps: float | None = None
-    tx_bps: float | None = None
-    utilisation: float | None = None
-    source: str | None = None
+    name: Plain
+    job: Annotated[str | None, Shown.HOLDER] = None
+    rank: Annotated[int | None, Shown.OWN] = None
+    endpoint: Plain | None = None
+    home: Plain | None = None
+    state: Plain
+    rx_bps: Annotated[float | None, Shown.OWN] = None
+    tx_bps: Annotated[float | None, Shown.OWN] = None
+    utilisation: Annotated[float | None, Shown.OWN] = None
+    source: Annotated[str | None, Shown.OWN] = None
     """Source of the utilisation and the figures below: ``nvml`` or ``emulated``."""
-    memory_bytes: int | None = None
-    temperature_c: float | None = None
-    """Of the GPU; of a job the highest."""
-    power_w: float | None = None
-    """Of the GPU; of a job the sum over the GPUs that report it."""
-    spread: dict[str, int] | None = None
+    memory_bytes: Annotated[int | None, Shown.OWN] = None
+    __annotations__ |= fields(OF_JOBS, Shown.OWN)
+    spread: dict[Plain, int] | None = None
     excess_span: int | None = None
 
 
@@ -48,25 +52,23 @@ class MarkerView(View):
     """A mark in a plot: a job's start, a regroup, its end."""
 
     time: float
-    reason: str
-    object: str
-    message: str
+    reason: Plain
+    object: Annotated[str, Shown.SUBJECT]
+    message: Message
 
 
 class SeriesLineView(View):
     """One container's samples; every list is as long as ``times``, None if unknown."""
 
-    job: str
+    job: OwnerJob
     rank: int
-    endpoint: str
-    server: str
+    endpoint: Plain
+    server: Plain
     rx_bps: list[float | None]
     tx_bps: list[float | None]
-    utilisation: list[float | None]
-    temperature_c: list[float | None] | None = None
-    """None, like the two below, if no GPU reported anything in this time."""
-    power_w: list[float | None] | None = None
-    memory_bytes: list[float | None] | None = None
+    __annotations__ |= lines(kept("telemetry"), optional=False)
+    __annotations__ |= lines(kept("gpu"), optional=True)
+    """None if no GPU reported anything in this time."""
 
 
 class SeriesView(View):
@@ -91,41 +93,41 @@ class LogLineView(View):
 class DeviceHealthView(View):
     """One device or agent that the controller is connected to."""
 
-    name: str
+    name: Plain
     kind: Literal["aggregator", "switch", "agent"]
     connected: bool
-    message: str = ""
+    message: Internal = ""
 
 
 class HealthView(View):
     """The controller itself."""
 
     status: Literal["ok", "degraded", "starting"]
-    version: str
-    site: str
+    version: Plain
+    site: Plain
     epoch: int
     started_at: float
     devices: list[DeviceHealthView]
-    emulated: list[str]
+    emulated: list[Plain]
     """Emulated parts; empty on a real site."""
-    store_error: str = ""
+    store_error: Internal = ""
     """Why the last durable write failed: new work is refused until one succeeds."""
-    suspect: str = ""
+    suspect: Internal = ""
     """Why the controller doubts its own view and repairs nothing; empty if it does not."""
-    strangers: str = ""
+    strangers: Internal = ""
     """Which containers of unknown runs live, and what to do about them; empty if there are none."""
-    older: str = ""
+    older: Plain = ""
     """Why the store may be an older copy, and what to do about it; empty when it is not."""
-    misplaced: str = ""
+    misplaced: Plain = ""
     """Which endpoints of jobs have their light elsewhere, as no move succeeds; empty for none."""
 
 
 class PortPowerView(View):
     """Light at one port of an optical switch as measured by it; None if it is not measured."""
 
-    switch: str
-    port: str
-    far: str
+    switch: Plain
+    port: Plain
+    far: Plain
     """What is connected: an endpoint, or an aggregator's port ``as0/3``."""
     power_in_dbm: float | None
     power_out_dbm: float | None
@@ -134,9 +136,9 @@ class PortPowerView(View):
 class PowerSeriesView(View):
     """Light at one port over time; every list is as long as ``times``, None if not measured."""
 
-    switch: str
-    port: str
-    far: str
+    switch: Plain
+    port: Plain
+    far: Plain
     interval_s: float
     """15 s within a day, 5 minutes (means of the dBm) beyond."""
     times: list[float]
@@ -148,9 +150,9 @@ class HopView(View):
     """One hop on the path of an endpoint's light."""
 
     kind: Literal["endpoint", "switch", "aggregator"]
-    at: str
+    at: Plain
     """``srv0/e-gpu0``, ``ocs0/1.1.1``, ``as0/3``."""
-    detail: str = ""
+    detail: Plain = ""
     power_in_dbm: float | None = None
     power_out_dbm: float | None = None
     loss_db: float | None = None
@@ -160,11 +162,11 @@ class HopView(View):
 class TraceView(View):
     """The path of an endpoint's light to its aggregator."""
 
-    endpoint: str
+    endpoint: Plain
     complete: bool
     hops: list[HopView]
     loss_up_db: float | None = None
     """From the endpoint to the aggregator."""
     loss_down_db: float | None = None
-    reason: str = ""
+    reason: Plain = ""
     """Why the path is incomplete; empty if it is complete."""

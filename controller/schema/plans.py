@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from controller.schema.base import JobState, Name, Number, Request, View
+from controller.schema.marks import Instead, JobNames, Message, Plain, Shown
 from scheduler.model import Objective, Policy
 
 VERSION: Literal["lightloom/v1"] = "lightloom/v1"
@@ -48,9 +49,9 @@ class PlanRequest(BatchRequest):
 class MoveView(View):
     """A change of one endpoint's home."""
 
-    endpoint: Name
-    source: Name | None = Field(alias="from")
-    target: Name | None = Field(alias="to")
+    endpoint: Annotated[Name, Shown.ALL]
+    source: Annotated[Name, Shown.ALL] | None = Field(alias="from")
+    target: Annotated[Name, Shown.ALL] | None = Field(alias="to")
 
 
 class BoundView(View):
@@ -64,11 +65,11 @@ class BoundView(View):
 class CircuitStepView(View):
     """One circuit to break or make; a plan whose steps do not match its moves is refused."""
 
-    switch: Name
-    a: Port
-    b: Port
-    endpoint: Name
-    aggregator: Name
+    switch: Annotated[Name, Shown.ALL]
+    a: Annotated[Port, Shown.ALL]
+    b: Annotated[Port, Shown.ALL]
+    endpoint: Annotated[Name, Shown.ALL]
+    aggregator: Annotated[Name, Shown.ALL]
     aggregator_port: int
 
 
@@ -212,7 +213,7 @@ class PlanView(View):
 class PhaseView(View):
     """One phase of a transaction and its times; ``finished_at`` None while it runs."""
 
-    name: str
+    name: Plain
     started_at: float
     finished_at: Number | None = None
 
@@ -220,30 +221,30 @@ class PhaseView(View):
 class TransactionView(View):
     """A plan in progress, or how it ended."""
 
-    id: str
+    id: Plain
     state: Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
-    phase: str
-    waiting_for: str = ""
+    phase: Plain
+    waiting_for: Annotated[str, Shown.ALL_PROJECTS] = ""
     phases: list[PhaseView]
     cause: Literal["regroup", "placement", "homes", "attach", "spare"]
-    plan_id: str | None = None
+    plan_id: Annotated[str | None, Shown.ALL_PROJECTS] = None
     epoch_before: int
     epoch_after: int | None = None
     moves: list[MoveView]
-    jobs: list[str]
+    jobs: JobNames
     """Jobs whose endpoints move."""
-    dark_time_s: dict[str, float]
+    dark_time_s: dict[Plain, float]
     """Per moved endpoint, from the first pair broken to the last path qualified."""
     started_at: float
     finished_at: Number | None = None
-    result: str = ""
+    result: Message = ""
     """One sentence on how it ended; empty while it runs."""
-    error: str = ""
-    quarantined_ports: list[str] = Field(default_factory=list)
-    warnings: list[str] = Field(default_factory=list)
+    error: Message = ""
+    quarantined_ports: Annotated[list[str], Shown.ALL_PROJECTS] = Field(default_factory=list)
+    warnings: Annotated[list[str], Shown.ALL_PROJECTS] = Field(default_factory=list)
     """What a move by hand makes worse, in the answer to the request only: jobs whose checkpoints'
     copies are no longer apart."""
-    how_to_stop: str = ""
+    how_to_stop: Annotated[str, Shown.ALL_PROJECTS] = ""
     """How to stop it now, or why that is not possible; empty after its end."""
 
 
@@ -290,8 +291,8 @@ class AttachRequest(Request):
 class QuarantineView(View):
     """A port (``as0/3``) or an endpoint (``gpu2``) that is out of use, and why."""
 
-    object: str
-    reason: str
+    object: Plain
+    reason: Annotated[str, Shown.KEEPERS, Instead("out of use")]
     since: float
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.schema.base import View
+from controller.schema.marks import OwnerJob, Plain, Shown
 from controller.schema.plans import CircuitChangesView, TransactionView
 
 
 class JobSampleView(View):
     """One second of one job."""
 
-    name: str
+    name: OwnerJob
     rx_bps: float | None
     tx_bps: float | None
     utilisation: float | None
@@ -22,13 +23,13 @@ class JobSampleView(View):
 class ContainerSampleView(View):
     """One second of one container."""
 
-    job: str
+    job: OwnerJob
     rank: int
-    endpoint: str
+    endpoint: Plain
     rx_bps: float | None
     tx_bps: float | None
     utilisation: float | None
-    source: str | None
+    source: Plain | None
     """Where the utilisation comes from: ``nvml`` or ``emulated``."""
 
 
@@ -47,7 +48,7 @@ class SampleView(View):
     time: float
     jobs: list[JobSampleView]
     containers: list[ContainerSampleView]
-    links: list[LinkSampleView]
+    links: Annotated[list[LinkSampleView], Shown.ALL_PROJECTS]
 
 
 ChangedKind = Literal[
@@ -63,7 +64,7 @@ class ChangedView(View):
     """
 
     kind: ChangedKind
-    name: str
+    name: Plain
     """Empty if many of the kind changed at once: read the list. Always empty for a ``measurement``
     where the reader does not see all projects."""
     epoch: int
@@ -73,11 +74,11 @@ class TransactionFrameView(TransactionView):
     """A transaction in progress: its view and the circuits it changes."""
 
     circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
-    waits_for: str = ""
+    waits_for: Annotated[str, Shown.ALL_PROJECTS] = ""
     """What the present phase waits for; the same as ``waiting_for``."""
 
 
 class ResyncView(View):
     """Frames were missed: read the lists again, then continue with the stream."""
 
-    reason: str
+    reason: Plain

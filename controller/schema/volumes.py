@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from controller.schema.base import View
+from controller.schema.marks import Message, Plain, Shown
 
 
 class VolumeDataView(View):
     """A directory that belongs to a project or a job. Times are seconds since 1970."""
 
-    owner: str
+    owner: Plain
     """``PROJECT`` or ``PROJECT.JOB``."""
-    project: str
-    job: str | None = None
+    project: Annotated[str, Shown.PROJECT]
+    job: Plain | None = None
     """None when the whole project shares the directory."""
     uid: int | None = None
     bytes: int | None = None
@@ -26,7 +27,7 @@ class VolumeDataView(View):
     used_at: float | None = None
     """When a job used it last."""
     measured_at: float | None = None
-    used_by: list[str] = Field(default_factory=list)
+    used_by: list[Plain] = Field(default_factory=list)
     """Jobs that use it now, or wait for their start."""
     kept_until: float | None = None
     """When it is removed if no job uses it before; None while it is in use, or kept for good."""
@@ -35,19 +36,19 @@ class VolumeDataView(View):
 class VolumeView(View):
     """A volume on one server."""
 
-    name: str
-    server: str
+    name: Plain
+    server: Plain
     mode: Literal["ro", "rw"]
     per: Literal["site", "project", "job"]
     """Who shares a directory of it."""
-    projects: list[str]
+    projects: Annotated[list[str], Shown.PROJECT]
     """Whose jobs may use it; empty is all."""
-    problem: str = ""
+    problem: Message = ""
     """Why no job can use it on this server now."""
-    filesystem: str = ""
+    filesystem: Plain = ""
     total_bytes: int | None = None
     free_bytes: int | None = None
-    quota: str = ""
+    quota: Plain = ""
     """How quotas hold there: ``kernel`` or ``watched`` (the agent measures and ends the ranks)."""
     read_at: float | None = None
     """When its server said all this; None when it has not answered yet."""
@@ -58,18 +59,18 @@ class VolumeView(View):
 class RemovedDataView(View):
     """A directory on one server."""
 
-    server: str
+    server: Plain
     bytes: int | None = None
     files: int | None = None
-    problem: str = ""
+    problem: Plain = ""
     """Why it is not removed; empty when it is."""
 
 
 class DataRemovalView(View):
     """What was removed, or with ``dry_run`` what would be."""
 
-    volume: str
-    owner: str
+    volume: Plain
+    owner: Plain
     """``PROJECT`` or ``PROJECT.JOB``."""
     dry_run: bool
     directories: list[RemovedDataView]

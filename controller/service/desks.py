@@ -104,6 +104,6 @@ def desks_of(features: Features) -> Desks:
         volumes=VolumeViews(state),
         data=DataDesk(jobs.remover),
         usage=UsageViews(state),
-        engine=EngineDesk(features.other, "open" if site.engine is None else site.engine.isolation),
+        engine=EngineDesk(features.engines),
         feed=features.feed,
     )

@@ -33,7 +33,6 @@ from controller.measurements.light import levels
 from controller.measurements.runner import Parts as MeasurementParts
 from controller.notices.courier import Courier
 from controller.observed.desk import ObservedDesk
-from controller.observed.fold import Rules
 from controller.plans.automatic import Regrouper
 from controller.plans.planner import Planner
 from controller.plans.rollout import RolloutDesk
@@ -65,6 +64,9 @@ from measure.kinds import Kind
 Loops = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 """Coroutines that run for as long as the controller does, by name."""
 
+Engines = Mapping[str, ObservedDesk]
+"""The owners of other engines' jobs, by kind; none on a site without such an engine."""
+
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Figures:
@@ -91,7 +93,7 @@ class Figures:
         facts, links = facts or comms.facts, links or latest.links
         printed = PrintedSteps(core.state, core.engine, facts)
         return cls(
-            power=OpticalPower(core.state, core.switches, history),
+            power=OpticalPower(core.state, core.switches, telemetry.readings, history),
             telemetry=telemetry,
             comms=comms,
             latest=latest,
@@ -147,8 +149,8 @@ class Jobs:
     remover: DataRemover
 
     @classmethod
-    def of(cls, core: Core, figures: Figures, other: ObservedDesk | None) -> Jobs:
-        """Make them; ``other`` owns the jobs of another engine."""
+    def of(cls, core: Core, figures: Figures, engines: Engines) -> Jobs:
+        """Make them; ``engines`` own the other jobs."""
         state, engine, ender = core.state, core.engine, core.ender
         keeper = JobKeeper(
             state,
@@ -181,7 +183,7 @@ class Jobs:
         )
         restarter = JobRestarter(state, ender, core.tasks, keeper, swaps)
         keeper.report_to(restarter.lost_at_start)
-        core.mover.report_to(_Owners(core, restarter, other))
+        core.mover.report_to(_Owners(state.jobs, restarter, engines))
         others = OtherRuns(state, engine, ender)
         remover = DataRemover(state, engine)
         return cls(
@@ -189,7 +191,6 @@ class Jobs:
             recovery=JobRecovery(
                 state,
                 engine,
-                mover=core.mover,
                 starter=core.starter,
                 jobs=keeper,
                 ender=ender,
@@ -226,22 +227,20 @@ class Jobs:
 class _Owners:
     """The owners of jobs, as transactions know them."""
 
-    core: Core
-    restarter: JobRestarter
-    other: ObservedDesk | None
+    jobs: Mapping[str, JobRecord]
+    queue: JobRestarter
+    engines: Engines
 
     def unresumed(self, name: str, why: str) -> None:
         """Take over a job whose ranks could not be resumed."""
-        job = self.core.state.jobs.get(name)
-        if self.other is not None and job is not None and not job.ours:
-            self.other.unresumed(name, why)
-        else:
-            self.restarter.unresumed(name, why)
+        job = self.jobs.get(name)
+        engine = None if job is None else self.engines.get(job.owner.engine)
+        (engine or self.queue).unresumed(name, why)
 
     async def still(self, job: JobRecord) -> None:
         """Check that a job of another engine is still there."""
-        if self.other is not None:
-            await self.other.still(job)
+        if (engine := self.engines.get(job.owner.engine)) is not None:
+            await engine.still(job)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -289,9 +288,7 @@ class Plans:
     regrouper: Regrouper
 
     @classmethod
-    def of(
-        cls, core: Core, figures: Figures, other: ObservedDesk | None, worker: Worker | None
-    ) -> Plans:
+    def of(cls, core: Core, figures: Figures, engines: Engines, worker: Worker | None) -> Plans:
         """Make them; ``worker`` is the process that computes plans, None a thread."""
         state, meter = core.state, figures.meter
         advice = AdviceDesk(
@@ -320,7 +317,7 @@ class Plans:
             planner,
             meter,
             rollouts,
-            blocked=(lambda: None) if other is None else other.blocked,
+            blocked=lambda: next(filter(None, (one.blocked() for one in engines.values())), None),
         )
         return cls(advice=advice, planner=planner, rollouts=rollouts, regrouper=regrouper)
 
@@ -336,8 +333,7 @@ class Features:
 
     core: Core
     figures: Figures
-    other: ObservedDesk | None
-    """The jobs of another engine; None on a site without one."""
+    engines: Engines
     jobs: Jobs
     reconciled: Reconciled
     plans: Plans
@@ -367,10 +363,10 @@ def features_of(core: Core, choices: Choices) -> Features:
     """Make all features in order."""
     state = core.state
     figures = Figures.of(core, choices.history, choices.facts, choices.links)
-    other = _other_engine(core, choices.observed)
-    jobs = Jobs.of(core, figures, other)
+    engines = _engines(core, choices.observed)
+    jobs = Jobs.of(core, figures, engines)
     reconciled = Reconciled.of(core, choices.drift)
-    plans = Plans.of(core, figures, other, choices.planner)
+    plans = Plans.of(core, figures, engines, choices.planner)
     measurements = MeasurementKeeper(
         MeasurementParts(
             state=state,
@@ -405,7 +401,7 @@ def features_of(core: Core, choices: Choices) -> Features:
     return Features(
         core=core,
         figures=figures,
-        other=other,
+        engines=engines,
         jobs=jobs,
         reconciled=reconciled,
         plans=plans,
@@ -430,21 +426,20 @@ def features_of(core: Core, choices: Choices) -> Features:
     )
 
 
-def _other_engine(core: Core, observed: ObservedEngine | None) -> ObservedDesk | None:
+def _engines(core: Core, observed: ObservedEngine | None) -> Engines:
     site = core.state.site
     if observed is None or site.engine is None:
-        return None
-    return ObservedDesk(
+        return {}
+    desk = ObservedDesk(
         core.state,
         observed,
         core.engine,
-        Rules(engine=observed.kind, endpoints=site.engine_endpoints),
+        site.engine,
         mover=core.mover,
         intent=core.intent,
         tasks=core.tasks,
-        publishes=site.engine.publish,
-        single=all(len(held) == 1 for held in site.engine.nodes.values()),
     )
+    return {observed.kind: desk}
 
 
 def _step_s(state: State, meter: StepMeter, job: JobRecord) -> float | None:

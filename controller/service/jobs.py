@@ -23,8 +23,9 @@ from controller.ranks import execs
 from controller.ranks.calls import placed
 from controller.ranks.secrets import SecretFolder
 from controller.schema.execs import ExecRequest
-from controller.schema.jobs import ContainerView, JobRequest, JobView, SecretView
+from controller.schema.jobs import ContainerView, JobView, SecretView
 from controller.schema.live import LogLineView, TopView
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.views.jobs import JobViews

@@ -162,8 +162,8 @@ class Service:
             await asyncio.wait(running, timeout=LEAVE_TIMEOUT_S)
         await self._core.tasks.stop()
         await features.plans.planner.close()
-        if features.other is not None:
-            await features.other.close()
+        for engine in features.engines.values():
+            await engine.close()
         await self._core.switches.stop()
         await features.figures.flush()
         with contextlib.suppress(ServiceError):
@@ -179,8 +179,8 @@ class Service:
         features.plans.rollouts.resume(self.recovered)
         jobs.limits.check()  # before the ends of ranks that a limit ended are seen
         self._state.ready = True
-        if features.other is not None:
-            features.other.start()
+        for engine in features.engines.values():
+            self._keep(engine.loops)
         features.measurements.begin()
         self._keep(self._upkeep.loops)
         self._keep(jobs.loops)

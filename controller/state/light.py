@@ -1,16 +1,21 @@
-"""Where endpoints are attached, and which endpoints and ports may be used. Part of the state."""
+"""Which circuits are lit, and which endpoints and ports may be used. Part of the state."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from controller.devices.aggregators import AttachPoint
 from controller.schema.fabric import EndpointState
 from controller.state.kinds.kind import Records
 from controller.state.records import QUARANTINE
-from controller.transaction.circuits import fixed_attachments, homes
+from controller.transaction.circuits import End, EndpointEnd, fixed_attachments, homes
+from scheduler.model import Slot
 from sitefile import CabledSite
+
+Near = TypeVar("Near")
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,13 +30,21 @@ IDLE = Standing("idle")
 
 
 class Light:
-    """The intended places of the endpoints, and all reasons not to use one."""
+    """The intended circuits, and all reasons not to use an endpoint or a port."""
 
     def __init__(self, site: CabledSite) -> None:
         self._site = site
+        self.ports: Mapping[AttachPoint, str] = {
+            AttachPoint(aggregator.name, port): fiber.device
+            for aggregator in site.aggregators
+            for port, fiber in aggregator.fibers.items()
+        }
+        """Each aggregator port for circuits, and the optical switch that its fiber goes to."""
         self._names = frozenset(cable.name for cable in site.endpoints)
         self.attachments: dict[str, AttachPoint] = fixed_attachments(site)
         """Where every lit endpoint is attached."""
+        self.uplinks: dict[AttachPoint, AttachPoint] = {}
+        """The circuits between two aggregators, from the lesser port."""
         self.held: dict[str, AttachPoint | None] = {}
         """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
         self.quarantine = Records(QUARANTINE)
@@ -62,42 +75,63 @@ class Light:
     def restore(
         self,
         attachments: Mapping[str, AttachPoint],
+        uplinks: Mapping[AttachPoint, AttachPoint],
         detached: Iterable[str],
     ) -> None:
-        """Take over what is stored, as far as the site file still has the endpoint and the port."""
+        """Take over what is stored, as far as the site file still has both ends."""
         cabled = self.attachments  # hard-wired endpoints, from the site file
         taken = frozenset(cabled.values())
         self.attachments = cabled | {
             e: at
             for e, at in attachments.items()
-            if e in self._names and e not in cabled and at not in taken and self.has_port(at)
+            if e in self._names and e not in cabled and at not in taken and at in self.ports
+        }
+        taken = frozenset(self.attachments.values())
+        self.uplinks = {
+            near: far
+            for near, far in uplinks.items()
+            if self.ports.get(near, "") == self.ports.get(far) and taken.isdisjoint((near, far))
         }
         self.detached = set(detached) & self._names
 
-    def relocate(self, places: Mapping[str, AttachPoint | None]) -> bool:
-        """Record where endpoints are, None for dark; return whether anything changed.
+    def relocate(self, places: Mapping[End, AttachPoint | None]) -> bool:
+        """Record what ends lead to, None for dark; return whether anything changed.
 
-        A port holds one fiber: any other endpoint recorded there is removed. A foreign change may
+        A port holds one fiber: any other circuit recorded there is removed. A foreign change may
         have taken the port of an endpoint that a transaction is moving away.
         """
-        news = {e: at for e, at in places.items() if self.attachments.get(e) != at}
-        taken = {at for at in news.values() if at is not None}
-        gone = [e for e, at in self.attachments.items() if at in taken and e not in places]
-        for endpoint in gone:
-            del self.attachments[endpoint]
-        for endpoint, at in news.items():
-            if at is None:
-                del self.attachments[endpoint]
+        news = {end: at for end, at in places.items() if self.far(end) != at}
+        taken = {point for end, at in news.items() if at is not None for point in (end, at)}
+        stale: list[End] = [EndpointEnd(e) for e, at in self.attachments.items() if at in taken]
+        stale += [a for a, b in self.uplinks.items() if not taken.isdisjoint((a, b))]
+        for end, at in {**dict.fromkeys(stale), **places}.items():
+            if isinstance(end, EndpointEnd):
+                _put(self.attachments, end.endpoint, at)
             else:
-                self.attachments[endpoint] = at
+                _put(self.uplinks, end, at)
         return bool(news)
 
-    def has_port(self, at: AttachPoint) -> bool:
-        """Whether the site has this aggregator port for endpoints."""
-        for cable in self._site.aggregators:
-            if cable.name == at.aggregator:
-                return at.port in cable.fibers or at.port in cable.fixed
-        return False
+    def far(self, end: End) -> AttachPoint | None:
+        """Return the port that an end leads to; None for a dark one."""
+        if isinstance(end, EndpointEnd):
+            return self.attachments.get(end.endpoint)
+        return self.uplinks.get(end)
+
+    def end_at(self, point: AttachPoint) -> End | None:
+        """Return what leads to a port, an endpoint or another port; None for a dark one."""
+        for near, far in self.uplinks.items():
+            if point in (near, far):
+                return far if point == near else near
+        found = (EndpointEnd(e) for e, at in self.attachments.items() if at == point)
+        return next(found, None)
+
+    def uplink_points(self) -> frozenset[AttachPoint]:
+        """Return the ports that carry uplinks."""
+        return frozenset(point for pair in self.uplinks.items() for point in pair)
+
+    def slots(self, points: Iterable[AttachPoint]) -> Counter[Slot]:
+        """Count ports for circuits by what makes them interchangeable."""
+        return Counter((p.aggregator, self.ports[p]) for p in points if p in self.ports)
 
     def homes(self) -> dict[str, str | None]:
         """Return each endpoint's home, None for a dark one."""
@@ -106,6 +140,13 @@ class Light:
     def aggregators_of(self, endpoints: Iterable[str]) -> frozenset[str]:
         """Return the aggregators these endpoints are under."""
         return frozenset(self.attachments[e].aggregator for e in endpoints if e in self.attachments)
+
+
+def _put(lit: dict[Near, AttachPoint], near: Near, at: AttachPoint | None) -> None:
+    if at is None:
+        lit.pop(near, None)
+    else:
+        lit[near] = at
 
 
 def spread(endpoints: Sequence[str], homes: Mapping[str, str | None]) -> dict[str, int]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
 
-from agentlink.values import Record, Where
-from checkpoints.schemes import Scheme
-from checkpoints.values import Apart
-from controller.devices.engine import Pull
+from agentlink.values import Record
+from checkpoints.values import Scheme
 from controller.devices.observed import Turn
+from controller.schema.submit.request import (
+    CheckpointCopies,
+    CheckpointRequest,
+    JobRequest,
+    Replicas,
+    VolumeRequest,
+)
 from controller.state.kinds.kind import Kind
-from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
+from controller.state.kinds.marks import Form
+from scheduler.model import TimeLimitAction
 
 JobState = Literal[
     "pending",
@@ -40,72 +46,73 @@ LIMIT_GRACE_S = 30.0
 
 
 @dataclass(slots=True, frozen=True)
-class JobVolume:
+class JobVolume(VolumeRequest):
     """A volume of the site file that a job uses, and where in its containers it appears."""
 
-    volume: str
-    path: str
     read_only: bool
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class CheckpointSpec:
-    """How a job's checkpoints are kept; ``controller.schema.jobs`` explains the fields."""
+class CopiesSpec(CheckpointCopies):
+    """How parts survive; the scheme is chosen."""
 
-    complete: str = "rename"
-    where: Where = Where.MEMORY
-    size_bytes: int
-    keep: int = 2
     scheme: Scheme = Scheme.SINGLE
-    apart: Apart = Apart.SERVER
-    set_size: int = 4
-    store: str = ""
-    """A volume of the site file; empty without a store."""
-    every: int = 0
-    """Complete steps from one that goes to the store to the next; 0 without a store."""
-    identical: bool = False
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class JobSpec:
-    """What a job asks for, as it was admitted; ``controller.schema.jobs`` explains the fields."""
+class CheckpointSpec(CheckpointRequest):
+    """How a job's checkpoints are kept."""
 
-    name: str | None = None
-    count: int
-    project: str = "default"
-    priority: int = 0
-    time_limit_s: float | None = None
-    pinned: bool = False
-    preemptible: bool = False
-    locality: Locality = Locality.PREFERRED
-    policy: Policy = Policy.PAUSE
-    rank_order: RankOrder = RankOrder.AGGREGATOR
-    image: str | None = None
+    copies: CopiesSpec = CopiesSpec()
+
+    @property
+    def store(self) -> str:
+        """A volume of the site file; empty without a store."""
+        return self.shared.store if self.shared else ""
+
+    @property
+    def every(self) -> int:
+        """Complete steps from one that goes to the store to the next; 0 without a store."""
+        return self.shared.every if self.shared else 0
+
+    @property
+    def identical(self) -> bool:
+        """Any rank's part is the whole state."""
+        return self.replicas is Replicas.IDENTICAL
+
+
+def _flat(spec: CheckpointSpec) -> dict[str, Any]:
+    own = {"complete": spec.complete, "store": spec.store, "every": spec.every}
+    return {**own, "identical": spec.identical, **asdict(spec.local), **asdict(spec.copies)}
+
+
+def _nested(kept: Any) -> Any:
+    if not isinstance(kept, dict):
+        return kept
+    shared = {"shared": kept} if kept.get("store") else {}
+    replicas = Replicas.IDENTICAL if kept.get("identical") else Replicas.DISTINCT
+    return {**kept, "local": kept, "copies": kept, **shared, "replicas": replicas}
+
+
+FLAT = Form(_flat, _nested)
+"""The fields of a checkpoint's parts stand side by side, as in the first version's documents."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class JobSpec(JobRequest):
+    """What a job asks for, as it was admitted: nothing is left open."""
+
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     endpoints: tuple[str, ...] = ()
-    model: str | None = None
-    min_memory_bytes: int = 0
-    dark_tolerance_s: float | None = None
-    checkpoint_grace_s: float | None = None
-    restart: str = "never"
-    pull: Pull = Pull.NEVER
-    cpu: float | None = None
-    memory_bytes: int | None = None
-    io_bps: int | None = None
     volumes: tuple[JobVolume, ...] = ()
     time_limit_action: TimeLimitAction = TimeLimitAction.IGNORE
     secrets: Mapping[str, str] = field(default_factory=dict)
     """By variable: the name of the secret that is its value, never the value."""
     record: Record = Record.OFF
-    """How much of its communication is recorded."""
     probe: bool = False
     """It is a job of a measurement: its containers see the package ``probe``."""
-    checkpoint: CheckpointSpec | None = None
-    spares: int = 0
-    spares_needed: bool = True
-    on_loss: OnLoss = OnLoss.WAIT
-    at_least: int = 1
+    checkpoint: Annotated[CheckpointSpec, FLAT] | None = None
 
     @property
     def limit_grace_s(self) -> float:
@@ -172,6 +179,33 @@ class Observed:
     answered: str = ""
     """What was done for its light when it got its endpoints, as its owner was told."""
 
+    @property
+    def number(self) -> str:
+        """The engine's own number of the job."""
+        return self.key.partition(":")[2]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Owner:
+    """Who owns a job, and what of it lightloom does: another engine does the rest itself."""
+
+    engine: str = ""
+    """``slurm``; empty for lightloom's own queue."""
+    number: str = ""
+    """The engine's own number of the job."""
+    starts: bool = False
+    """Whether lightloom places and starts it, and starts it elsewhere after a loss."""
+    stops: bool = False
+    """Whether lightloom stops it: on request, and to take what it uses out of use."""
+    judges: bool = False
+    """Whether lightloom decides from its ranks' containers how it stands, and that it has ended."""
+    scope: str | None = None
+    """By which agents freeze its processes; empty when none can, None for ranks in containers."""
+
+
+QUEUE = Owner(starts=True, stops=True, judges=True)
+"""lightloom's own queue."""
+
 
 @dataclass(slots=True, frozen=True)
 class JobRecord:
@@ -214,12 +248,15 @@ class JobRecord:
     folder: str = ""
     """Names its checkpoints' folders on every server; never used twice. Empty without any."""
     observed: Observed | None = None
-    """Of a job that another engine owns: lightloom never starts, stops or judges it."""
+    """Of a job that another engine owns."""
 
     @property
-    def ours(self) -> bool:
-        """True when lightloom's queue owns the job."""
-        return self.observed is None
+    def owner(self) -> Owner:
+        """Who owns the job."""
+        told = self.observed
+        if told is None:
+            return QUEUE
+        return Owner(engine=told.engine, number=told.number, scope=told.scope)
 
     @property
     def holding(self) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.state.records import JobRecord, JobSpec
 from scheduler.model import Fabric, Request, Spread, SpreadBy
 from scheduler.policy.budgets import PauseBudget, free_at, refusal_reason
@@ -83,13 +83,13 @@ def spread_of(request: JobSpec) -> Spread | None:
     checkpoint = request.checkpoint
     if checkpoint is None or request.count < 2:
         return None
-    if checkpoint.scheme is Scheme.PARTNER:
+    if checkpoint.copies.scheme is Scheme.PARTNER:
         most = request.count // 2
-    elif checkpoint.scheme is Scheme.XOR:
-        most = request.count // checkpoint.set_size
+    elif checkpoint.copies.scheme is Scheme.XOR:
+        most = request.count // checkpoint.copies.set_size
     else:
         return None
-    return Spread(SpreadBy(checkpoint.apart.value), max(most, 1))
+    return Spread(SpreadBy(checkpoint.copies.apart.value), max(most, 1))
 
 
 def no_longer_apart(

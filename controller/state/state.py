@@ -48,7 +48,7 @@ from controller.state.writes import (
     PutRecords,
     Write,
 )
-from scheduler.model import Aggregator, Fabric, Job, Policy, Site
+from scheduler.model import Fabric, Job, Policy, Slot
 from scheduler.queue.model import Project
 from sitefile import CabledSite, EndpointCable
 
@@ -145,7 +145,7 @@ class State:
         facts = loaded.facts
         self.jobs.restore(loaded.jobs)
         detached = json.loads(facts.get("detached", "[]"))
-        self.light.restore(loaded.attachments, detached)
+        self.light.restore(loaded.attachments, loaded.uplinks, detached)
         log = (record for record, _ in loaded.transactions)
         self.transactions.restore(log, int(facts.get("transactions", "0")))
         self.looked_at = _time(facts.get("regroup_looked_at"))
@@ -318,8 +318,9 @@ class State:
         self.jobs.put(job)
 
     def placed(self) -> PutAttachments:
-        """Return the attachments for a durable write: a copy, because another thread writes it."""
-        return PutAttachments(dict(self.light.attachments), self.epoch)
+        """Return the circuits for a durable write: copies, because another thread writes them."""
+        light = self.light
+        return PutAttachments(dict(light.attachments), dict(light.uplinks), self.epoch)
 
     def facts(self) -> PutFacts:
         """Return the counters and marks that have no table, for a durable write."""
@@ -342,11 +343,15 @@ class State:
         )
 
     def freezes(self, job: JobRecord) -> bool:
-        """Whether a job's processes can be frozen; for another engine's, by all of its servers."""
-        if job.observed is None:
+        """Whether a job's processes can be frozen; those of a scope, by all of its servers."""
+        scope = job.owner.scope
+        if scope is None:
             return True
-        servers = {self.cables[e].server for e in self.cabled(job)}
-        return bool(job.observed.scope) and servers <= self.freezers
+        return bool(scope) and {self.cables[e].server for e in self.cabled(job)} <= self.freezers
+
+    def in_transaction(self, name: str) -> bool:
+        """Whether a transaction works on a job; also one that a restart interrupted."""
+        return name in self.jobs.owed or self.transactions.of_job(name) is not None
 
     def cabled(self, job: JobRecord) -> tuple[str, ...]:
         """Return a job's endpoints without those that have left the site file since it started."""
@@ -371,18 +376,16 @@ class State:
             )
 
     def blocked_points(self) -> frozenset[AttachPoint]:
-        """Return aggregator ports that nothing new may use: out of use, foreign, or reserved."""
-        points = {
-            AttachPoint(cable.name, port)
-            for cable in self.site.aggregators
-            for port in cable.fibers
-            if f"{cable.name}/{port}" in self.light.quarantine
-        }
-        for foreign in self.light.foreign_points.values():
+        """Return ports that no endpoint may get: uplinks, out of use, foreign, or reserved."""
+        light = self.light
+        points = {point for point in light.ports if str(point) in light.quarantine}
+        points |= light.uplink_points()
+        for foreign in light.foreign_points.values():
             points |= foreign
         for running in self.transactions.moving().values():
             for path in running.tx.paths:
-                points |= {point for point in (path.before, path.after) if point is not None}
+                ends = (path.end, path.before, path.after)
+                points |= {end for end in ends if isinstance(end, AttachPoint)}
         return frozenset(points)
 
     def unavailable(self) -> dict[str, str]:
@@ -489,18 +492,20 @@ class State:
             if job.holding
         )
         return Fabric(
-            self._usable_site(),
+            self.planner_site,
             self.light.homes(),
             jobs,
             unavailable=frozenset(aside) | (self.theirs if ours else frozenset()),
             epoch=self.epoch,
             search_nodes=self.site.scheduling.search_nodes,
+            held_ports=self._held_ports(),
         )
 
     def fabric_of(self, job: JobRecord) -> Fabric:
         """Return the fabric as one job may use it: only the endpoints of its own engine."""
-        fabric = self.fabric(ours=job.ours)
-        if job.ours or not self.theirs:
+        ours = job.owner.starts
+        fabric = self.fabric(ours=ours)
+        if ours or not self.theirs:
             return fabric
         return replace(fabric, unavailable=fabric.unavailable | self.cables.keys() - self.theirs)
 
@@ -510,15 +515,16 @@ class State:
         attachments = {e: at for e, at in light.attachments.items() if e not in light.held}
         attachments.update({e: at for e, at in light.held.items() if at is not None})
         engine = self.site.engine
-        together = engine is not None and engine.isolation == "open"
+        tenant = engine.kind if engine is not None and engine.isolation == "open" else None
         jobs = {
             job.name: self.cabled(job)
             for job in self.jobs.values()
-            if job.holding and (job.ours or not together)
+            if job.holding and job.owner.engine != tenant
         }
-        if engine is not None and together:
-            jobs[engine.kind] = self._tenant
-        return Forwarding(self.epoch, attachments, jobs, frozenset(light.held), light.spared)
+        if tenant is not None:
+            jobs[tenant] = self._tenant
+        held, uplinks = frozenset(light.held), self.site.uplinks
+        return Forwarding(self.epoch, attachments, jobs, held, light.spared, uplinks)
 
     def forwarding_at(self, target: Mapping[str, AttachPoint | None]) -> Forwarding:
         """Return what the aggregators are to forward once ``target`` is in place."""
@@ -531,21 +537,9 @@ class State:
             held=now.held - target.keys(),
         )
 
-    def _usable_site(self) -> Site:
-        """Return the site without the ports that are out of use; occupied ports always count."""
-        site = self.planner_site
-        dead = self.blocked_points() - set(self.light.attachments.values())
-        if not dead:
-            return site
-        return replace(site, aggregators=tuple(self._less(a, dead) for a in site.aggregators))
-
-    def _less(self, aggregator: Aggregator, dead: frozenset[AttachPoint]) -> Aggregator:
-        fibers = self.site.aggregator(aggregator.name).fibers
-        ports = dict(aggregator.ports)
-        for point in dead:
-            if point.aggregator == aggregator.name and point.port in fibers:
-                ports[fibers[point.port].device] -= 1
-        return replace(aggregator, ports=ports)
+    def _held_ports(self) -> Mapping[Slot, int]:
+        """Count the blocked ports that carry no endpoint, as the scheduler counts ports."""
+        return self.light.slots(self.blocked_points() - set(self.light.attachments.values()))
 
 
 def _table(records: Records[Any]) -> Table:

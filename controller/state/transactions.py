@@ -20,7 +20,7 @@ from controller.state.writes import (
     Intent,
     Room,
 )
-from controller.transaction.circuits import SwitchChange
+from controller.transaction.circuits import End, SwitchChange, of_endpoints
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -115,6 +115,10 @@ class Transactions:
         """Return, by endpoint, the transaction that moves it."""
         return {e: ident for ident, r in self.moving().items() for e in r.tx.endpoints}
 
+    def ends(self) -> frozenset[End]:
+        """Return the ends that transactions move."""
+        return frozenset(path.end for r in self.moving().values() for path in r.tx.paths)
+
     def finish(self, record: TransactionRecord, changes: tuple[SwitchChange, ...]) -> None:
         """Keep the end of a transaction; forget the oldest ones beyond the limit."""
         self.finished.pop(record.id, None)
@@ -131,8 +135,8 @@ def intent_of(tx: Transaction, room: Room | None) -> Intent:
     """Return what recovery needs; at commit every path is where ``target`` says."""
     proven = tx.phase is Phase.QUALIFY and not tx.back
     return Intent(
-        before={p.endpoint: p.before for p in tx.paths},
-        after={p.endpoint: p.after for p in tx.paths},
+        before={p.end: p.before for p in tx.paths},
+        after={p.end: p.after for p in tx.paths},
         proven=proven or (tx.phase is Phase.COMMIT and not tx.back),
         quiesced_jobs=tuple(j.name for j in tx.jobs),
         room=room,
@@ -142,8 +146,7 @@ def intent_of(tx: Transaction, room: Room | None) -> Intent:
 def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
     """Return what must not be used any more after ``tx``."""
     why = f"no light in transaction {tx.id}: {'; '.join(tx.reasons)}"
-    ports = [Quarantine(f"{p.aggregator}/{p.port}", why, now) for p in tx.quarantine]
-    return (*ports, *(Quarantine(name, why, now) for name in tx.lost))
+    return tuple(Quarantine(str(end), why, now) for end in (*tx.quarantine, *tx.lost))
 
 
 def transaction_record(running: Running, epoch_after: int | None, now: float) -> TransactionRecord:
@@ -165,7 +168,7 @@ def transaction_record(running: Running, epoch_after: int | None, now: float) ->
         epoch_after=epoch_after if ended else None,
         moves=_moves(tx.paths),
         jobs=tuple(job.name for job in tx.jobs),
-        dark_time_s={e: round(t, 6) for e, t in tx.dark_time_s.items()},
+        dark_time_s={e: round(t, 6) for e, t in of_endpoints(tx.dark_time_s).items()},
         started_at=running.started_at,
         finished_at=now if ended else None,
         result=_SENTENCES[outcome] if outcome else "",
@@ -213,8 +216,9 @@ def _phases(tx: Transaction, end: float | None) -> tuple[PhaseRecord, ...]:
 
 @lru_cache(maxsize=4)
 def _moves(paths: tuple[Path, ...]) -> tuple[MoveRecord, ...]:
-    """Return the moves; cached, because a running transaction is shown many times."""
-    return tuple(MoveRecord(p.endpoint, _home(p.before), _home(p.after)) for p in paths)
+    """Return the endpoints' moves; cached, because a running transaction is shown many times."""
+    moved = (p for p in paths if p.endpoint)
+    return tuple(MoveRecord(p.endpoint, _home(p.before), _home(p.after)) for p in moved)
 
 
 def _home(point: AttachPoint | None) -> str | None:

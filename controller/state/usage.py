@@ -17,7 +17,7 @@ from controller.state.transactions import Transactions
 from controller.usage.interval import Account, Interval, Level
 from controller.usage.ledger import Ledger
 from scheduler.metrics import SpanBound, span
-from scheduler.model import Site
+from scheduler.model import Fabric, Site
 
 STEP_S = 1.0
 """A difference between the clocks from which the wall clock counts as set."""
@@ -40,7 +40,7 @@ class Usage:
         self._light = light
         self._transactions = transactions
         self._endpoints = {endpoint.name: endpoint for endpoint in site.endpoints}
-        self._bound = SpanBound(site)
+        self._bound = SpanBound(Fabric(site, {}))
         self._clock = clock
         self._steady = SteadyClock(clock)
 

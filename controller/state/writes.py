@@ -9,8 +9,9 @@ from typing import Annotated, Any
 from controller.devices.aggregators import AttachPoint
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import AsList
+from controller.state.kinds.marks import AsList, Form
 from controller.state.records import Event, JobRecord, TransactionRecord
+from controller.transaction.circuits import End, end_of
 from controller.usage.interval import Interval
 
 
@@ -37,9 +38,10 @@ class DropJobs:
 
 @dataclass(slots=True, frozen=True)
 class PutAttachments:
-    """Replace the whole intent: where every lit endpoint is attached, and since which epoch."""
+    """Replace the whole intent: where lit endpoints are attached, the uplinks, and since when."""
 
     attachments: Mapping[str, AttachPoint]
+    uplinks: Mapping[AttachPoint, AttachPoint]
     epoch: int
 
 
@@ -51,12 +53,15 @@ class Room:
     endpoints: frozenset[str]
 
 
+NearEnd = Annotated[End, Form(str, end_of)]
+
+
 @dataclass(slots=True, frozen=True)
 class Intent:
     """What recovery needs of an unfinished transaction: both ends and the point of no return."""
 
-    before: Mapping[str, Annotated[AttachPoint, AsList()] | None]
-    after: Mapping[str, Annotated[AttachPoint, AsList()] | None]
+    before: Mapping[NearEnd, Annotated[AttachPoint, AsList()] | None]
+    after: Mapping[NearEnd, Annotated[AttachPoint, AsList()] | None]
     proven: bool
     """All new paths were proven: a crash converges to ``after``, else to ``before``."""
     quiesced_jobs: tuple[str, ...]
@@ -200,6 +205,7 @@ class Loaded:
     jobs: tuple[JobRecord, ...]
     """In the order of submission."""
     attachments: Mapping[str, AttachPoint]
+    uplinks: Mapping[AttachPoint, AttachPoint]
     transactions: tuple[tuple[TransactionRecord, Intent], ...]
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
@@ -208,7 +214,7 @@ class Loaded:
     last_usage: int
     """The highest id of an interval; 0 without any."""
     placed_at: int = 0
-    """The latest epoch in which an endpoint was attached where it is; 0 without any."""
+    """The latest epoch in which a circuit came where it is; 0 without any."""
     measurements: tuple[MeasurementRecord, ...] = ()
     records: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Those that are kept one row each, by the name of their kind, in its order."""

@@ -1,4 +1,4 @@
-"""Migrates a database of an older schema to the present one, in the caller's transaction."""
+"""Brings a database of an older release to the present tables, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -7,9 +7,22 @@ from collections.abc import Callable, Mapping
 
 import sqlalchemy as sa
 
+from controller.store.meta import META
 from controller.store.tables import TRANSACTIONS
 
 _VIEW_ONLY = ("waiting_for", "how_to_stop")
+
+
+def add_columns(db: sa.Connection) -> None:
+    """Add the columns that a table lacks. Each has a default, so that the release before, which
+    does not name it, goes on with the store."""
+    there = sa.inspect(db)
+    for table in META.sorted_tables:
+        names = {column["name"] for column in there.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in names:
+                added = sa.schema.CreateColumn(column).compile(dialect=db.dialect)
+                db.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {added}")
 
 
 def migrate(db: sa.Connection, version: int) -> None:

@@ -28,7 +28,7 @@ from controller.state.writes import (
 from controller.store import kinds, measurements, usage
 from controller.store.ackfile import AckFile
 from controller.store.meta import META, upsert
-from controller.store.migrations import migrate
+from controller.store.migrations import add_columns, migrate
 from controller.store.tables import (
     ANSWERS,
     ATTACHMENTS,
@@ -39,6 +39,7 @@ from controller.store.tables import (
     JOBS,
     LOG,
     TRANSACTIONS,
+    UPLINKS,
     apply,
     apply_all,
     read_answer,
@@ -137,6 +138,7 @@ class Store:
         self._check_pages()
         META.create_all(self._engine)
         with self._engine.begin() as db:
+            add_columns(db)
             facts = {row.key: row.value for row in db.execute(sa.select(FACTS))}
             version = int(facts.setdefault("schema", str(SCHEMA_VERSION)))
             if version < SCHEMA_VERSION:
@@ -162,6 +164,13 @@ class Store:
             ]
             lit = db.execute(sa.select(ATTACHMENTS)).all()
             attachments = {row.endpoint: AttachPoint(row.aggregator, row.port) for row in lit}
+            joined = db.execute(sa.select(UPLINKS)).all()
+            uplinks = {
+                AttachPoint(row.near_aggregator, row.near_port): AttachPoint(
+                    row.aggregator, row.port
+                )
+                for row in joined
+            }
             log = db.execute(
                 sa.select(TRANSACTIONS).order_by(TRANSACTIONS.c.started_at.desc())
             ).all()
@@ -174,11 +183,12 @@ class Store:
             facts,
             tuple(jobs),
             attachments,
+            uplinks,
             tuple((LOG.read(row.body), INTENT.read(row.intent)) for row in reversed(latest)),
             tuple(Event(*row) for row in events),
             going_on,
             last,
-            max((row.epoch for row in lit), default=0),
+            max((row.epoch for row in (*lit, *joined)), default=0),
             measured,
             records,
         )

@@ -13,7 +13,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from controller.devices.aggregators import AttachPoint
 from controller.state.kinds.kind import Kind
 from controller.state.records import (
     JobRecord,
@@ -74,8 +73,21 @@ ATTACHMENTS = sa.Table(
     sa.Column("aggregator", sa.String(63), nullable=False),
     sa.Column("port", sa.Integer, nullable=False),
     sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("fiber", sa.Integer, nullable=False, server_default="0"),
     sa.UniqueConstraint("aggregator", "port"),
 )
+"""Where each lit endpoint is attached, and by which of its fibers."""
+UPLINKS = sa.Table(
+    "uplinks",
+    META,
+    sa.Column("near_aggregator", sa.String(63), primary_key=True),
+    sa.Column("near_port", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("aggregator", sa.String(63), nullable=False),
+    sa.Column("port", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("aggregator", "port"),
+)
+"""The circuits between two aggregators."""
 TRANSACTIONS = sa.Table(
     "transactions",
     META,
@@ -143,8 +155,8 @@ def apply(db: sa.Connection, write: Write) -> None:
             upsert(db, FACTS, [{"key": k, "value": v} for k, v in facts.items()])
         case PutJob(job=job):
             _put_jobs(db, [job])
-        case PutAttachments(attachments=attachments, epoch=epoch):
-            _put_attachments(db, attachments, epoch)
+        case PutAttachments():
+            _put_attachments(db, write)
         case PutTransaction(record=record, intent=intent):
             _put_transaction(db, record, intent)
         case PutEvents():
@@ -263,19 +275,29 @@ def read_answer(row: sa.Row[Any]) -> KeptAnswer:
     return KeptAnswer(row.id, row.print, row.at, row.status, headers, row.body)
 
 
-def _put_attachments(db: sa.Connection, attachments: Mapping[str, AttachPoint], epoch: int) -> None:
-    """Replace the rows that differ; delete before inserting, because endpoints swap ports."""
-    have = {row.endpoint: (row.aggregator, row.port) for row in db.execute(sa.select(ATTACHMENTS))}
-    want = {endpoint: (at.aggregator, at.port) for endpoint, at in attachments.items()}
-    removed = [{"of": endpoint} for endpoint, at in have.items() if want.get(endpoint) != at]
+def _put_attachments(db: sa.Connection, write: PutAttachments) -> None:
+    attached = {(endpoint,): (at.aggregator, at.port) for endpoint, at in write.attachments.items()}
+    joined = {(a.aggregator, a.port): (b.aggregator, b.port) for a, b in write.uplinks.items()}
+    _put_circuits(db, ATTACHMENTS, attached, write.epoch)
+    _put_circuits(db, UPLINKS, joined, write.epoch)
+
+
+def _put_circuits(
+    db: sa.Connection, table: sa.Table, want: Mapping[Any, tuple[str, int]], epoch: int
+) -> None:
+    """Replace the rows that differ; delete before inserting, because ends swap ports."""
+    key = [column.name for column in table.primary_key]
+    names = (*key, "aggregator", "port")
+    rows = db.execute(sa.select(*(table.c[name] for name in names)))
+    have = {tuple(row[:-2]): tuple(row[-2:]) for row in rows}
+    removed = [dict(zip(key, end, strict=True)) for end, at in have.items() if want.get(end) != at]
     added = [
-        {"endpoint": endpoint, "aggregator": at[0], "port": at[1], "epoch": epoch}
-        for endpoint, at in want.items()
-        if have.get(endpoint) != at
+        dict(zip((*names, "epoch"), (*end, *at, epoch), strict=True))
+        for end, at in want.items()
+        if have.get(end) != at
     ]
     if removed:
-        db.execute(
-            ATTACHMENTS.delete().where(ATTACHMENTS.c.endpoint == sa.bindparam("of")), removed
-        )
+        same = (table.c[name] == sa.bindparam(name) for name in key)
+        db.execute(table.delete().where(*same), removed)
     if added:
-        db.execute(ATTACHMENTS.insert(), added)
+        db.execute(table.insert(), added)

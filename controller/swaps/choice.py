@@ -15,6 +15,7 @@ from checkpoints.values import Places
 from controller.state.kept.recoveries import RecoveryWay
 from controller.state.records import JobRecord
 from scheduler.model import Endpoint, Fabric
+from scheduler.occupancy import capacities
 from scheduler.regroup import spare as regroup
 
 
@@ -83,7 +84,8 @@ def elsewhere(
     taken = Counter((home, ocs[name]) for name, home in fabric.homes.items() if home)
     mine = Counter(fabric.homes.get(name) for name in job if name not in moving)
     order = sorted(
-        (a for a in fabric.site.aggregators if a.name not in gone), key=lambda a: -mine[a.name]
+        ((slot, n) for slot, n in capacities(fabric).items() if slot[0] not in gone),
+        key=lambda port: -mine[port[0][0]],
     )
     found: dict[str, str] = {}
     for name in job:
@@ -92,13 +94,11 @@ def elsewhere(
         switch = ocs[name]
         if switch is None or switch in lost:
             return None
-        target = next(
-            (a.name for a in order if a.ports.get(switch, 0) > taken[a.name, switch]), None
-        )
+        target = next((s for s, n in order if s[1] == switch and n > taken[s]), None)
         if target is None:
             return None
-        taken[target, switch] += 1
-        found[name] = target
+        taken[target] += 1
+        found[name] = target[0]
     return found
 
 

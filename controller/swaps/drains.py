@@ -188,13 +188,9 @@ class DrainKeeper:
 
     def _let_go(self, drain: Drain, job: JobRecord) -> None:
         state, name = self._state, job.name
-        busy = (
-            job.state not in ("running", "paused")
-            or self._ender.is_ending(name)
-            or name in state.jobs.handled
-            or state.transactions.of_job(name) is not None
-        )
-        if busy or self._moving(drain, job):
+        if job.state not in ("running", "paused"):
+            return
+        if self._ender.doing(name) or state.in_transaction(name) or self._moving(drain, job):
             return
         due, waits = self._waits_for(drain, job)
         if not due:
@@ -243,8 +239,8 @@ class DrainKeeper:
 
     def _waits_for(self, drain: Drain, job: JobRecord) -> tuple[bool, str]:
         """Return whether a job is to leave now, and else what it waits for."""
-        if job.observed is not None:
-            return False, f"{job.observed.engine}, which owns it, to end it"
+        if not job.owner.stops:
+            return False, f"{job.owner.engine}, which owns it, to end it"
         if self._swapper.has(job.name):
             return False, "its start elsewhere, which is under way"
         if drain.now or (job.request.checkpoint is None and self._may_restart(job)):

@@ -95,8 +95,8 @@ class FirstSteps:
         jobs = self._state.jobs
         self._usual = {name: bps for name, bps in self._usual.items() if name in jobs}
         for job in jobs.values():
-            recorded = job.ours and job.state == "running" and job.name not in recovering
-            if not recorded or len(job.endpoints) < 2:
+            running = job.state == "running" and job.owner.starts
+            if not running or job.name in recovering or len(job.endpoints) < 2:
                 continue
             mean = fmean(self._sent_bps(e) or 0.0 for e in job.endpoints)
             if mean > TRAFFIC_BPS:

@@ -88,17 +88,10 @@ class OtherRuns:
 
     def _settled(self, name: str) -> JobRecord | None:
         """Return a job on which nothing works that starts or stops containers."""
-        state = self._state
-        job = state.jobs.get(name)
-        if job is None or not job.ours or job.state not in ("pending", "running", "paused"):
+        job = self._state.jobs.get(name)
+        if job is None or not job.owner.judges or job.state not in ("pending", "running", "paused"):
             return None
-        busy = (
-            self._ender.is_ending(name)
-            or name in state.jobs.handled
-            or name in state.jobs.owed
-            or state.transactions.of_job(name) is not None
-        )
-        return None if busy else job
+        return None if self._ender.doing(name) or self._state.in_transaction(name) else job
 
     def _note_earlier(self) -> None:
         """Have live containers of earlier runs stopped, and hold their endpoints meanwhile."""
@@ -128,7 +121,7 @@ class OtherRuns:
         found: dict[str, list[RankStatus]] = defaultdict(list)
         for status in state.jobs.statuses:
             job = state.jobs.get(status.job)
-            if job is not None and not job.ended and job.ours:
+            if job is not None and not job.ended and job.owner.judges:
                 found[job.name].append(status)
         later, whole = dict[str, int](), dict[Run, int]()
         holders = state.jobs.holders()

@@ -123,7 +123,7 @@ class Swapper:
         """
         state = self._state
         job = state.jobs.get(name)
-        if job is None or not job.ours or not job.holding or self._ender.is_ending(name):
+        if job is None or not job.holding or not job.owner.starts or self._ender.is_ending(name):
             return False
         if (work := self._works.get(name)) is not None:
             work.loss = _joined(work.loss, loss)
@@ -326,7 +326,7 @@ class Swapper:
         fenced = True
         try:
             async with failpoints.around("swap-fence"), asyncio.timeout(FENCE_LIMIT_S):
-                await self._intent.hold(dead, dict.fromkeys(dead))
+                await self._intent.hold(dict.fromkeys(dead))
         except (ServiceError, TimeoutError) as error:
             log.warning("fence_not_confirmed", job=job.name, error=str(error))
             fenced = False

@@ -111,7 +111,7 @@ class LossWatch:
         reasons = {e: lost for lost in lasting for e in lost.endpoints}
         for job in list(state.jobs.values()):
             mine = {e: reasons[e] for e in job.endpoints if e in reasons}
-            if not mine or not job.ours or job.state not in ("running", "paused"):
+            if not mine or not job.owner.starts or job.state not in ("running", "paused"):
                 continue
             causes = {lost.cause for lost in mine.values()}
             since = min(self._since[lost.object] for lost in mine.values())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.base.errors import ServiceError
-from controller.telemetry.history_file import RowFile, Rows, RowWriter
+from controller.telemetry.history_file import RowFile, Rows, RowWriter, rewrite
+from readings.catalogue import kept
 
-COLUMNS = ("rx_bps", "tx_bps", "utilisation")
-GPU_COLUMNS = ("temperature_c", "power_w", "memory_bytes")
+MEASURED = kept("telemetry")
+"""The readings of ranks beside their throughput."""
+COLUMNS = ("rx_bps", "tx_bps", *MEASURED)
+GPU_COLUMNS = kept("gpu")
 LIGHT_COLUMNS = ("power_in_dbm", "power_out_dbm")
 LEVELS = ((1.0, 900), (10.0, 8640), (300.0, 8928))
 """Interval in seconds and number of rows, finest first."""
@@ -58,7 +62,7 @@ class _Level:
         self.interval_s = interval_s
         self.rows = rows
         self._shape = shape
-        self._kind = np.dtype([("time", "<f8"), ("values", "<f4", (shape[0] * shape[1],))])
+        self._kind = _row(*shape)
         self._file = None if file is None else file(self._kind)
         self._memory: Rows | None = None
         if self._file is None or in_memory:
@@ -140,6 +144,10 @@ class _Level:
         if self._file is not None:
             return self._file.read(at, count)
         return np.zeros(count, dtype=self._kind)
+
+
+def _row(objects: int, columns: int) -> np.dtype[Any]:
+    return np.dtype([("time", "<f8"), ("values", "<f4", (objects * columns,))])
 
 
 class RingBuffer:
@@ -264,7 +272,7 @@ class RingBuffer:
         return directory / f"{self._stem}-{interval:g}s.ring"
 
     def _discard_others(self, directory: Path) -> None:
-        """Delete files that were written for another set of endpoints."""
+        """Delete files that were written for another set of endpoints; add columns to ours."""
         meta = directory / f"{self._stem}.json"
         meaning = {
             "endpoints": list(self.endpoints),
@@ -272,13 +280,36 @@ class RingBuffer:
             "levels": self._kept,
         }
         text = json.dumps(meaning)
-        try:
-            if meta.read_text(encoding="utf-8") == text:
+        before: Any = None
+        with suppress(OSError, ValueError):
+            before = json.loads(meta.read_text(encoding="utf-8"))
+            if json.dumps(before) == text:
                 return
-        except (OSError, UnicodeDecodeError):
-            pass
-        for interval, _ in self._kept:
-            self._path(directory, interval).unlink(missing_ok=True)
+        try:
+            columns = before["columns"]
+            if json.dumps({**before, "columns": meaning["columns"]}) != text:
+                raise ValueError  # other endpoints
+            self._change_columns(directory, columns)
+        except (OSError, ValueError, TypeError, KeyError):
+            for interval, _ in self._kept:
+                self._path(directory, interval).unlink(missing_ok=True)
         draft = meta.with_suffix(".new")
         draft.write_text(text, encoding="utf-8")
         draft.replace(meta)
+
+    def _change_columns(self, directory: Path, before: Sequence[str]) -> None:
+        """Rewrite an earlier version's files; what is new is unknown in their rows. OSError."""
+        count = len(self.endpoints)
+        places = [before.index(name) if name in before else -1 for name in self._columns]
+        was, now = _row(count, len(before)), _row(count, len(self._columns))
+
+        def changed(rows: Rows) -> Rows:
+            found = np.zeros(len(rows), dtype=now)
+            found["time"] = rows["time"]
+            values = rows["values"].reshape(len(rows), count, len(before))
+            known = np.concatenate([values, np.full_like(values[:, :, :1], np.nan)], axis=2)
+            found["values"] = known[:, :, places].reshape(len(rows), -1)
+            return found
+
+        for interval, rows in self._kept:
+            rewrite(self._path(directory, interval), was, now, rows, changed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,27 @@ class RowFile:
     def store(self, place: int, row: bytes) -> None:
         """Write one row immediately. OSError."""
         os.pwrite(self._file.fileno(), row, place * self._kind.itemsize)
+
+
+def rewrite(
+    path: Path,
+    was: np.dtype[Any],
+    now: np.dtype[Any],
+    rows: int,
+    changed: Callable[[Rows], Rows],
+) -> None:
+    """Rewrite a file of rows of one kind as rows of another, MOST_WAITING at a time. OSError.
+
+    A file of another size is left alone.
+    """
+    if not path.exists() or path.stat().st_size != rows * was.itemsize:
+        return
+    draft = path.with_suffix(".new")
+    with path.open("rb") as old, draft.open("wb") as new:
+        new.truncate(rows * now.itemsize)  # sparse, as a new one
+        for place in range(0, rows, MOST_WAITING):
+            found = np.frombuffer(old.read(MOST_WAITING * was.itemsize), dtype=was)
+            if found["time"].any():
+                new.seek(place * now.itemsize)
+                new.write(changed(found).tobytes())
+    draft.replace(path)

@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from controller.devices.aggregators import AttachPoint
 from controller.devices.switches import Switches
 from controller.state.state import State
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer, Values, Window
+from controller.telemetry.latest import LatestReadings
+from controller.transaction.circuits import ends_on
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsError
+from ocs_driver.light import lit
+from readings.reading import Object
 
 log = structlog.get_logger(__name__)
 
@@ -29,9 +32,19 @@ _NOTHING: Mapping[str, PortPower] = {}
 class OpticalPower:
     """The latest measurement of every port that the site uses, and the history of them all."""
 
-    def __init__(self, state: State, switches: Switches, directory: Path | None = None) -> None:
-        """Keep the history in ``directory``, or in memory if it is None. ServiceError."""
+    def __init__(
+        self,
+        state: State,
+        switches: Switches,
+        readings: LatestReadings,
+        directory: Path | None = None,
+    ) -> None:
+        """Keep the history in ``directory``, or in memory if it is None. ServiceError.
+
+        ``readings`` gets those of the switches.
+        """
         self._state = state
+        self._readings = readings
         self._switches = switches
         self.ports = _ports_of(state)
         """Per optical switch: the ports that the site uses, and what is cabled to each."""
@@ -78,6 +91,9 @@ class OpticalPower:
             self._latest.pop(switch, None)
             return
         self._latest[switch] = {p.port: p for p in measured}
+        if any(power.in_dbm is not None for power in measured):  # else it may have no meters
+            count = sum(lit(power.in_dbm) is not None for power in measured)
+            self._readings.report(Object.SWITCH, switch, {"lit_ports": count})
 
     def latest(self, switch: str) -> Mapping[str, PortPower]:
         """Return a switch's latest measurement by port; each measurement is a new mapping."""
@@ -99,12 +115,7 @@ class OpticalPower:
 
 def _ports_of(state: State) -> Mapping[str, Mapping[str, str]]:
     """Return per optical switch the ports that the site uses, and what is cabled to each."""
-    found: dict[str, dict[str, str]] = {s.name: {} for s in state.site.switches}
-    for endpoint in state.site.endpoints:
-        if endpoint.fiber.device in found:
-            found[endpoint.fiber.device][endpoint.fiber.port] = endpoint.name
-    for aggregator in state.site.aggregators:
-        for port, far in aggregator.fibers.items():
-            point = AttachPoint(aggregator.name, port)
-            found[far.device][far.port] = f"{point.aggregator}/{point.port}"
-    return found
+    return {
+        switch.name: {port: str(end) for port, end in ends_on(state.site, switch.name).items()}
+        for switch in state.site.switches
+    }

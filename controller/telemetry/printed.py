@@ -106,7 +106,7 @@ class PrintedSteps:
             del self._jobs[name]
         for job in list(jobs.values()):
             known = self._jobs.get(job.name)
-            if job.state == "running" and job.ours and known and known.epoch == job.epoch:
+            if job.state == "running" and job.owner.judges and known and known.epoch == job.epoch:
                 await self._read(job, known)
 
     async def _read(self, job: JobRecord, known: _Job) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.counters import PortBlock
-from controller.devices.engine import ExecutionEngine, RankSample
+from controller.devices.engine import ExecutionEngine, RankSample, ServerSample
 from controller.devices.errors import DEVICE_ERRORS
 from controller.state.state import State
-from controller.telemetry.history import COLUMNS, GPU_COLUMNS, RingBuffer
+from controller.telemetry.history import COLUMNS, GPU_COLUMNS, MEASURED, RingBuffer
+from controller.telemetry.latest import LatestReadings
 from controller.telemetry.rates import RateTable
+from readings.reading import Object, Values
 
 log = structlog.get_logger(__name__)
 
@@ -87,8 +89,10 @@ class Telemetry:
         self._ports: NDArray[np.intp] = np.empty(0, dtype=np.intp)
         """The endpoints whose port is in the table (``_seen``), and the positions of the ports."""
         self._now: NDArray[np.float32] = self._blank()
-        """Per endpoint: rx, tx and utilisation of the last second, from its container's side."""
+        """Per endpoint: its COLUMNS of the last second, from its container's side."""
         self._samples: dict[tuple[str, int], RankSample] = {}
+        self.readings = LatestReadings(state.clock)
+        """Of what is not a rank."""
 
     # --- latest values -------------------------------------------------------------------
 
@@ -108,7 +112,7 @@ class Telemetry:
         place = self._place.get(endpoint)
         if place is None:
             return Rates()
-        rx, tx, _ = self._now[place].tolist()
+        rx, tx = self._now[place, :2].tolist()
         return Rates(_known(rx), _known(tx))
 
     def port_rates(self, point: AttachPoint) -> Rates:
@@ -153,6 +157,9 @@ class Telemetry:
         while True:
             try:
                 async for sample in self._engine.telemetry():
+                    if isinstance(sample, ServerSample):
+                        self.readings.report(Object.SERVER, sample.server, sample.values)
+                        continue
                     job = self._state.jobs.get(sample.job)
                     if job and sample.endpoint in job.endpoints[sample.rank : sample.rank + 1]:
                         self._samples[sample.job, sample.rank] = sample
@@ -236,11 +243,15 @@ class Telemetry:
             self._now[self._place[name], :2] = rx, tx
 
     def _add_samples(self) -> NDArray[np.float32]:
-        """Add utilisation to the row of endpoints; return the row of the GPUs' figures."""
+        """Add the ranks' readings to the row of endpoints; return the row of the GPUs'."""
         gpus = np.full((len(self._gpu_place), len(GPU_COLUMNS)), np.nan, dtype=np.float32)
         oldest = self._state.clock() - FRESH_S
         jobs = [job for job in self._state.jobs.values() if job.holding and job.state != "starting"]
-        places, busy, met = [], [], 0
+        places: list[int] = []
+        gpu_places: list[int] = []
+        measured: list[Values] = []
+        of_gpus: list[Values] = []
+        met = 0
         for job in jobs:
             for rank, endpoint in enumerate(job.endpoints):
                 sample = self._samples.get((job.name, rank))
@@ -249,14 +260,13 @@ class Telemetry:
                 met += 1
                 if sample.time < oldest:
                     continue
-                if sample.utilisation is not None:
-                    places.append(self._place[endpoint])
-                    busy.append(sample.utilisation)
-                if sample.gpu is not None and endpoint in self._gpu_place:
-                    gpu = sample.gpu
-                    values = (gpu.temperature_c, gpu.power_w, sample.memory_bytes)
-                    gpus[self._gpu_place[endpoint]] = [np.nan if v is None else v for v in values]
-        self._now[places, 2] = busy
+                places.append(self._place[endpoint])
+                measured.append(sample.values)
+                if sample.real and endpoint in self._gpu_place:
+                    gpu_places.append(self._gpu_place[endpoint])
+                    of_gpus.append(sample.values)
+        _fill(self._now, places, MEASURED, measured)
+        _fill(gpus, gpu_places, GPU_COLUMNS, of_gpus)
         if met != len(self._samples):
             live = {(job.name, rank) for job in jobs for rank in range(len(job.endpoints))}
             for key in self._samples.keys() - live:
@@ -265,6 +275,15 @@ class Telemetry:
 
     def _blank(self) -> NDArray[np.float32]:
         return np.full((len(self._names), len(COLUMNS)), np.nan, dtype=np.float32)
+
+
+def _fill(
+    rows: NDArray[np.float32], places: list[int], names: Sequence[str], found: list[Values]
+) -> None:
+    """Put readings into the last columns of some rows; NaN is not reported."""
+    first = rows.shape[1] - len(names)
+    for column, name in enumerate(names, first) if places else ():
+        rows[places, column] = [values.get(name, np.nan) for values in found]
 
 
 def _known(value: float) -> float | None:

@@ -1,35 +1,87 @@
-"""Maps homes to circuits: which circuits of which optical switch carry a set of attachments.
+"""Circuits and their two ends, and which circuits of which optical switch carry a set of homes.
 
-Pure. A plan names aggregators; here it becomes ports. All free ports between one aggregator
-and one optical switch are equal, so the matching is trivial: keep correct circuits, and take the
-lowest free port for each endpoint that moves.
+Pure. A circuit joins an end (an endpoint's fiber, or an aggregator's port) to an aggregator's port.
+A plan names aggregators; here it becomes ports. All free ports between one aggregator and one
+optical switch are equal, so the matching is trivial: keep correct circuits, and take the lowest
+free port for each endpoint that moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from controller.devices.aggregators import AttachPoint
 from ocs_driver.base import GROUP, Circuit, CircuitMap
-from sitefile import CabledSite
+from sitefile import CabledSite, Port
+
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True, frozen=True)
+class EndpointEnd:
+    """One fiber of an endpoint, written ``gpu2``, or ``gpu2#1`` for a second one."""
+
+    endpoint: str
+    fiber: int = 0
+    """Its index among the endpoint's fibers."""
+
+    def __str__(self) -> str:
+        return f"{self.endpoint}#{self.fiber}" if self.fiber else self.endpoint
+
+
+End = EndpointEnd | AttachPoint
+"""The near end of a circuit, whose far one is an aggregator's port. With a port at both ends it
+is an uplink, and the lesser port its near end."""
+
+
+def end_of(text: str) -> End:
+    """Return the end that is written so. ValueError."""
+    aggregator, slash, port = text.partition("/")
+    if slash:
+        return AttachPoint(aggregator, int(port))
+    endpoint, _, fiber = text.partition("#")
+    return EndpointEnd(endpoint, int(fiber or "0"))
+
+
+def endpoint_of(end: End) -> str:
+    """Return the name of the endpoint at this end; empty for an aggregator's port."""
+    return end.endpoint if isinstance(end, EndpointEnd) else ""
+
+
+def of_endpoints(values: Mapping[End, Value]) -> dict[str, Value]:
+    """Return the values of endpoints' ends, by the endpoints' names."""
+    return {end.endpoint: v for end, v in values.items() if isinstance(end, EndpointEnd)}
+
+
+def subject(end: End, point: AttachPoint | None) -> str:
+    """Return what a circuit between them serves: ``endpoint/gpu2``, ``uplink/as0-4~as1-4``."""
+    if isinstance(end, EndpointEnd):
+        return f"endpoint/{end.endpoint}"
+    ports = sorted(filter(None, (end, point)))
+    return "uplink/" + "~".join(f"{p.aggregator}-{p.port}" for p in ports)
 
 
 @dataclass(slots=True, frozen=True)
 class Link:
-    """One circuit and its meaning: ``a`` is the endpoint's fiber, ``b`` the aggregator's."""
+    """One circuit and its meaning: port ``a`` leads to ``end``, port ``b`` to ``point``."""
 
     switch: str
     a: str
     b: str
-    endpoint: str
-    aggregator: str
-    port: int
+    end: End
+    point: AttachPoint
 
     @property
-    def point(self) -> AttachPoint:
-        """Where the endpoint is attached when this circuit is up."""
-        return AttachPoint(self.aggregator, self.port)
+    def endpoint(self) -> str:
+        """The endpoint that it attaches; empty for an uplink."""
+        return endpoint_of(self.end)
+
+    @property
+    def name(self) -> str:
+        """What a switch that keeps names calls it."""
+        return subject(self.end, self.point).partition("/")[2]
 
 
 @dataclass(slots=True, frozen=True)
@@ -57,13 +109,24 @@ class Rewiring:
 class Recognised:
     """What the circuits found on one switch mean."""
 
-    attachments: Mapping[str, AttachPoint]
+    circuits: Mapping[End, AttachPoint]
+    """What the site's near ends lead to."""
     foreign: tuple[tuple[str, str], ...]
-    """Circuits that do not join an endpoint to an aggregator; never touched."""
+    """All other circuits; never touched."""
     taken_points: frozenset[AttachPoint]
     """Aggregator ports whose fiber a foreign circuit holds."""
     taken_endpoints: frozenset[str]
     """Endpoints whose fiber a foreign circuit holds."""
+
+    @property
+    def attachments(self) -> dict[str, AttachPoint]:
+        """Where the endpoints are attached."""
+        return of_endpoints(self.circuits)
+
+    @property
+    def uplinks(self) -> dict[AttachPoint, AttachPoint]:
+        """The circuits between two aggregators, from the lesser port."""
+        return {end: at for end, at in self.circuits.items() if isinstance(end, AttachPoint)}
 
 
 class RewiringError(ValueError):
@@ -95,60 +158,71 @@ class Cabling:
     """The fibers of a site, indexed for repeated lookups."""
 
     def __init__(self, site: CabledSite) -> None:
-        self._endpoints = {e.name: e.fiber for e in site.endpoints}
-        self._aggregators = {a.name: a.fibers for a in site.aggregators}
+        self._fibers: dict[End, Port] = {EndpointEnd(e.name): e.fiber for e in site.endpoints}
+        self._aggregators = {a.name for a in site.aggregators}
         self._points: dict[tuple[str, str], list[AttachPoint]] = {}
         for aggregator in site.aggregators:
             for port, fiber in sorted(aggregator.fibers.items()):
                 point = AttachPoint(aggregator.name, port)
+                self._fibers[point] = fiber
                 self._points.setdefault((aggregator.name, fiber.device), []).append(point)
 
-    def link(self, endpoint: str, point: AttachPoint) -> Link | None:
-        """Return the circuit that puts ``endpoint`` on ``point``.
+    def link(self, end: End, point: AttachPoint) -> Link | None:
+        """Return the circuit that joins ``end`` to ``point``.
 
-        None when the endpoint is hard-wired, or the site no longer has the endpoint or the port.
+        None when an endpoint is hard-wired, or the site no longer has one of the ends.
         """
-        fiber = self._endpoints.get(endpoint)
-        far = self._aggregators.get(point.aggregator, {}).get(point.port)
-        if fiber is None or far is None or far.device != fiber.device:
+        near, far = self._fibers.get(end), self._fibers.get(point)
+        if near is None or far is None or far.device != near.device:
             return None
-        return Link(fiber.device, fiber.port, far.port, endpoint, point.aggregator, point.port)
+        return Link(near.device, near.port, far.port, end, point)
 
     def first_free(self, endpoint: str, target: str, taken: set[AttachPoint]) -> Link:
         """Return the circuit to the lowest free port of ``target``. RewiringError: none is free."""
         if target not in self._aggregators:
             raise RewiringError(f"the site has no aggregator {target}", target)
-        switch = self._endpoints[endpoint].device
+        end = EndpointEnd(endpoint)
+        switch = self._fibers[end].device
         for point in self._points.get((target, switch), []):
-            if point not in taken and (found := self.link(endpoint, point)) is not None:
+            if point not in taken and (found := self.link(end, point)) is not None:
                 return found
         raise RewiringError(f"{target} has no free port on {switch} for {endpoint}", target)
 
 
+def ends_on(site: CabledSite, switch: str) -> dict[str, End]:
+    """Return what is cabled to each port of an optical switch, endpoints first."""
+    ends: dict[str, End] = {
+        e.fiber.port: EndpointEnd(e.name) for e in site.endpoints if e.fiber.device == switch
+    }
+    for aggregator in site.aggregators:
+        for port, far in aggregator.fibers.items():
+            if far.device == switch:
+                ends[far.port] = AttachPoint(aggregator.name, port)
+    return ends
+
+
 def recognise(site: CabledSite, switch: str, circuits: Iterable[tuple[str, str]]) -> Recognised:
     """Interpret the ``circuits`` (duplex, either orientation) of one optical switch."""
-    endpoints = {e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch}
-    points = {
-        far.port: AttachPoint(aggregator.name, port)
-        for aggregator in site.aggregators
-        for port, far in aggregator.fibers.items()
-        if far.device == switch
-    }
-    attachments: dict[str, AttachPoint] = {}
+    ends = ends_on(site, switch)
+    known: dict[End, AttachPoint] = {}
     foreign: list[tuple[str, str]] = []
     for a, b in circuits:
-        if a in endpoints and b in points:
-            attachments[endpoints[a]] = points[b]
-        elif b in endpoints and a in points:
-            attachments[endpoints[b]] = points[a]
-        else:
-            foreign.append((a, b))
-    held = {port for pair in foreign for port in pair}
+        match ends.get(a), ends.get(b):
+            case (EndpointEnd() as end, AttachPoint() as at) | (
+                AttachPoint() as at,
+                EndpointEnd() as end,
+            ):
+                known[end] = at
+            case AttachPoint() as one, AttachPoint() as other if one.aggregator != other.aggregator:
+                known[min(one, other)] = max(one, other)
+            case _:
+                foreign.append((a, b))
+    held = {ends[port] for pair in foreign for port in pair if port in ends}
     return Recognised(
-        attachments,
+        known,
         tuple(foreign),
-        taken_points=frozenset(points[port] for port in held & points.keys()),
-        taken_endpoints=frozenset(endpoints[port] for port in held & endpoints.keys()),
+        taken_points=frozenset(end for end in held if isinstance(end, AttachPoint)),
+        taken_endpoints=frozenset(end.endpoint for end in held if isinstance(end, EndpointEnd)),
     )
 
 
@@ -175,7 +249,7 @@ def rewire(
             continue
         movers.append((endpoint, target))
         if at is not None:
-            old = cabling.link(endpoint, at)
+            old = cabling.link(EndpointEnd(endpoint), at)
             if old is None:
                 raise RewiringError(f"{endpoint} is hard-wired to {at.aggregator}", endpoint)
             delete.setdefault(old.switch, []).append(old)
@@ -214,7 +288,7 @@ def without_ports(
         at = attachments.get(endpoint)
         if (at.aggregator if at else None) == target and at not in blocked:
             continue
-        if at is not None and cabling.link(endpoint, at) is None:
+        if at is not None and cabling.link(EndpointEnd(endpoint), at) is None:
             refused[endpoint] = f"{endpoint} is hard-wired to {at.aggregator}"
             continue
         left = set() if at is None or at in blocked else {at}
@@ -230,10 +304,10 @@ def without_ports(
 
 def changes_between(
     site: CabledSite,
-    before: Mapping[str, AttachPoint | None],
-    after: Mapping[str, AttachPoint | None],
+    before: Mapping[End, AttachPoint | None],
+    after: Mapping[End, AttachPoint | None],
 ) -> tuple[SwitchChange, ...]:
-    """Return the circuits that lead from ``before`` to ``after``, which name the same endpoints.
+    """Return the circuits that lead from ``before`` to ``after``, which name the same ends.
 
     Endpoints and ports that the site no longer has are left out: an old log may name them.
     """
@@ -241,10 +315,10 @@ def changes_between(
     sides: list[dict[str, list[Link]]] = []
     for points in (before, after):
         links: dict[str, list[Link]] = {}
-        for endpoint, at in points.items():
-            if at is None or before.get(endpoint) == after.get(endpoint):
+        for end, at in points.items():
+            if at is None or before.get(end) == after.get(end):
                 continue
-            found = cabling.link(endpoint, at)
+            found = cabling.link(end, at)
             if found is not None:
                 links.setdefault(found.switch, []).append(found)
         sides.append(links)

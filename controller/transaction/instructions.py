@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from controller.devices.aggregators import AttachPoint
-from controller.transaction.circuits import SwitchChange
+from controller.transaction.circuits import End, SwitchChange
 from scheduler.model import Policy
 
 
@@ -46,11 +46,10 @@ class AwaitQuiet:
 
 @dataclass(slots=True, frozen=True)
 class Drain:
-    """Hold the traffic of these endpoints, and admit probes at ``target``."""
+    """Hold the traffic of the endpoints in ``target``, and admit probes there."""
 
     step: int
-    endpoints: tuple[str, ...]
-    target: Mapping[str, AttachPoint | None]
+    target: Mapping[End, AttachPoint | None]
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,10 +62,10 @@ class Switch:
 
 @dataclass(slots=True, frozen=True)
 class Qualify:
-    """Prove that ``endpoint`` is reachable through ``point``."""
+    """Prove that ``end`` is reachable through ``point``."""
 
     step: int
-    endpoint: str
+    end: End
     point: AttachPoint
 
 
@@ -75,7 +74,7 @@ class Route:
     """Install the flows for ``target`` (None is dark) and release the held traffic."""
 
     step: int
-    target: Mapping[str, AttachPoint | None]
+    target: Mapping[End, AttachPoint | None]
 
 
 @dataclass(slots=True, frozen=True)

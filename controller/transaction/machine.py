@@ -90,7 +90,7 @@ def _abort_asked(tx: Transaction, event: AbortAsked) -> Result:
 
 def _deadline(tx: Transaction, now: float) -> Result:
     """Fail everything that has not answered."""
-    reason = f"no answer from {', '.join(sorted(tx.waiting))} in {tx.phase}"
+    reason = f"no answer from {', '.join(sorted(map(str, tx.waiting)))} in {tx.phase}"
     state = replace(tx, reasons=with_reason(tx.reasons, reason))
     if tx.phase is Phase.ADMIT:
         return finish(turned(state))
@@ -102,7 +102,7 @@ def _deadline(tx: Transaction, now: float) -> Result:
     if tx.waiting <= {LULL, QUIET}:
         return advance(replace(state, waiting=frozenset()), now)
     if tx.phase is Phase.QUALIFY and tx.waiting != {LOG}:
-        state = suspected(state, set(tx.waiting))
+        state = suspected(state, tx.waiting)
     return advance(replace(state, waiting=frozenset(), failed=tx.failed | tx.waiting), now)
 
 
@@ -117,7 +117,7 @@ def validate(tx: Transaction) -> None:
     if tx.cut and not tx.drained:
         raise AssertionError("light touched without a drain")
     if tx.outcome is Outcome.COMMITTED:
-        proven = {p.endpoint for p in tx.paths if p.after is not None}
+        proven = {p.end for p in tx.paths if p.after is not None}
         if not proven <= tx.whole_at.keys():
             raise AssertionError("committed with an unproven path")
     if tx.lost and not tx.back:

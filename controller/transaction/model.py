@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from controller.devices.aggregators import AttachPoint
-from controller.transaction.circuits import SwitchChange
+from controller.transaction.circuits import End, SwitchChange, endpoint_of
 from scheduler.model import Policy
 
 
@@ -51,13 +51,22 @@ class Outcome(StrEnum):
     """Some endpoint has neither its new nor its old path; it is dark and out of use."""
 
 
+Key = str | End
+"""What a phase waits for: the name of a job or switch, a key of ``phases``, or an end."""
+
+
 @dataclass(slots=True, frozen=True)
 class Path:
-    """One endpoint's attachment before and after; None is dark."""
+    """What one end leads to before and after; None is dark."""
 
-    endpoint: str
+    end: End
     before: AttachPoint | None
     after: AttachPoint | None
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint that moves; empty for an uplink."""
+        return endpoint_of(self.end)
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,8 +106,8 @@ class Transaction:
     step: int = 0
     attempt: int = 0
     """Repetitions of the present phase."""
-    waiting: frozenset[str] = frozenset()
-    """What has not answered yet: names of jobs, switches or endpoints, or a key of ``phases``."""
+    waiting: frozenset[Key] = frozenset()
+    """What has not answered yet."""
     abort: bool = False
     """An operator asked to stop; honoured at the next moment that can be rolled back."""
     quiesced: tuple[str, ...] = ()
@@ -108,19 +117,19 @@ class Transaction:
     drained: bool = False
     cut: bool = False
     """Light may have been touched."""
-    broken_at: Mapping[str, float] = field(default_factory=dict)
-    whole_at: Mapping[str, float] = field(default_factory=dict)
-    """Per endpoint: when its path was proven, after the switch."""
-    failed: frozenset[str] = frozenset()
-    """Endpoints or switches that failed in the present phase."""
+    broken_at: Mapping[End, float] = field(default_factory=dict)
+    whole_at: Mapping[End, float] = field(default_factory=dict)
+    """When the path of each end was proven, after the switch."""
+    failed: frozenset[Key] = frozenset()
+    """What failed in the present phase."""
     away: frozenset[str] = frozenset()
     """Switches that did not answer in the present phase."""
-    unclear: frozenset[str] = frozenset()
-    """Endpoints whose path could not be checked in the present phase."""
+    unclear: frozenset[End] = frozenset()
+    """Ends whose path could not be checked in the present phase."""
     suspects: tuple[AttachPoint, ...] = ()
     """Aggregator ports whose new path did not qualify."""
-    lost: tuple[str, ...] = ()
-    """Endpoints that have neither their new nor their old path."""
+    lost: tuple[End, ...] = ()
+    """Ends that have neither their new nor their old path."""
     stuck_jobs: tuple[str, ...] = ()
     """Jobs that did not resume."""
     reasons: tuple[str, ...] = ()
@@ -130,33 +139,33 @@ class Transaction:
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Endpoints that move."""
-        return tuple(path.endpoint for path in self.paths)
+        return tuple(path.endpoint for path in self.paths if path.endpoint)
 
     @property
-    def target(self) -> Mapping[str, AttachPoint | None]:
-        """Where the moving endpoints belong, given what is known now; None is dark."""
+    def target(self) -> Mapping[End, AttachPoint | None]:
+        """What the moving ends lead to, given what is known now; None is dark."""
         lost = set(self.lost)
         return {
-            p.endpoint: None if p.endpoint in lost else (p.before if self.back else p.after)
+            p.end: None if p.end in lost else (p.before if self.back else p.after)
             for p in self.paths
         }
 
     @property
-    def proving(self) -> Mapping[str, AttachPoint]:
-        """Endpoints whose path must be proven where they belong now.
+    def proving(self) -> Mapping[End, AttachPoint]:
+        """Ends whose path must be proven where they lead to now.
 
         One that a job lost is not: nothing would answer at its old place either.
         """
-        gone = {p.endpoint for p in self.paths if p.after is None}
+        gone = {p.end for p in self.paths if p.after is None}
         left = gone if self.back and self.cause is Cause.SPARE else set()
-        return {e: point for e, point in self.target.items() if point and e not in left}
+        return {end: point for end, point in self.target.items() if point and end not in left}
 
     @property
     def quarantine(self) -> tuple[AttachPoint, ...]:
         """Ports to put out of use: their new path failed while the endpoint's old one works."""
         if not self.back:
             return ()
-        unclear = {p.after for p in self.paths if p.endpoint in self.lost}
+        unclear = {p.after for p in self.paths if p.end in self.lost}
         return tuple(dict.fromkeys(port for port in self.suspects if port not in unclear))
 
     @property
@@ -175,12 +184,12 @@ class Transaction:
         return quiesced & self.waiting if self.phase is Phase.RESUME else quiesced
 
     @property
-    def dark_time_s(self) -> Mapping[str, float]:
-        """Per endpoint: first pair broken to last path qualified; absent while it is dark."""
+    def dark_time_s(self) -> Mapping[End, float]:
+        """Per end: first pair broken to last path qualified; absent while it is dark."""
         return {
-            name: self.whole_at[name] - began
-            for name, began in self.broken_at.items()
-            if name in self.whole_at
+            end: self.whole_at[end] - began
+            for end, began in self.broken_at.items()
+            if end in self.whole_at
         }
 
 
@@ -278,27 +287,27 @@ class NotSwitched:
 
 @dataclass(slots=True, frozen=True)
 class Qualified:
-    """The endpoint's path is proven end to end."""
+    """The path of this end is proven."""
 
     step: int
-    endpoint: str
+    end: End
     at: float
 
 
 @dataclass(slots=True, frozen=True)
 class AllQualified:
-    """Several endpoints' paths are proven, each at its time: one ``Qualified`` for each."""
+    """Several paths are proven, each at its time: one ``Qualified`` for each."""
 
     step: int
-    at: Mapping[str, float]
+    at: Mapping[End, float]
 
 
 @dataclass(slots=True, frozen=True)
 class NotQualified:
-    """The endpoint's path carries nothing; without ``blame`` it could not be checked."""
+    """The path of this end carries nothing; without ``blame`` it could not be checked."""
 
     step: int
-    endpoint: str
+    end: End
     reason: str
     blame: bool = True
 

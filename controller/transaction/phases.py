@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from controller.transaction.circuits import End, endpoint_of
 from controller.transaction.instructions import (
     AwaitLull,
     AwaitQuiet,
@@ -31,6 +32,7 @@ from controller.transaction.model import (
     JobNotResumed,
     JobQuiesced,
     JobResumed,
+    Key,
     Lull,
     NotDrained,
     NotQualified,
@@ -50,7 +52,7 @@ from scheduler.model import Policy
 
 Result = tuple[Transaction, list[Instruction]]
 
-Entry = tuple[set[str], Transaction, list[Instruction]]
+Entry = tuple[set[Key], Transaction, list[Instruction]]
 """What a phase waits for, the transaction in it, and what it orders."""
 
 ATTEMPTS = 3
@@ -119,7 +121,7 @@ def advance(tx: Transaction, now: float) -> Result:
     return PHASES[tx.phase].leave(tx, now)
 
 
-def answered(tx: Transaction, key: str, now: float, reason: str | None = None) -> Result:
+def answered(tx: Transaction, key: Key, now: float, reason: str | None = None) -> Result:
     """Remove ``key`` from ``waiting``; with a reason, it has failed."""
     if key not in tx.waiting:
         return tx, []
@@ -177,7 +179,7 @@ def _after_admit(tx: Transaction, now: float) -> Result:
 
 def _commit(tx: Transaction) -> Entry:
     orders: list[Instruction] = [
-        FailJob(tx.step, job, f"no path is left for {', '.join(tx.lost)}")
+        FailJob(tx.step, job, f"no path is left for {', '.join(map(str, tx.lost))}")
         for job in sorted(_broken_jobs(tx))
     ]
     orders += [
@@ -189,7 +191,8 @@ def _commit(tx: Transaction) -> Entry:
 
 def _broken_jobs(tx: Transaction) -> frozenset[str]:
     """Return the jobs that own an endpoint with no path left."""
-    return frozenset(job.name for job in tx.jobs if set(job.endpoints) & set(tx.lost))
+    lost = {endpoint_of(end) for end in tx.lost}
+    return frozenset(job.name for job in tx.jobs if lost & set(job.endpoints))
 
 
 def _on_commit(tx: Transaction, event: Event, now: float) -> Result:
@@ -272,7 +275,7 @@ def _after_quiesce(tx: Transaction, now: float) -> Result:
 
 
 def _drain(tx: Transaction) -> Entry:
-    return {FLOWS}, replace(tx, drained=True), [Drain(tx.step, tx.endpoints, tx.target)]
+    return {FLOWS}, replace(tx, drained=True), [Drain(tx.step, tx.target)]
 
 
 def _on_drain(tx: Transaction, event: Event, now: float) -> Result:
@@ -317,10 +320,7 @@ def _broken(tx: Transaction, switch: str, at: float | None) -> Transaction:
     if at is None or tx.back or switch not in tx.waiting:
         return tx
     gone = {
-        link.endpoint: at
-        for change in tx.changes
-        if change.switch == switch
-        for link in change.delete
+        link.end: at for change in tx.changes if change.switch == switch for link in change.delete
     }
     return replace(tx, broken_at={**gone, **tx.broken_at})
 
@@ -337,23 +337,20 @@ def _after_switch(tx: Transaction, now: float) -> Result:
 
 
 def _qualify(tx: Transaction) -> Entry:
-    orders: list[Instruction] = [
-        Qualify(tx.step, endpoint, point) for endpoint, point in tx.proving.items()
-    ]
-    waiting = set(tx.proving)
-    return waiting, replace(tx, whole_at={}, unclear=frozenset()), orders
+    orders: list[Instruction] = [Qualify(tx.step, end, point) for end, point in tx.proving.items()]
+    return set(tx.proving), replace(tx, whole_at={}, unclear=frozenset()), orders
 
 
 def _on_qualify(tx: Transaction, event: Event, now: float) -> Result:
     match event:
-        case Qualified(endpoint=endpoint, at=at):
-            return _proven(tx, {endpoint: at}, now)
+        case Qualified(end=end, at=at):
+            return _proven(tx, {end: at}, now)
         case AllQualified(at=at):
             return _proven(tx, at, now)
-        case NotQualified(endpoint=endpoint, reason=reason, blame=blame) if endpoint in tx.waiting:
-            unclear = replace(tx, unclear=tx.unclear | {endpoint})
-            state = suspected(tx, {endpoint}) if blame else unclear
-            return answered(state, endpoint, now, reason)
+        case NotQualified(end=end, reason=reason, blame=blame) if end in tx.waiting:
+            unclear = replace(tx, unclear=tx.unclear | {end})
+            state = suspected(tx, {end}) if blame else unclear
+            return answered(state, end, now, reason)
         case Written() if tx.waiting == {LOG}:
             return enter(tx, Phase.ROUTE, now)
         case NotWritten(reason=reason) if tx.waiting == {LOG}:
@@ -361,8 +358,8 @@ def _on_qualify(tx: Transaction, event: Event, now: float) -> Result:
     return tx, []
 
 
-def _proven(tx: Transaction, at: Mapping[str, float], now: float) -> Result:
-    fresh = {endpoint: at[endpoint] for endpoint in at if endpoint in tx.waiting}
+def _proven(tx: Transaction, at: Mapping[End, float], now: float) -> Result:
+    fresh = {end: at[end] for end in at if end in tx.waiting}
     if not fresh:
         return tx, []
     waiting, whole_at = tx.waiting - fresh.keys(), {**tx.whole_at, **fresh}
@@ -370,11 +367,11 @@ def _proven(tx: Transaction, at: Mapping[str, float], now: float) -> Result:
     return (state, []) if waiting else advance(state, now)
 
 
-def suspected(tx: Transaction, endpoints: set[str]) -> Transaction:
-    """Suspect the new ports of these endpoints; going back, suspect none."""
+def suspected(tx: Transaction, ends: Collection[Key]) -> Transaction:
+    """Suspect the new ports of these ends; going back, suspect none."""
     if tx.back:
         return tx
-    ports = tuple(p.after for p in tx.paths if p.endpoint in endpoints and p.after is not None)
+    ports = tuple(p.after for p in tx.paths if p.end in ends and p.after is not None)
     return replace(tx, suspects=(*tx.suspects, *ports))
 
 
@@ -385,7 +382,7 @@ def _after_qualify(tx: Transaction, now: float) -> Result:
         return _log_proven(tx)
     if _again(tx):
         return enter(tx, Phase.QUALIFY, now, attempt=tx.attempt + 1)
-    lost = tuple(name for name in tx.endpoints if name in tx.failed - tx.unclear)
+    lost = tuple(p.end for p in tx.paths if p.end in tx.failed - tx.unclear)
     return enter(replace(tx, lost=lost), Phase.ROUTE, now)
 
 
@@ -438,7 +435,7 @@ def _on_resume(tx: Transaction, event: Event, now: float) -> Result:
 
 
 def _after_resume(tx: Transaction, now: float) -> Result:
-    return enter(replace(tx, stuck_jobs=tuple(sorted(tx.failed))), Phase.COMMIT, now)
+    return enter(replace(tx, stuck_jobs=tuple(sorted(map(str, tx.failed)))), Phase.COMMIT, now)
 
 
 PHASES: dict[Phase, PhaseRules] = {

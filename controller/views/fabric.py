@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal
 
 from controller.base.slices import in_slices
 from controller.devices.aggregators import Aggregators, AttachPoint
@@ -26,7 +25,8 @@ from controller.state.light import Standing
 from controller.state.records import Event, JobRecord
 from controller.state.state import State
 from controller.telemetry.throughput import Telemetry
-from controller.transaction.circuits import is_ours
+from controller.transaction.circuits import EndpointEnd, ends_on, is_ours
+from readings.reading import Object
 from sitefile import AggregatorCable, CabledSite, EndpointCable
 
 
@@ -45,7 +45,7 @@ class FabricViews:
         self._switches = switches
         self._telemetry = telemetry
         self._far = _far_ends(state.site)
-        self._ends = {cable.name: _ends(state.site, cable.name) for cable in state.site.switches}
+        self._ends = {cable.name: ends_on(state.site, cable.name) for cable in state.site.switches}
         """Per switch: what is cabled to each port, an endpoint or an aggregator's port."""
         self._on: dict[str, list[str]] = {server.name: [] for server in state.site.servers}
         """Per server: its endpoints."""
@@ -83,6 +83,7 @@ class FabricViews:
         job, rank = held or (None, None)
         rates = self._telemetry.rates(cable.name) if at else None
         sample = self._telemetry.sample(job.name, rank) if job and rank is not None else None
+        values: Any = sample.values if sample else {}
         return EndpointView(
             name=cable.name,
             server=cable.server,
@@ -93,7 +94,7 @@ class FabricViews:
             mac=cable.mac,
             fiber=str(cable.fiber),
             home=at.aggregator if at else None,
-            port=f"{at.aggregator}/{at.port}" if at else None,
+            port=str(at) if at else None,
             state=standing.state,
             job=job.name if job else None,
             rank=rank,
@@ -101,10 +102,10 @@ class FabricViews:
             reason=standing.reason,
             rx_bps=rates.rx_bps if rates else None,
             tx_bps=rates.tx_bps if rates else None,
-            utilisation=sample.utilisation if sample else None,
+            utilisation=values.get("utilisation"),
             source=sample.source if sample else None,
-            memory_used_bytes=sample.memory_bytes if sample else None,
-            gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
+            memory_used_bytes=values.get("memory_bytes"),
+            gpu=GpuFiguresView.model_validate(values) if sample and sample.real else None,
             unfit=self._state.light.unfit.get(cable.name, ""),
         )
 
@@ -129,6 +130,7 @@ class FabricViews:
                 free=size - len(present),
                 endpoints=[present[port] for port in sorted(present)],
                 jobs=sorted(jobs),
+                readings=self._readings(Object.AGGREGATOR, cable.name),
                 ports=self._ports(cable, present, known=cable.name in connected),
             )
 
@@ -151,6 +153,7 @@ class FabricViews:
                     quarantined=f"{cable.name}/{port}" in self._state.light.quarantine,
                     rx_bps=rates.rx_bps,
                     tx_bps=rates.tx_bps,
+                    readings=self._readings(Object.PORT, f"{cable.name}/{port}"),
                 )
             )
         return views
@@ -176,6 +179,7 @@ class FabricViews:
                     circuits=len(circuits),
                     foreign_circuits=sum(not is_ours(c) for c in circuits),
                     error=self._switches.error(cable.name),
+                    readings=self._readings(Object.SWITCH, cable.name),
                 )
             )
         return views
@@ -188,7 +192,7 @@ class FabricViews:
             seen = self._switches.last_map(cable.name)
             for circuit in seen.circuits if seen else ():
                 sides = [ends.get(circuit.a), ends.get(circuit.b)]
-                endpoint = next((s for s in sides if isinstance(s, str)), None)
+                endpoint = next((s.endpoint for s in sides if isinstance(s, EndpointEnd)), None)
                 point = next((s for s in sides if isinstance(s, AttachPoint)), None)
                 views.append(
                     CircuitView(
@@ -221,9 +225,13 @@ class FabricViews:
                 endpoints=self._on[server.name],
                 jobs=sorted({job.name for e in self._on[server.name] if (job := holders.get(e))}),
                 containers=running[server.name],
+                readings=self._readings(Object.SERVER, server.name),
             )
             for server in self._state.site.servers
         ]
+
+    def _readings(self, kind: Object, name: str) -> Any:
+        return self._telemetry.readings.of(kind, name)
 
     async def site(self) -> SiteView:
         """Return the cabled site with its present state."""
@@ -270,15 +278,3 @@ def _far_ends(site: CabledSite) -> dict[str, list[tuple[int, Far]]]:
         for here, there in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
             far[here.device][int(here.port)] = ("uplink", str(there))
     return {name: sorted(ports.items()) for name, ports in far.items()}
-
-
-def _ends(site: CabledSite, switch: str) -> dict[str, str | AttachPoint]:
-    """Return what is cabled to each port of a switch."""
-    ends: dict[str, str | AttachPoint] = {
-        e.fiber.port: e.name for e in site.endpoints if e.fiber.device == switch
-    }
-    for aggregator in site.aggregators:
-        for port, far in aggregator.fibers.items():
-            if far.device == switch:
-                ends[far.port] = AttachPoint(aggregator.name, port)
-    return ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,29 +14,25 @@ from controller.schema.base import JobState
 from controller.schema.engine import EngineJobView
 from controller.schema.fabric import EndpointView
 from controller.schema.jobs import (
-    CheckpointCopies,
-    CheckpointRequest,
+    ASKED,
     ConditionView,
     ContainerView,
     FailureView,
     GpuFiguresView,
     JobView,
     JobVolumeView,
-    LocalCheckpoints,
     NicView,
     PlacementView,
     PlanHintView,
     RankView,
-    Replicas,
-    SharedCheckpoints,
     StepsView,
     WaitView,
 )
-from controller.schema.live import TopRowView, TopView
+from controller.schema.live import OF_JOBS, TopRowView, TopView
 from controller.state.kept.phases import phase_of
 from controller.state.light import spread
 from controller.state.queue import QueueReport
-from controller.state.records import CheckpointSpec, Failure, JobRecord, JobSpec, Observed
+from controller.state.records import Failure, JobRecord, Observed
 from controller.state.state import State
 from controller.telemetry.rates import mean, total
 from controller.telemetry.steps import StepMeter
@@ -47,18 +43,6 @@ from scheduler import ring
 from scheduler.metrics import span
 from scheduler.model import Policy
 from scheduler.scores import Scorer
-
-_ASKED = frozenset(JobView.model_fields) & frozenset(JobSpec.__slots__) - {
-    "name",
-    "image",
-    "command",
-    "env",
-    "endpoints",
-    "volumes",
-    "checkpoint",
-    "spares",
-}
-"""Fields of the request that are shown unchanged."""
 
 
 class Protection(Protocol):
@@ -165,21 +149,22 @@ class JobViews:
         excess = moment.scorer.excess(job.endpoints, homes) if placed and cabled else 0
         now = self._job_state(job)
         recovery = self._state.recoveries.under_way(job.name, job.submitted_at)
+        asked = job.request
         return JobView(
             name=job.name,
             state=now,
             reason=shown(job.reason),
-            **{name: getattr(job.request, name) for name in _ASKED},
-            checkpoint=_checkpoint(job.request.checkpoint),
+            **{name: getattr(asked, name) for name in ASKED},
+            checkpoint=asked.checkpoint and asdict(asked.checkpoint),
             spares=list(job.spares),
-            spares_asked=job.request.spares,
+            spares_asked=asked.spares,
             recovery=None if recovery is None or job.ended else phase_of(recovery),
             user=job.user,
             image=shown(job.image),
             image_digest=shown(job.image_digest),
-            command=[shown(word) for word in job.request.command],
-            env={shown(name): shown(value) for name, value in job.request.env.items()},
-            volumes=[JobVolumeView(**asdict(volume)) for volume in job.request.volumes],
+            command=[shown(word) for word in asked.command],
+            env={shown(name): shown(value) for name, value in asked.env.items()},
+            volumes=[JobVolumeView(**asdict(volume)) for volume in asked.volumes],
             endpoints=list(job.endpoints),
             homes=[homes.get(e) for e in job.endpoints],
             ranks=ranks,
@@ -257,7 +242,7 @@ class JobViews:
                     exit_code=job.exit_codes[rank] if rank < len(job.exit_codes) else None,
                     rx_bps=rates.rx_bps if rates else None,
                     tx_bps=rates.tx_bps if rates else None,
-                    utilisation=sample.utilisation if sample else None,
+                    utilisation=sample.values.get("utilisation") if sample else None,
                     dark_time_s=job.dark_time_s.get(endpoint, 0.0),
                 )
             )
@@ -268,6 +253,7 @@ class JobViews:
         live = status.state.value in ("running", "paused")
         sample = self._telemetry.sample(status.job, status.rank) if live else None
         rates = self._telemetry.rates(status.endpoint) if live else None
+        values: Any = sample.values if sample else {}
         return ContainerView(
             name=f"ll-{status.job}-{status.rank}-{status.epoch}",
             job=status.job,
@@ -283,12 +269,12 @@ class JobViews:
             container_id=status.container_id,
             rx_bps=rates.rx_bps if rates else None,
             tx_bps=rates.tx_bps if rates else None,
-            utilisation=sample.utilisation if sample else None,
-            memory_bytes=sample.memory_bytes if sample else None,
+            utilisation=values.get("utilisation"),
+            memory_bytes=values.get("memory_bytes"),
             source=sample.source if sample else None,
             reason=status.reason,
             nic=NicView(**asdict(status.nic)) if status.nic else None,
-            gpu=GpuFiguresView(**asdict(sample.gpu)) if sample and sample.gpu else None,
+            gpu=GpuFiguresView.model_validate(values) if sample and sample.real else None,
         )
 
     async def containers(self) -> list[ContainerView]:
@@ -312,8 +298,7 @@ class JobViews:
                     rx_bps=job.rx_bps,
                     tx_bps=job.tx_bps,
                     utilisation=job.utilisation,
-                    temperature_c=max(_values(rows_of[job.name], "temperature_c"), default=None),
-                    power_w=total(_values(rows_of[job.name], "power_w")),
+                    **_of_gpus(rows_of[job.name]),
                     spread=job.spread,
                     excess_span=job.excess_span,
                 )
@@ -366,18 +351,6 @@ def _listed(view: JobView) -> JobView:
     return view.model_copy(update={"failure": view.failure.model_copy(update={"lines": None})})
 
 
-def _checkpoint(spec: CheckpointSpec | None) -> CheckpointRequest | None:
-    if spec is None:
-        return None
-    return CheckpointRequest(
-        complete=spec.complete,
-        local=LocalCheckpoints(where=spec.where, size_bytes=spec.size_bytes, keep=spec.keep),
-        copies=CheckpointCopies(scheme=spec.scheme, apart=spec.apart, set_size=spec.set_size),
-        shared=SharedCheckpoints(store=spec.store, every=spec.every) if spec.store else None,
-        replicas=Replicas.IDENTICAL if spec.identical else Replicas.DISTINCT,
-    )
-
-
 def _endpoint_row(e: EndpointView) -> TopRowView:
     return TopRowView(
         name=e.name,
@@ -391,26 +364,31 @@ def _endpoint_row(e: EndpointView) -> TopRowView:
         utilisation=e.utilisation,
         source=e.source,
         memory_bytes=e.memory_used_bytes,
-        temperature_c=e.gpu.temperature_c if e.gpu else None,
-        power_w=e.gpu.power_w if e.gpu else None,
+        **({r.name: getattr(e.gpu, r.name) for r in OF_JOBS} if e.gpu else {}),
     )
 
 
 def _gpu_cells(sample: RankSample | None) -> dict[str, Any]:
     """Return the fields that a container's sample adds to its row."""
-    gpu = sample.gpu if sample else None
+    if sample is None:
+        return {}
+    known = sample.values.get
     return {
-        "source": sample.source if sample else None,
-        "memory_bytes": sample.memory_bytes if sample else None,
-        "temperature_c": gpu.temperature_c if gpu else None,
-        "power_w": gpu.power_w if gpu else None,
+        "source": sample.source,
+        "memory_bytes": known("memory_bytes"),
+        **({reading.name: known(reading.name) for reading in OF_JOBS} if sample.real else {}),
     }
 
 
-def _values(rows: Iterable[TopRowView], field: str) -> list[float]:
-    """Return the known values of a field over the containers of a job."""
-    found = (getattr(row, field) for row in rows)
-    return [value for value in found if value is not None]
+def _of_gpus(rows: Sequence[TopRowView]) -> dict[str, float | None]:
+    """Return the readings of a job's GPUs together."""
+    found = {}
+    for reading in OF_JOBS:
+        values = [v for row in rows if (v := getattr(row, reading.name)) is not None]
+        found[reading.name] = (
+            total(values) if reading.of_job == "sum" else max(values, default=None)
+        )
+    return found
 
 
 def _conditions(
@@ -529,13 +507,14 @@ def placement_view(job: JobRecord, scorer: Scorer) -> PlacementView | None:
 
 def _unseen(job: JobRecord) -> str:
     """Return the state of a rank whose server reports no container."""
-    return "running" if not job.ours and job.state in ("running", "paused") else "absent"
+    judged = job.owner.judges or job.state not in ("running", "paused")
+    return "absent" if judged else "running"
 
 
 def _engine_view(told: Observed, *, freezes: bool) -> EngineJobView:
     return EngineJobView(
         engine=told.engine,
-        id=told.key.partition(":")[2],
+        id=told.number,
         attempt=told.attempt,
         title=shown(told.title),
         nodes=told.servers,

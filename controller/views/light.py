@@ -67,7 +67,7 @@ def trace(state: State, power: OpticalPower, cable: EndpointCable) -> TraceView:
     far_port = state.site.aggregator(at.aggregator).fibers[at.port].port
     far = power.at(device, far_port)
     hops.append(_optical(f"{device}/{far_port}", "to the aggregator's fiber", far))
-    hops.append(HopView(kind="aggregator", at=f"{at.aggregator}/{at.port}"))
+    hops.append(HopView(kind="aggregator", at=str(at)))
     up, down = _loss(near, far), _loss(far, near)
     hops[1].loss_db, hops[2].loss_db = up, down
     return TraceView(

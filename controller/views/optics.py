@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from controller.base.errors import ServiceError
 from controller.devices.switches import Switches
 from controller.schema.fabric import AlarmView, OpticalPortView, OpticsView
+from controller.transaction.circuits import ends_on
 from ocs_driver.base import Alarm
 from ocs_driver.errors import OcsError
 from sitefile import CabledSite
@@ -28,13 +29,7 @@ class Optics:
     def __init__(self, site: CabledSite, switches: Switches, clock: Callable[[], float]) -> None:
         self._switches = switches
         self._clock = clock
-        self._cabled: dict[str, set[str]] = {switch.name: set() for switch in site.switches}
-        for fiber in (
-            *(endpoint.fiber for endpoint in site.endpoints),
-            *(fiber for aggregator in site.aggregators for fiber in aggregator.fibers.values()),
-        ):
-            if fiber.device in self._cabled:
-                self._cabled[fiber.device].add(fiber.port)
+        self._cabled = {s.name: ends_on(site, s.name).keys() for s in site.switches}
         self._read: dict[str, OpticsView] = {}
         self._busy = {name: asyncio.Lock() for name in self._cabled}
 

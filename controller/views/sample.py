@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from controller.schema.stream import (
     ContainerSampleView,
     JobSampleView,
@@ -43,12 +45,13 @@ def sample_view(state: State, telemetry: Telemetry) -> SampleView:
 def _container(telemetry: Telemetry, job: str, rank: int, endpoint: str) -> ContainerSampleView:
     rates = telemetry.rates(endpoint)
     sample = telemetry.sample(job, rank)
+    values: Any = sample.values if sample else {}
     return ContainerSampleView(
         job=job,
         rank=rank,
         endpoint=endpoint,
         rx_bps=rates.rx_bps,
         tx_bps=rates.tx_bps,
-        utilisation=sample.utilisation if sample else None,
+        utilisation=values.get("utilisation"),
         source=sample.source if sample else None,
     )

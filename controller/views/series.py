@@ -13,7 +13,7 @@ from controller.base.slices import Turns, in_slices
 from controller.schema.live import MarkerView, SeriesLineView, SeriesView
 from controller.state.records import Event, JobRecord
 from controller.state.state import State
-from controller.telemetry.history import GPU_COLUMNS, RingBuffer, Times, Values, Window
+from controller.telemetry.history import COLUMNS, GPU_COLUMNS, RingBuffer, Times, Values, Window
 
 MOST_SAMPLES = 120_000
 """Most samples of one answer, lines times moments: some 6 MB. Longer spans are thinned out."""
@@ -133,13 +133,5 @@ def _held(job: JobRecord, times: Times, interval_s: float) -> NDArray[np.bool_]:
 
 
 def _line(job: str, rank: int, endpoint: str, server: str, values: Values) -> SeriesLineView:
-    rx, tx, busy = (_listed(column) for column in values.T)
-    return SeriesLineView(
-        job=job,
-        rank=rank,
-        endpoint=endpoint,
-        server=server,
-        rx_bps=rx,
-        tx_bps=tx,
-        utilisation=busy,
-    )
+    columns: Any = {name: _listed(one) for name, one in zip(COLUMNS, values.T, strict=True)}
+    return SeriesLineView(job=job, rank=rank, endpoint=endpoint, server=server, **columns)

@@ -53,13 +53,13 @@ def transaction_view(record: TransactionRecord) -> TransactionView:
 
 @lru_cache(maxsize=4)
 def circuit_changes(changes: tuple[SwitchChange, ...]) -> CircuitChangesView:
-    """Return the circuits that are broken and made on all switches.
+    """Return the endpoints' circuits that are broken and made on all switches.
 
     Cached for the latest changes: a transaction is shown many times with the same circuits.
     """
     return CircuitChangesView(
-        break_=[_step(link) for change in changes for link in change.delete],
-        make=[_step(link) for change in changes for link in change.make],
+        break_=[_step(link) for change in changes for link in change.delete if link.endpoint],
+        make=[_step(link) for change in changes for link in change.make if link.endpoint],
     )
 
 
@@ -69,15 +69,15 @@ def _step(link: Link) -> CircuitStepView:
         a=link.a,
         b=link.b,
         endpoint=link.endpoint,
-        aggregator=link.aggregator,
-        aggregator_port=link.port,
+        aggregator=link.point.aggregator,
+        aggregator_port=link.point.port,
     )
 
 
 def _waiting_for(tx: Transaction) -> str:
     if tx.phase is Phase.DONE:
         return _WAITS[LOG]
-    return ", ".join(_WAITS.get(what, what) for what in sorted(tx.waiting))
+    return ", ".join(_WAITS.get(what, what) for what in sorted(map(str, tx.waiting)))
 
 
 def _how_to_stop(tx: Transaction) -> str:

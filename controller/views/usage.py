@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from controller.base.errors import ServiceError
-from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
+from controller.schema.insight.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.state.state import State
 from controller.usage.interval import Sums
 from controller.usage.window import Key, Window, answer

@@ -277,7 +277,7 @@ def _moved(index: FabricIndex, homes: Mapping[int, int]) -> dict[int, int]:
     idle = [ends[e] for e in range(index.size) if index.is_idle(e) and e not in homes]
     moving = {e.name for e in idle}
     others = [e for e in ends if e.name not in moving]
-    displace_idle(index.site.aggregators, idle, after, occupied(others, after))
+    displace_idle(index.capacities(), idle, after, occupied(others, after))
     at = {name: a for a, name in enumerate(names)}
     new = [DARK if (home := after[name]) is None else at[home] for name in index.names]
     return {e: a for e, a in enumerate(new) if a != index.home[e]}

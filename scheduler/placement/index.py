@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from scheduler.metrics import SpanBound
-from scheduler.model import Fabric, Job, Move, Request, Spread
-from scheduler.occupancy import home_of
+from scheduler.model import Fabric, Job, Move, Request, Slot, Spread
+from scheduler.occupancy import capacities, home_of
 from scheduler.placement.buckets import Buckets
 from scheduler.placement.pool import Ints, Pool, bit_set
 
@@ -28,9 +29,9 @@ class FabricIndex:
     """
 
     def __init__(self, fabric: Fabric) -> None:
-        site = fabric.site
-        self.site = site
-        self.epoch, self.search_nodes = fabric.epoch, fabric.search_nodes
+        self.site = site = fabric.site
+        self._before = fabric
+        self.search_nodes = fabric.search_nodes
         self.names = tuple(e.name for e in site.endpoints)
         self.number = {name: i for i, name in enumerate(self.names)}
         self.size = len(self.names)
@@ -44,7 +45,7 @@ class FabricIndex:
         """Idle endpoints that are available, of any kind."""
         self.total_excess = 0
         """Sum of the running jobs' excess spans."""
-        self.bound = SpanBound(site)
+        self.bound = SpanBound(fabric)
         at_k = {ocs: k for k, ocs in enumerate(self.switches)}
         self.at = {a.name: i for i, a in enumerate(site.aggregators)}
         """Numbers of the aggregators by name."""
@@ -63,10 +64,9 @@ class FabricIndex:
         """Endpoints of every server, in site order."""
         slots, size = self.fixed_slot + 1, len(site.aggregators)
         self.ports: Ints = np.zeros((size, self.fixed_slot), np.int64)
-        for a, aggregator in enumerate(site.aggregators):
-            for ocs, ports in aggregator.ports.items():
-                if ocs in at_k:
-                    self.ports[a, at_k[ocs]] = ports
+        for (name, ocs), ports in self.capacities().items():
+            if ocs in at_k:
+                self.ports[self.at[name], at_k[ocs]] = ports
         self.lit: Ints = np.zeros_like(self.ports)
         """Ports in use by any endpoint."""
         self.held: Ints = np.zeros_like(self.ports)
@@ -391,6 +391,10 @@ class FabricIndex:
         """Return the excess span of a running job."""
         return self._excess[name]
 
+    def capacities(self) -> dict[Slot, int]:
+        """Return the optical ports that endpoints can have (``occupancy.capacities``)."""
+        return capacities(self._before)
+
     def homes(self) -> dict[str, str | None]:
         """Return the home of every endpoint, in site order."""
         names = (*(a.name for a in self.site.aggregators), None)  # the last is number -1
@@ -400,4 +404,4 @@ class FabricIndex:
         """Return the fabric as an immutable value."""
         lost = frozenset(self.names[e] for e in self.unavailable | self.reserved)
         jobs = tuple(self.jobs.values())
-        return Fabric(self.site, self.homes(), jobs, lost, self.epoch, self.search_nodes)
+        return replace(self._before, homes=self.homes(), jobs=jobs, unavailable=lost)

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from scheduler.model import Fabric, Move
-from scheduler.occupancy import Slot, all_homes, capacities, occupied
+from scheduler.model import Fabric, Move, Slot
+from scheduler.occupancy import all_homes, capacities, occupied
 
 _TRIES, _TRIES_OF_EMPTY = 32, 1_000
 """Jobs per batch that are tried together with their blockers; and for an empty batch."""
@@ -194,7 +194,7 @@ class _Packing:
         """When no batch is possible: jobs that would have to move together."""
         self.needed = 0
         taken = occupied(fabric.site.endpoints, self.homes)
-        self._free = Counter({s: n - taken[s] for s, n in capacities(fabric.site).items()})
+        self._free = Counter({s: n - taken[s] for s, n in capacities(fabric).items()})
         self._idle: dict[Slot, list[str]] = defaultdict(list)
         for endpoint in fabric.idle():
             home = self.homes[endpoint.name]

@@ -89,7 +89,7 @@ class _EndpointCount:
         self.by_job = [_MemberCount() for _ in fabric.jobs]
         self.room = np.zeros(len(switches) * len(self._at_a), np.int64)
         self.idle = np.zeros_like(self.room)
-        for (name, ocs), ports in capacities(fabric.site).items():
+        for (name, ocs), ports in capacities(fabric).items():
             if ocs in self._at_k:
                 self.room[self._at_k[ocs] * len(self._at_a) + self._at_a[name]] = ports
 
@@ -125,7 +125,7 @@ def _units(
     fabric: Fabric, limits: Limits, by_job: list[_MemberCount]
 ) -> tuple[tuple[Unit, ...], float]:
     """Return the jobs with movable members, and the weighted excess of the others."""
-    bound = SpanBound(fabric.site)
+    bound = SpanBound(fabric)
     by_name = {e.name: e for e in fabric.site.endpoints}
     # Scaled to at most 1: tolerances then mean the same for every unit of weight.
     most = max((job.weight for job in fabric.jobs), default=0.0)
@@ -199,7 +199,7 @@ def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:
     idle = fabric.idle()
     names = {e.name for e in idle}
     others = [e for e in fabric.site.endpoints if e.name not in names]
-    displace_idle(fabric.site.aggregators, idle, homes, occupied(others, homes))
+    displace_idle(capacities(fabric), idle, homes, occupied(others, homes))
     return homes
 
 

@@ -122,8 +122,8 @@ def _without_candidate(fabric: Fabric, made: Plan, least: int, pause_s: float) -
     before.update({move.endpoint: move.source for move in made.moves})
     return replace(
         made,
-        excess_span_before=metrics.total_excess_span(fabric.site, fabric.jobs, before),
-        excess_span_after=metrics.total_excess_span(fabric.site, fabric.jobs, after, before),
+        excess_span_before=metrics.total_excess_span(fabric, before),
+        excess_span_after=metrics.total_excess_span(fabric, after, before),
         running_moves=moves,
         jobs_paused=paused,
         paused_gpus=gpus,

@@ -55,11 +55,11 @@ def plan_regroup(
         for name in [job.name]
         if any(homes[e] != after[e] for e in job.endpoints)
     }
-    excess_after = metrics.total_excess_span(fabric.site, fabric.jobs, after, homes)
+    excess_after = metrics.total_excess_span(fabric, after, homes)
     return Plan(
         moves=moves_between(fabric.site, homes, after),
         homes_after=after,
-        excess_span_before=metrics.total_excess_span(fabric.site, fabric.jobs, homes),
+        excess_span_before=metrics.total_excess_span(fabric, homes),
         excess_span_after=excess_after,
         running_moves=cost.moves,
         jobs_paused=tuple(j.name for j in fabric.jobs if j.name in touched),

@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.model import Endpoint, Fabric, Job, Move, SpreadBy
-from scheduler.occupancy import Slot, all_homes, capacities, displace_idle, moves_between, occupied
+from scheduler.model import Endpoint, Fabric, Job, Move, Slot, SpreadBy
+from scheduler.occupancy import all_homes, capacities, displace_idle, moves_between, occupied
 from scheduler.program import Program, solve
 
 ELSEWHERE = 10
@@ -62,7 +62,7 @@ def _site(fabric: Fabric, taking: Collection[str], lost: Collection[str]) -> _Si
     """Count the ports; ``taking`` are the dead and the spares, which make way for none."""
     gone, homes = frozenset(lost), all_homes(fabric)
     taken = occupied(fabric.site.endpoints, homes)
-    ports = {s: n for s, n in capacities(fabric.site).items() if not gone.intersection(s)}
+    ports = {s: n for s, n in capacities(fabric).items() if not gone.intersection(s)}
     idle = tuple(
         e
         for e in fabric.idle()
@@ -164,8 +164,7 @@ def moves(fabric: Fabric, swaps: Mapping[str, str], lost: Collection[str] = ()) 
     after.update(found.homes)
     idle = {e.name for e in site.idle}
     others = [e for e in fabric.site.endpoints if e.name not in idle]
-    live = [a for a in fabric.site.aggregators if a.name not in site.lost]
-    displace_idle(live, site.idle, after, occupied(others, after))
+    displace_idle(site.ports, site.idle, after, occupied(others, after))
     return moves_between(fabric.site, site.homes, after)
 
 

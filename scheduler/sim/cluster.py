@@ -156,7 +156,7 @@ ANY_GPU = Request("", 1)
 
 def empty_cluster(site: Site, settings: Settings, slowdown: Slowdown) -> Cluster:
     """Return the site idle, every endpoint under the first aggregator with a port for it."""
-    left = capacities(site)
+    left = capacities(Fabric(site, {}))
     homes: dict[str, str | None] = {}
     for endpoint in site.endpoints:
         if endpoint.ocs is None:

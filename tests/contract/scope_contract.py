@@ -6,7 +6,8 @@ from typing import Protocol
 
 import pytest
 
-from controller.devices.engine import EngineError, ExecutionEngine, ScopeState
+from agentlink.values import ScopeState
+from controller.devices.engine import EngineError, ExecutionEngine
 
 SCOPE = "slurm:4711"
 BOTH = ("srv0", "srv1")

@@ -21,6 +21,7 @@ from controller.devices.aggregators import (
     PortStatus,
 )
 from tests.contract.aggregators_rig import PATIENCE_S, PORTS, RIGS, Rig, until
+from tests.parts.openflow.sites import make_site
 
 PLACES = {
     "gpu0": AttachPoint("as0", 1),
@@ -30,8 +31,9 @@ PLACES = {
 }
 RED, BLUE = ("gpu0", "gpu1", "gpu2"), ("gpu3",)
 BOTH = frozenset({"as0", "as1"})
-IDLE = Forwarding(1, PLACES, {})
-WANTED = Forwarding(2, PLACES, {"red": RED, "blue": BLUE})
+UPLINKS = make_site().uplinks
+IDLE = Forwarding(1, PLACES, {}, uplinks=UPLINKS)
+WANTED = replace(IDLE, epoch=2, jobs={"red": RED, "blue": BLUE})
 NOTHING = ForwardingChanges(0, 0)
 SOON_S = 0.2
 """For an answer that is not expected."""
@@ -110,6 +112,14 @@ async def test_a_dark_endpoint_is_left_out(rig: Rig) -> None:
     assert reached(rig) == among("gpu0", "gpu2")
 
 
+async def test_frames_pass_only_the_uplinks_of_the_intent(rig: Rig) -> None:
+    await rig.aggregators.converge(WANTED, BOTH)
+    await rig.aggregators.converge(replace(WANTED, epoch=3, uplinks=()), BOTH)
+    assert reached(rig) == among("gpu0", "gpu1")
+    await rig.aggregators.converge(replace(WANTED, epoch=4), BOTH)
+    assert reached(rig) == among(*RED)
+
+
 # --- held and spared --------------------------------------------------------------------------
 
 
@@ -146,10 +156,9 @@ async def test_a_job_that_ends_leaves_nothing_to_spared_endpoints(rig: Rig) -> N
 
 
 async def test_of_several_callers_the_latest_wins(rig: Rig) -> None:
-    jobs = [{"red": RED}, {}, {"red": ("gpu0", "gpu3")}]
-    await asyncio.gather(
-        *(rig.aggregators.converge(Forwarding(n, PLACES, j), BOTH) for n, j in enumerate(jobs, 2))
-    )
+    jobs: list[dict[str, tuple[str, ...]]] = [{"red": RED}, {}, {"red": ("gpu0", "gpu3")}]
+    intents = [replace(IDLE, epoch=n, jobs=some) for n, some in enumerate(jobs, 2)]
+    await asyncio.gather(*(rig.aggregators.converge(intent, BOTH) for intent in intents))
     assert reached(rig) == among("gpu0", "gpu3")
 
 

@@ -13,13 +13,14 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from agentlink.values import ScopeState
 from container_mgr.rpc.calls import RunningChanges
 from container_mgr.rpc.scopes import ScopeCalls
 from container_mgr.scopes.scopes import Scopes
 from controller.devices.agents import scopes as agent_scopes
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.agents.scopes import scopes_of
-from controller.devices.engine import EngineError, Fenced, ScopeState
+from controller.devices.engine import EngineError, Fenced
 from pki import CONTROLLER
 from protos import agent_pb2 as pb
 from protos import agent_pb2_grpc

@@ -19,7 +19,7 @@ import pytest
 from agentlink.ranks import RankSpec
 from agentlink.values import NicReport
 from container_mgr.hardware.nic import Nics
-from controller.devices.engine import EngineError, RankState, RankStatus
+from controller.devices.engine import EngineError, RankState, RankStatus, ServerSample
 from controller.fabric.executor import unwritten
 from testbed import processes
 from testbed.engine import DockerEngine
@@ -183,11 +183,14 @@ async def test_the_share_applies_once_the_program_is_ready(
     sized: set[int] = set()
     async with asyncio.timeout(60), contextlib.aclosing(rig.engine.telemetry()) as stream:
         async for sample in stream:
+            if isinstance(sample, ServerSample):
+                assert sample.values.keys() == {"load", "memory_available_bytes"}
+                continue
             assert sample.source == "emulated"
-            if sample.memory_bytes:
+            if sample.values.get("memory_bytes"):
                 sized.add(sample.rank)
-            if sample.utilisation is not None:
-                used[sample.rank] = sample.utilisation
+            if "utilisation" in sample.values:
+                used[sample.rank] = sample.values["utilisation"]
             if used.get(0, 0) > 0.5 and used.get(1, 1) < 0.5 and sized == {0, 1}:
                 break
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import testbed
-from sitefile import load_job
+from controller.schema.submit.file import load_job
 from testbed import rack
 from testbed.demo.api import Controller, Document
 from testbed.demo.errors import DemoError

@@ -21,7 +21,6 @@ import uvicorn
 import yaml
 
 from controller.people.authz import Role
-from tests.parts.api.fake_plans import fake_plan, fake_transaction
 from tests.parts.api.people import Site, people_site
 
 DEPLOY = Path(__file__).parents[2] / "console" / "deploy"
@@ -41,8 +40,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str
         async with AsyncExitStack() as stack:
             site = await stack.enter_async_context(people_site(directory))
             _, site.secrets["scraper"] = await site.accounts.create("s", Role.VIEWER, ["*"])
-            plan = fake_plan(site.service.homes, 1)
-            site.app.state.counters.transaction(fake_transaction(plan, 2, "rolled_back")[1])
+            moved = await site.desks.plans.attach("gpu1", "as1", wait_s=LIMIT_S)
+            undone = moved.model_copy(update={"state": "rolled_back"})
+            site.app.state.counters.transaction(undone)
             ready.append(site)
             await server.serve(sockets=[listener])
 
@@ -100,9 +100,9 @@ def test_a_real_prometheus_scrapes_and_computes(served: tuple[Site, str], tmp_pa
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=written)
     try:
         port = int(wait(lambda: LISTENING.findall(log.read_text()))[0])
-        assert value_of(port, 'lightloom_jobs{state="running"}') == 3
-        assert value_of(port, "lightloom:endpoints_busy:ratio") == pytest.approx(4 / 6)
-        assert value_of(port, "lightloom:excess_span:sum") == 2
+        assert value_of(port, 'lightloom_jobs{state="running"}') == 2
+        assert value_of(port, "lightloom:endpoints_busy:ratio") == pytest.approx(3 / 6)
+        assert value_of(port, "lightloom:excess_span:sum") == 1
         # A scrape that was not answered within its second is repeated: this asks for a good one.
         assert value_of(port, 'up{job="lightloom"} == 1') == 1
         rules = wait(lambda: evaluated(port))

@@ -20,10 +20,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agentlink.values import ScopeState
 from container_mgr.kernel.cgroup import freezer_hierarchies
 from container_mgr.scopes.scopes import Scopes
 from container_mgr.scopes.slurm import SlurmGroups
-from controller.devices.engine import EngineError, ScopeState
+from controller.devices.engine import EngineError
 from tests.parts.agent.rig import AgentRig, agent_rig
 
 pytestmark = pytest.mark.root

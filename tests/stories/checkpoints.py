@@ -9,7 +9,7 @@ from typing import Literal
 
 from agentlink.checkpoints import FetchProgress, Folder, GetPart, HoldingKind, Keep
 from checkpoints.ledger import Key
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.state.writes import Write
 from testbed.simulated.lives import DiedError
 from testbed.simulated.loop import answered

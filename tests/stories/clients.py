@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controller.base.errors import ServiceError
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest
 from testbed.simulated.lives import DiedError
 from tests.parts.controller.recoveries import kill
@@ -89,7 +89,7 @@ class Clients:
             case "submit":
                 body = {"name": step.job, "count": step.count, "restart": "on-failure:3"}
                 self.cancelled.discard(step.job)  # another job of that name may be there
-                await rack.do(desks.jobs.submit(JobRequest.model_validate(body)))
+                await rack.do(desks.jobs.submit(read_job(body)))
                 self.submitted.add(step.job)
             case "cancel":
                 await rack.do(desks.jobs.cancel(step.job))

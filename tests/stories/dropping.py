@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.checkpoints.desk import CheckpointDesk
 from tests.parts.controller.checkpoint_rig import Rig, site_of
 from tests.stories.telling import Log, tell

@@ -24,7 +24,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.engine import RankState
 from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import diff
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest, PlanView
 from testbed.simulated.lives import DiedError
 from tests.parts.controller.disk import FAULTS
@@ -172,7 +172,7 @@ class Faults:
             body["endpoints"] = ends
         self._log.note(f"submits {body}")
         try:
-            await rack.do(rack.desks.jobs.submit(JobRequest.model_validate(body)))
+            await rack.do(rack.desks.jobs.submit(read_job(body)))
         except ServiceError:
             self.refused.add(name)
             raise

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from tests.stories import checkpoints, clients, dropping, faults, losses, writers
 from tests.stories.telling import Log
 

@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from checkpoints.ledger import Key
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from tests.parts.controller.losses import FakeCheckpoints, with_checkpoints
 from tests.parts.controller.recoveries import (
     check,
@@ -67,7 +67,7 @@ class Losses:
         """Let all harm happen, repair, and check."""
         rack = self.rack
         async with rack.run():
-            await rack.do(rack.desks.jobs.submit(JobRequest.model_validate(JOB)))
+            await rack.do(rack.desks.jobs.submit(read_job(JOB)))
             await rack.state("red", "running")
             self._write()
             for harm in [*harms, Harm("repair")]:

@@ -21,16 +21,15 @@ TOPS = (
         "controller",
         "docs",
     ),
-    *("examples", "measure", "ocs_driver", "pki", "probe", "protos", "recorder", "scheduler"),
-    *("sitefile", "testbed", "tests"),
+    *("examples", "measure", "ocs_driver", "pki", "probe", "protos", "readings", "recorder"),
+    *("scheduler", "sitefile", "testbed", "tests"),
 )
 NOT_OURS = {"out/", "dist/", "train.yaml", "topology/tree"}
 """What commands make, what users write, and a plug-in of Slurm."""
 CHANGES = (
     "a REST resource",
     "a kind of records",
-    "a reading of a rank",
-    "a reading of a server or switch",
+    "a reading",
     "an endpoint of another kind",
     "a phase of the transaction",
     "a southbound for aggregators",

@@ -15,6 +15,7 @@ PACKAGES = [
     "measure",
     "checkpoints",
     "agentlink",
+    "readings",
     "probe",
     "recorder",
     "sitefile",

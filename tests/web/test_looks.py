@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, Route, expect
 
-from controller.devices.engine import GpuFigures, RankSample
+from controller.devices.engine import RankSample, ServerSample
 from tests.web.world import TalkingRack, scattered, stand_still, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -50,13 +50,14 @@ async def test_names_are_text(page: Page, url: str, rack: TalkingRack) -> None:
 async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
-    said = GpuFigures(memory_total_bytes=80 << 30, temperature_c=61.0, power_w=350.0, xid=13)
+    of_rank = {"utilisation": 0.42, "memory_bytes": 3 << 30}
+    said = {"memory_total_bytes": 80 << 30, "temperature_c": 61.0, "power_w": 350.0, "xid": 13}
 
     async def telemetry() -> AsyncIterator[RankSample]:
         for s in list(rack.engine.statuses.values()):
-            gpu = said if s.rank == 0 else None
-            at = time.time() + 3600  # always fresh
-            yield RankSample(s.job, s.rank, s.endpoint, at, 0.42, 3 << 30, "nvml", gpu)
+            real, at = s.rank == 0, time.time() + 3600  # always fresh
+            values = {**of_rank, **said} if real else of_rank
+            yield RankSample(s.job, s.rank, s.endpoint, at, "nvml", values, real)
 
     rack.engine.telemetry = telemetry  # type: ignore[method-assign]
     await rack.desks.jobs.submit(scattered("red", 4))
@@ -81,6 +82,27 @@ async def test_what_a_gpu_tells_is_shown_and_what_none_tells_is_a_dash(
     await expect(facts).not_to_contain_text("temperature")
 
 
+async def test_what_a_server_reports_is_in_its_row_and_among_its_facts(
+    page: Page, url: str, rack: TalkingRack
+) -> None:
+    name = rack.desks.fabric.nodes()[0].name
+
+    async def telemetry() -> AsyncIterator[ServerSample]:
+        while True:
+            yield ServerSample(name, {"load": 1.25, "memory_available_bytes": 3 << 30})
+            await asyncio.sleep(1.0)
+
+    rack.engine.telemetry = telemetry  # type: ignore[method-assign]
+    await rack.until(lambda: rack.desks.fabric.nodes()[0].readings)
+    await page.goto(f"{url}/#/objects/nodes")
+    await expect(page.locator("thead")).to_contain_text("Memory available")
+    await expect(page.locator("tbody tr", has_text=name).first).to_contain_text("1.25")
+    await page.goto(f"{url}/#/objects/nodes/{name}")
+    facts = page.locator(".drawer .facts")
+    await expect(facts).to_contain_text("memory available")
+    await expect(facts).to_contain_text("3.00 GiB")
+
+
 async def test_figures_of_containers_are_those_of_the_last_seconds(
     page: Page, url: str, rack: TalkingRack
 ) -> None:
@@ -90,7 +112,8 @@ async def test_figures_of_containers_are_those_of_the_last_seconds(
     async def telemetry() -> AsyncIterator[RankSample]:
         for s in list(rack.engine.statuses.values()):
             at = time.time() + 3600  # always fresh
-            yield RankSample(s.job, s.rank, s.endpoint, at, figures[0], int(figures[1]), "nvml")
+            values = {"utilisation": figures[0], "memory_bytes": int(figures[1])}
+            yield RankSample(s.job, s.rank, s.endpoint, at, "nvml", values)
 
     rack.engine.telemetry = telemetry  # type: ignore[method-assign]
     await rack.desks.jobs.submit(scattered("red", 1))

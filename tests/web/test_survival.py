@@ -14,7 +14,8 @@ from controller.schema.checkpoints import (
     RecoveriesView,
     SiteRecoveriesView,
 )
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
 from tests.web.world import TalkingRack, enter, people, served
@@ -56,7 +57,7 @@ async def with_desk(rack: TalkingRack) -> Desk:
     for name in ("checkpoints", "recoveries", "drains"):  # the API was made with these desks
         object.__setattr__(rack.desks, name, desk)
     request = {"name": "red", "count": 4, "command": ["train"], "checkpoint": KEPT}
-    await rack.desks.jobs.submit(JobRequest.model_validate(request))
+    await rack.desks.jobs.submit(read_job(request))
     await rack.state("red", "running")
     return desk
 
@@ -182,7 +183,7 @@ async def test_a_move_that_brings_copies_together_is_warned_of(
 ) -> None:
     kept = KEPT | {"copies": {"apart": "aggregator"}}
     request = {"name": "red", "count": 2, "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
-    await rack.desks.jobs.submit(JobRequest.model_validate({**request, "command": ["train"]}))
+    await rack.desks.jobs.submit(read_job({**request, "command": ["train"]}))
     await rack.state("red", "running")
     home = rack.aggregators.light()["gpu4"].aggregator
     await rack.desks.plans.attach("gpu5", None, 60)  # a port

@@ -22,7 +22,7 @@ from controller.devices.counters import PortCounters
 from controller.fabric import executor
 from controller.people.accounts import Accounts, Project
 from controller.people.authz import Role
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.transaction.model import Phase
 from controller.transaction.phases import PHASES
 from ocs_driver.base import Alarm, ApplyResult, PortHealth, PortInfo

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from console.cli.ask.options import connect, one_of
+from console.cli.ask.options import connect
 from console.cli.show import output as out
 from console.cli.show.output import Output
 
@@ -26,7 +26,6 @@ def answer(
     show: Callable[[Document], None],
 ) -> Document:
     """Ask, print the answer as a document or as ``show`` does, and return it."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     with connect(ctx) as client:
         found = ask(client)
     tell(found, output, show)
@@ -41,8 +40,8 @@ def tell(found: Document, output: Output, show: Callable[[Document], None]) -> N
         show(found)
 
 
-def table(columns: Columns) -> Callable[[Document], None]:
-    """Return a function that prints the items of a page as a table."""
+def table(columns: Columns, items: str = "items") -> Callable[[Document], None]:
+    """Return a function that prints a page's list ``items`` as a table."""
     return lambda page: out.show_table(
-        tuple(columns), [tuple(of(item) for of in columns.values()) for item in page["items"]]
+        tuple(columns), [tuple(of(item) for of in columns.values()) for item in page[items]]
     )

@@ -2,55 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from console.cli.errors import usage
-from scheduler.model import OnLoss
 
 Document = dict[str, Any]
-
-SizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint-size",
-        metavar="SIZE",
-        help="Keep checkpoints in the servers' memory: a rank's folder, for 6 of its parts"
-        " (3 without copies): 2GiB.",
-    ),
-]
-RuleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint",
-        metavar="RULE",
-        help="What is whole: rename, dcp, orbax, keras or 'marker: FILE'. [default: rename]",
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint-store",
-        metavar="VOLUME[:N]",
-        help="A volume that gets every N-th complete step. [default: every 10th]",
-    ),
-]
-SparesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--spares",
-        metavar="N[?]",
-        help="Idle GPUs reserved for the job; 1? takes one only if there is one.",
-    ),
-]
-OnLossOption = Annotated[
-    OnLoss | None,
-    typer.Option(
-        "--on-loss",
-        help="Without a spare: wait for as many GPUs, or shrink. [default: wait]",
-    ),
-]
 
 
 def asked(*, size: str | None, rule: str | None, store: str | None, spares: str | None) -> Document:
@@ -93,6 +49,6 @@ def _size(text: str) -> int:
 def _spares(text: str) -> Document:
     if not text.removesuffix("?").isdecimal():
         raise usage(f"--spares {text!r} is not N or N?", "for example 1, or 1? if there is one")
-    from sitefile.jobfile import spares  # noqa: PLC0415 - start-up time
+    from controller.schema.submit.file import spares  # noqa: PLC0415 - start-up time
 
     return spares(text)

@@ -26,34 +26,6 @@ FileOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print the request (-o yaml|json) and send nothing.")
 ]
-
-
-CpuLimitOption = Annotated[
-    float | None,
-    typer.Option("--cpu-limit", metavar="CORES", help="Cores of one container."),
-]
-MemoryLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit", metavar="SIZE", help="Memory of one container, without its GPU's: 32GiB."
-    ),
-]
-IoLimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--io-limit",
-        metavar="RATE",
-        help="Bytes a second that it may read, and write, per disk: 500MB.",
-    ),
-]
-VolumeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--volume",
-        metavar="NAME:PATH[:ro]",
-        help="A volume of the site, and its path in every container. May be repeated.",
-    ),
-]
 _MODES: Mapping[str, Document] = {
     "": {},
     "ro": {"read_only": True},
@@ -73,7 +45,7 @@ def limits(**given: float | str | None) -> Document:
         return {}
     from pydantic import ValidationError  # noqa: PLC0415 - start-up time
 
-    from sitefile.jobfile import LimitsModel  # noqa: PLC0415 - start-up time
+    from controller.schema.submit.file import LimitsModel  # noqa: PLC0415 - start-up time
 
     try:
         model = LimitsModel.model_validate(said)
@@ -100,7 +72,7 @@ def merged(path: Path | None, given: Document) -> Document:
     if path is None:
         return _merged({}, given, None)
     with reading(path):
-        from sitefile import load_job  # noqa: PLC0415 - start-up time
+        from controller.schema.submit.file import load_job  # noqa: PLC0415 - start-up time
 
         said = load_job(path)
     return _merged(said, given, path)
@@ -116,7 +88,7 @@ def all_merged(path: Path | None, given: Document) -> list[Document]:
     if path is None:
         return [_merged({}, given, None)]
     with reading(path):
-        from sitefile import load_jobs  # noqa: PLC0415 - start-up time
+        from controller.schema.submit.file import load_jobs  # noqa: PLC0415 - start-up time
 
         said = load_jobs(path)
     if len(said) > 1 and "name" in given:

@@ -40,7 +40,17 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
         "dark_time_s",
     ),
     "conditions": ("type", "status", "since", "reason", "message"),
-    "ports": ("port", "kind", "far", "endpoint", "up", "quarantined", "rx_bps", "tx_bps"),
+    "ports": (
+        "port",
+        "kind",
+        "far",
+        "endpoint",
+        "up",
+        "quarantined",
+        "rx_bps",
+        "tx_bps",
+        "readings",
+    ),
     "phases": ("name", "started_at", "took_s"),
     "moves": ("endpoint", "from", "to"),
     "volumes": ("volume", "path", "read_only"),
@@ -58,7 +68,9 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 }
 """Fields that contain a list of objects, and the columns of each."""
 
-_SECTIONS = frozenset({"wait", "placement", "steps", "gpu", "failure", "checkpoint", "engine"})
+_SECTIONS = frozenset(
+    {"wait", "placement", "steps", "gpu", "failure", "checkpoint", "engine", "readings"}
+)
 """Fields that contain one object, which gets its own heading."""
 
 
@@ -106,7 +118,7 @@ def print_object(title: str, name: str, item: Document, events: Sequence[Documen
         kind = find("event")
         out.line("")
         out.line("events:")
-        out.show_table(kind.heads(False), [kind.row(event, False) for event in events])
+        out.show_table(*kind.table(events, wide=False))
 
 
 def value_text(key: str, value: Any) -> str:
@@ -191,7 +203,9 @@ _UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _timed(entry: Document) -> Document:
-    """Add how long a phase took."""
+    """Add how long a phase took; leave out readings that nothing reports."""
+    if "readings" in entry and not entry["readings"]:
+        entry = {key: value for key, value in entry.items() if key != "readings"}
     if entry.get("started_at") is None or "finished_at" not in entry:
         return entry
     end = entry["finished_at"]

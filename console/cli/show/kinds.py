@@ -9,10 +9,21 @@ from typing import Any
 
 from console.cli.errors import usage
 from console.cli.show import advice
-from console.cli.show.text import NONE, age, names, percent, rate, size, spread
+from console.cli.show.text import NONE, age, names, percent, rate, size, spread, written
+from readings.catalogue import of
+from readings.reading import Object, Reading
 
 Document = dict[str, Any]
 Cell = Callable[[Document], object]
+
+
+def measured(kind: Object, found: Sequence[Document | None]) -> dict[str, Reading]:
+    """Return, by their columns, a kind of objects' readings of which any of these has a value."""
+    return {
+        reading.column: reading
+        for reading in of(kind)
+        if reading.column and any(one and one.get(reading.name) is not None for one in found)
+    }
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,18 +49,27 @@ class Kind:
     columns: Mapping[str, Cell]
     wide: Mapping[str, Cell]
     name: Cell
+    measured: tuple[str, Object] | None = None
+    """The field that has the readings of the object, which are columns of ``-o wide`` as well."""
     parts: Parts | None = None
     remarks: Callable[[Sequence[Document]], Iterable[str]] = lambda items: ()
     """What is said below the table, also of an empty one."""
 
-    def heads(self, wide: bool) -> list[str]:
-        """Return the column heads."""
-        return [*self.columns, *(self.wide if wide else ())]
+    def table(self, items: Sequence[Document], wide: bool) -> tuple[list[str], list[list[object]]]:
+        """Return the column heads, and the cells of each object."""
+        cells = self.shown(items, wide)
+        return list(cells), [[cell(item) for cell in cells.values()] for item in items]
 
-    def row(self, item: Document, wide: bool) -> list[object]:
-        """Return the cells of one object."""
-        cells = [*self.columns.values(), *(self.wide.values() if wide else ())]
-        return [cell(item) for cell in cells]
+    def shown(self, items: Iterable[Document], wide: bool) -> Mapping[str, Cell]:
+        """Return the columns for these objects; none for a reading that no object has."""
+        if not wide:
+            return self.columns
+        found: dict[str, Cell] = {**self.columns, **self.wide}
+        if self.measured is not None:
+            field, kind = self.measured
+            readings = measured(kind, [item.get(field) for item in items])
+            found |= {head: _reading(field, reading) for head, reading in readings.items()}
+        return found
 
 
 def _field(key: str) -> Cell:
@@ -78,6 +98,10 @@ def _image_name(item: Document) -> object:
 
 def _image_id(item: Document) -> str:
     return str(item["image_id"]).removeprefix("sha256:")[:12]
+
+
+def _reading(field: str, reading: Reading) -> Cell:
+    return lambda item: written(reading, (item.get(field) or {}).get(reading.name))
 
 
 def _list(key: str) -> Cell:
@@ -186,6 +210,7 @@ KINDS: Sequence[Kind] = (
             **_RATES,
         },
         _field("name"),
+        ("gpu", Object.GPU),
     ),
     Kind(
         "aggregators",
@@ -201,6 +226,7 @@ KINDS: Sequence[Kind] = (
         },
         {"DPID": _field("dpid")},
         _field("name"),
+        ("readings", Object.AGGREGATOR),
     ),
     Kind(
         "switches",
@@ -217,6 +243,7 @@ KINDS: Sequence[Kind] = (
         },
         {"URL": _field("url"), "SERIAL": _field("serial"), "FIRMWARE": _field("firmware")},
         _field("name"),
+        ("readings", Object.SWITCH),
     ),
     Kind(
         "circuits",
@@ -255,6 +282,7 @@ KINDS: Sequence[Kind] = (
             "ID": lambda item: str(item.get("container_id") or NONE)[:12],
         },
         _field("name"),
+        ("gpu", Object.GPU),
     ),
     Kind(
         "images",
@@ -297,6 +325,7 @@ KINDS: Sequence[Kind] = (
         },
         {},
         _field("name"),
+        ("readings", Object.SERVER),
     ),
     Kind(
         "volumes",
@@ -317,7 +346,7 @@ KINDS: Sequence[Kind] = (
             "READ": _since("read_at"),
         },
         lambda item: f"{item['server']}/{item['name']}",
-        Parts(
+        parts=Parts(
             "data",
             {
                 "SERVER": lambda part: part["of"]["server"],

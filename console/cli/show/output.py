@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -106,6 +106,12 @@ def line(text: str) -> None:
     """Print one line of data on stdout."""
     sys.stdout.write(plain(text) + "\n")
     sys.stdout.flush()
+
+
+def lines(texts: Iterable[str]) -> None:
+    """Print lines of data on stdout."""
+    for text in texts:
+        line(text)
 
 
 def complain(error: CliError, *, as_json: bool) -> None:

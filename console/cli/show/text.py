@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 from base.figures import figure
 from console.cli.errors import CliError, usage
+from readings.reading import Reading, Unit
 
 _BARS = "▁▂▃▄▅▆▇█"
 NONE = "-"
@@ -142,6 +144,24 @@ def thinned(values: Sequence[float | None], count: int) -> list[float | None]:
         known = [v for v in values[first:last] if v is not None]
         found.append(sum(known) / len(known) if known else None)
     return found
+
+
+def written(reading: Reading, value: Any) -> str:
+    """Format a value of a reading; None is one that nothing reports."""
+    return NONE if value is None else _FORMS[reading.unit](value)
+
+
+_FORMS: Mapping[Unit, Callable[[Any], str]] = {
+    Unit.RATIO: percent,
+    Unit.BYTES: size,
+    Unit.CELSIUS: celsius,
+    Unit.WATTS: watts,
+    Unit.HERTZ: hertz,
+    Unit.BITS_PER_SECOND: rate,
+    Unit.COUNT: str,
+    Unit.NUMBER: figure,
+    Unit.WORDS: names,
+}
 
 
 def plural(count: int, word: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.asking import answer, table
+from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -25,12 +26,10 @@ engine = typer.Typer(
 @engine.command()
 def status(ctx: typer.Context, output: OutputOption = Output.TABLE) -> None:
     """Show how it stands with the engine: contact, published topology, the latest answers."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.get("/engine")
-    if output.structured:
-        out.document(view, output)
-        return
+    answer(ctx, output, lambda client: client.get("/engine"), _show)
+
+
+def _show(view: Document) -> None:
     out.show_table(("", ""), _facts(view), head=False)
     _answers("allocations", view["allocations"], ("engine_s", "plan_s", "light_s"))
     _answers("waiting jobs", view["helped"], ("plan_s", "light_s", "publish_s"))
@@ -42,16 +41,7 @@ def check(ctx: typer.Context, output: OutputOption = Output.TABLE) -> None:
 
     Exit code 1 when something that lightloom needs is missing.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.get("/engine/check", extra_s=40.0)
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.show_table(
-            ("CHECK", "STATE", "FOUND", "MEND"),
-            [(c["subject"], c["grade"], c["found"], c["mend"] or NONE) for c in view["checks"]],
-        )
+    view = answer(ctx, output, lambda client: client.get("/engine/check", extra_s=40.0), _CHECKS)
     faults = [line for line in view["checks"] if line["grade"] == "fault"]
     if faults:
         raise CliError(
@@ -61,6 +51,17 @@ def check(ctx: typer.Context, output: OutputOption = Output.TABLE) -> None:
             object=f"engine/{view['kind']}",
             hint=faults[0]["mend"],
         )
+
+
+_CHECKS = table(
+    {
+        "CHECK": lambda c: c["subject"],
+        "STATE": lambda c: c["grade"],
+        "FOUND": lambda c: c["found"],
+        "MEND": lambda c: c["mend"] or NONE,
+    },
+    "checks",
+)
 
 
 def _facts(view: Document) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from base.figures import figure
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.asking import Columns, table, tell
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -46,7 +47,6 @@ def prepare(
 
     Prints progress on stderr. Pulls continue when you interrupt it; the same command joins them.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if servers is not None and everywhere:
         raise usage("--servers and --all exclude each other", "give one of them")
     chosen = [word for word in (servers or "").split(",") if word]
@@ -69,10 +69,7 @@ def prepare(
                 )
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
             found = client.get(f"/images/preparations/{client.part(found['id'])}")
-    if output.structured:
-        out.document(found, output)
-    else:
-        out.show_table(("SERVER", "STATE", "SIZE", "IMAGE"), [_row(s) for s in found["servers"]])
+    tell(found, output, table(_COLUMNS, "servers"))
     failed = [server for server in found["servers"] if server["state"] == "failed"]
     if failed:
         raise CliError(
@@ -84,10 +81,12 @@ def prepare(
         )
 
 
-def _row(server: Document) -> tuple[object, ...]:
-    there = None if server["size_bytes"] is None else size(server["size_bytes"])
-    shown = server["image_digest"] or server["message"] or NONE
-    return server["server"], server["state"], there or NONE, shown
+_COLUMNS: Columns = {
+    "SERVER": lambda s: s["server"],
+    "STATE": lambda s: s["state"],
+    "SIZE": lambda s: NONE if s["size_bytes"] is None else size(s["size_bytes"]),
+    "IMAGE": lambda s: s["image_digest"] or s["message"] or NONE,
+}
 
 
 def _tell(found: Document, told: dict[str, str]) -> None:

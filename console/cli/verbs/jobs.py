@@ -8,38 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentlink.values import Record
 from base.figures import figure
-from console.cli.ask.checkpoint import (
-    OnLossOption,
-    RuleOption,
-    SizeOption,
-    SparesOption,
-    StoreOption,
-    asked,
-)
-from console.cli.ask.hostlist import expand
-from console.cli.ask.jobfile import (
-    CpuLimitOption,
-    DryRunOption,
-    FileOption,
-    IoLimitOption,
-    MemoryLimitOption,
-    VolumeOption,
-    all_merged,
-    limits,
-    mounts,
-)
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.job import given, job_options
+from console.cli.ask.jobfile import DryRunOption, FileOption, all_merged
+from console.cli.ask.options import AnyOutput, NameOutput, connect, formats
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.kinds import split
 from console.cli.show.output import Output
-from console.cli.show.text import duration_s, instant, moment_s, names, spread
+from console.cli.show.text import instant, moment_s, names, spread
 from console.cli.verbs.objects import fetch
-from controller.devices.engine import Pull
-from scheduler.model import Locality, Policy, RankOrder, TimeLimitAction
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -49,12 +28,10 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 _POLL_S = 0.3
 
 
+@job_options
 def submit(
     ctx: typer.Context,
     *,
-    count: Annotated[
-        int | None, typer.Option("-n", "--count", min=1, help="Number of GPUs.")
-    ] = None,
     file: FileOption = None,
     dry_run: DryRunOption = False,
     command: Annotated[
@@ -63,137 +40,18 @@ def submit(
             metavar="-- CMD...", help="Runs once per GPU; the image's own command if absent."
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Chosen by the controller if absent.")] = None,
-    project: Annotated[
-        str | None,
-        typer.Option(help="Project that owns the job; your only one, or `default`, if absent."),
-    ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option(min=-100, max=100, help="One level is worth an hour of waiting. [default: 0]"),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            metavar="TIME",
-            help="Longest expected run time (90, 15m, 1h30m); lets it start early where it "
-            "delays no other job.",
-        ),
-    ] = None,
-    time_limit_action: Annotated[
-        TimeLimitAction | None,
-        typer.Option(help="At the time limit: end the job, or ignore it. [default: the site's]"),
-    ] = None,
-    pinned: Annotated[
-        bool, typer.Option("--pinned", help="Never move its light while it runs.")
-    ] = False,
-    preemptible: Annotated[
-        bool,
-        typer.Option(
-            "--preemptible",
-            help="It may be stopped for a higher priority, if the site allows that.",
-        ),
-    ] = False,
-    locality: Annotated[
-        Locality | None, typer.Option(help="How close the GPUs must be. [default: preferred]")
-    ] = None,
-    policy: Annotated[
-        Policy | None, typer.Option(help="What a regroup does to the job. [default: pause]")
-    ] = None,
-    rank_order: Annotated[
-        RankOrder | None, typer.Option(help="Order of the ring. [default: aggregator]")
-    ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Container image; the controller's default if absent.")
-    ] = None,
-    endpoints: Annotated[
-        str | None, typer.Option(help="Exactly these: gpu0,gpu3 or gpu[0-2].")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Only GPUs of this model.")] = None,
-    memory_gib: Annotated[
-        float | None,
-        typer.Option("--memory", min=0, metavar="GIB", help="Least memory of each GPU."),
-    ] = None,
-    cpu_limit: CpuLimitOption = None,
-    memory_limit: MemoryLimitOption = None,
-    io_limit: IoLimitOption = None,
-    volumes: VolumeOption = None,
-    dark_tolerance_s: Annotated[
-        float | None,
-        typer.Option(
-            "--dark-tolerance",
-            metavar="S",
-            help="Seconds its network may be dark; from its framework's time-outs if absent.",
-        ),
-    ] = None,
-    restart: Annotated[
-        str | None,
-        typer.Option(
-            metavar="never|on-failure[:N]",
-            help="What to do when a rank fails: end the job, or start it again.",
-        ),
-    ] = None,
-    pull: Annotated[
-        Pull | None, typer.Option(help="When servers fetch the image. [default: never]")
-    ] = None,
-    record: Annotated[
-        Record | None,
-        typer.Option(help="How much of its communication is recorded. [default: the site file's]"),
-    ] = None,
-    checkpoint_size: SizeOption = None,
-    checkpoint_rule: RuleOption = None,
-    checkpoint_store: StoreOption = None,
-    spares: SparesOption = None,
-    on_loss: OnLossOption = None,
-    env: Annotated[list[str] | None, typer.Option(metavar="K=V", help="May be repeated.")] = None,
-    secrets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="K=NAME",
-            help="Variable K gets the value of the project's secret NAME. May be repeated.",
-        ),
-    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the job's end.")] = False,
     timeout_s: Annotated[
         float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
+    **said: Any,
 ) -> None:
     """Queue a job: one container per GPU. Without a command it trains the demo's model.
 
     A file with several jobs is queued as a whole, or not at all.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
-    given: Document = {
-        "count": count,
-        "name": name,
-        "project": project,
-        "priority": priority,
-        "time_limit_s": None if time_limit is None else duration_s(time_limit),
-        "time_limit_action": time_limit_action and time_limit_action.value,
-        "pinned": pinned or None,
-        "preemptible": preemptible or None,
-        "min_memory_bytes": None if memory_gib is None else int(memory_gib * 2**30),
-        "locality": locality and locality.value,
-        "policy": policy and policy.value,
-        "rank_order": rank_order and rank_order.value,
-        "image": image,
-        "model": model,
-        "dark_tolerance_s": dark_tolerance_s,
-        "restart": restart,
-        "pull": pull and pull.value,
-        "record": record and record.value,
-        "command": command or None,
-        "env": _environment(env or [], secrets or []) or None,
-        "endpoints": expand(endpoints) if endpoints else None,
-        "volumes": mounts(volumes) if volumes else None,
-        "on_loss": on_loss and on_loss.value,
-        **limits(cpu=cpu_limit, memory=memory_limit, io=io_limit),
-        **asked(size=checkpoint_size, rule=checkpoint_rule, store=checkpoint_store, spares=spares),
-    }
-    requests = all_merged(file, {key: value for key, value in given.items() if value is not None})
+    requests = all_merged(file, given(said, command))
     if len(requests) > 1 and wait:
         raise usage(f"--wait waits for one job, {file} has {len(requests)}", "see `lightloom wait`")
     if dry_run:
@@ -225,7 +83,7 @@ def submit(
 def cancel(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Stop a job, or remove it from the queue."""
     _act(ctx, job, "cancel", output)
@@ -234,7 +92,7 @@ def cancel(
 def pause(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Freeze all containers of a job; it keeps its GPUs."""
     _act(ctx, job, "pause", output)
@@ -243,7 +101,7 @@ def pause(
 def resume(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: OutputOption = Output.TABLE,
+    output: NameOutput = Output.TABLE,
 ) -> None:
     """Continue a paused job."""
     _act(ctx, job, "resume", output)
@@ -270,14 +128,13 @@ def logs(
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Print when each line was written.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: Annotated[Output, formats(Output.TABLE, Output.JSON)] = Output.TABLE,
 ) -> None:
     """Print the output of a job's containers, also after its end.
 
     Output that cannot be read (a server does not answer, or keeps it no more) is named on stderr.
     -o json prints one document a line.
     """
-    one_of(output, Output.TABLE, Output.JSON)
     name = _bare(job)
     start = None if since is None else moment_s(since, time.time())
     with connect(ctx) as client:
@@ -310,7 +167,7 @@ def wait(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
     ] = 600.0,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
 ) -> None:
     """Wait until a field of an object has a value.
 
@@ -351,7 +208,6 @@ def wait(
 
 
 def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     with connect(ctx) as client:
         view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)
@@ -396,24 +252,6 @@ def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Doc
         time.sleep(_POLL_S)
         job = client.get(f"/jobs/{client.part(job['name'])}")
     return job
-
-
-def _environment(plain: list[str], secrets: list[str]) -> Document:
-    found: Document = {}
-    for pair in plain:
-        key, sign, value = pair.partition("=")
-        if not sign or not key:
-            raise usage(f"--env {pair!r} is not K=V", "for example --env SEED=7")
-        found[key] = value
-    for pair in secrets:
-        key, _, name = pair.partition("=")
-        if not name or not key:
-            # Not repeated: who mistakes the option for --env has written the value here.
-            raise usage("--secret is not K=NAME", "for example --secret WANDB_API_KEY=wandb")
-        if key in found:
-            raise usage(f"{key} is given by --env and --secret", "leave one of them out")
-        found[key] = {"secret": name}
-    return found
 
 
 def _bare(job: str) -> str:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from console.cli.ask.complete import of_context, of_kind
-from console.cli.ask.options import CountOption, IntervalOption, OutputOption, WatchOption, connect
+from console.cli.ask.options import AnyOutput, CountOption, IntervalOption, WatchOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.describe import print_object
-from console.cli.show.kinds import Kind, find, split
+from console.cli.show.kinds import Cell, Kind, find, split
 from console.cli.show.measure import show_measurement
 from console.cli.show.output import Output
 from console.cli.verbs.insight.measure import tables
@@ -41,7 +41,7 @@ def get(
     name: Annotated[
         str | None, typer.Argument(help="One object; all if absent.", autocompletion=of_context)
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
     watch: WatchOption = False,
     interval_s: IntervalOption = 1.0,
     count: CountOption = None,
@@ -96,7 +96,7 @@ def describe(
     name: Annotated[
         str | None, typer.Argument(help="The object's name.", autocompletion=of_context)
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
 ) -> None:
     """Show one object with its conditions and its latest events."""
     if name is None and "/" in kind:
@@ -152,7 +152,7 @@ def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Documen
     if not shown:
         out.say(f"there are no {kind.plural}")
     else:
-        out.show_table(kind.heads(wide), [kind.row(item, wide) for item in shown])
+        out.show_table(*kind.table(shown, wide))
     if kind.parts is not None and (rows := kind.parts.rows(shown)):
         out.line("")
         out.show_table(list(kind.parts.columns), rows)
@@ -171,9 +171,12 @@ def _watch(
 ) -> None:
     """Print every object once, then each one that changes."""
     shown: dict[str, Document] = {}
+    cells: Mapping[str, Cell] = {}
     wide, updates, since = output is Output.WIDE, 0, 0
     while True:
         found = [fetch(client, kind, name)] if name else _page(client, kind, since)["items"]
+        if not (wide or output.structured):  # nothing shows them
+            found = [{k: v for k, v in item.items() if k != "readings"} for item in found]
         changed = [item for item in found if shown.get(str(kind.name(item))) != item]
         if kind.singular == "event":  # events never change: request the newer ones only
             since = max((item["id"] for item in found), default=since)
@@ -186,8 +189,9 @@ def _watch(
             for item in changed:
                 out.line(f"{kind.singular}/{kind.name(item)}")
         elif changed:
-            rows = [kind.row(item, wide) for item in changed]
-            out.show_table(kind.heads(wide), rows, head=updates == 0 or sys.stdout.isatty())
+            cells = cells or kind.shown(found, wide)
+            rows = [[cell(item) for cell in cells.values()] for item in changed]
+            out.show_table(list(cells), rows, head=updates == 0 or sys.stdout.isatty())
         updates += 1
         if count is not None and updates >= count:
             return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.cli.ask.asking import Columns, answer, table, tell
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -205,7 +205,6 @@ def verify_audit(
             _show_verdict,
         )
     else:
-        one_of(output, Output.TABLE, Output.JSON, Output.YAML)
         view = _verified(file, expect)
         tell(view, output, _show_verdict)
     if not view["ok"]:

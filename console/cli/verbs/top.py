@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, WatchOption, connect
+from console.cli.ask.options import AnyOutput, WatchOption, connect
 from console.cli.errors import usage
 from console.cli.show import output as out
+from console.cli.show.kinds import measured
 from console.cli.show.output import Output
-from console.cli.show.text import NONE, celsius, percent, rate, size, sparkline, spread, watts
+from console.cli.show.text import NONE, percent, rate, size, sparkline, spread, written
+from readings.reading import Object
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -24,10 +25,6 @@ Document = dict[str, Any]
 History = dict[str, deque[float | None]]
 _SAMPLES = 30
 _HISTORY = "HISTORY"
-_GPU: Mapping[str, tuple[str, Callable[[float | None], str]]] = {
-    "TEMP": ("temperature_c", celsius),
-    "POWER": ("power_w", watts),
-}
 
 
 class What(StrEnum):
@@ -42,7 +39,7 @@ def top(
     ctx: typer.Context,
     what: Annotated[What, typer.Argument(help="What to show.")] = What.JOBS,
     *,
-    output: OutputOption = Output.TABLE,
+    output: AnyOutput = Output.TABLE,
     watch: WatchOption = False,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End -w after this many seconds.")
@@ -167,15 +164,16 @@ def _table(what: What, rows: list[Document], wide: bool) -> tuple[list[str], lis
     }[what]
     if wide and what is not What.JOBS:
         heads.append("MEMORY")
-    # Omit a column that no GPU reports.
-    heads += [h for h, (key, _) in _GPU.items() if any(row.get(key) is not None for row in rows)]
-    return heads, [[_cell(row, head) for head in heads] for row in rows]
+    readings = measured(Object.GPU, rows)
+    cells = [
+        [_cell(row, head) for head in heads]
+        + [written(reading, row.get(reading.name)) for reading in readings.values()]
+        for row in rows
+    ]
+    return [*heads, *readings], cells
 
 
 def _cell(row: Document, head: str) -> object:
-    if head in _GPU:
-        key, written = _GPU[head]
-        return written(row.get(key))
     if head == "MEMORY":
         return size(row["memory_bytes"])
     if head in ("RX", "TX"):

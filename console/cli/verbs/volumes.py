@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.asking import Columns, table, tell
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
-from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import size
 
@@ -44,7 +44,6 @@ def remove(
 
     Exit code 1 when a server did not confirm; then `lightloom get volumes` shows what is left.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if project is None and job is None:
         raise usage("it is not said whose data", "give --project P, --job J, or both")
     bare = name.removeprefix("volume/")
@@ -56,17 +55,14 @@ def remove(
             server=None if server is None else server.removeprefix("node/"),
             dry_run=dry_run,
         )
-    if output.structured:
-        out.document(view, output)
-    else:
-        word = "would be removed" if dry_run else "removed"
-        out.show_table(
-            ("SERVER", "BYTES", "FILES", "RESULT"),
-            [
-                (d["server"], size(d["bytes"]), d["files"], d["problem"] or word)
-                for d in view["directories"]
-            ],
-        )
+    word = "would be removed" if dry_run else "removed"
+    columns: Columns = {
+        "SERVER": lambda d: d["server"],
+        "BYTES": lambda d: size(d["bytes"]),
+        "FILES": lambda d: d["files"],
+        "RESULT": lambda d: d["problem"] or word,
+    }
+    tell(view, output, table(columns, "directories"))
     failed = [d for d in view["directories"] if d["problem"]]
     if failed:
         raise CliError(

@@ -6,14 +6,18 @@ its code is loaded, and the API works without it.
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from starlette.datastructures import MutableHeaders
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from readings.catalogue import of
+from readings.reading import Object
 
 PACKAGE = "console.web"
 PREFIX = "/console"
@@ -55,9 +59,20 @@ def install(app: FastAPI) -> None:
         async def console() -> FileResponse:
             return FileResponse(index)
 
+        @app.get(f"{PREFIX}/js/readings.js", include_in_schema=False)
+        async def readings() -> Response:
+            return Response(readings_module(), media_type="text/javascript")
+
         app.mount(f"{PREFIX}/vendor", StaticFiles(directory=folder / "vendor"))
         app.mount(PREFIX, StaticFiles(directory=folder / "static"))
     app.add_middleware(SecureHeaders)
+
+
+def readings_module() -> str:
+    """Return the catalogue as a module of the console: what a page needs to show a reading."""
+    shown = ("name", "of", "unit", "column", "label", "text")
+    entries = [{field: getattr(one, field) for field in shown} for one in of(*Object)]
+    return f"export const READINGS = {json.dumps(entries)};\n"
 
 
 def assets() -> Path | None:

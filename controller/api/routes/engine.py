@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from base.engines import NUMBERS
 from controller.api.common import DesksOf
 from controller.api.deadlines import change, within
 from controller.api.operation import operation
@@ -18,9 +19,8 @@ ALLOCATION_S = 12.0
 """A hook of the engine waits for 10 s."""
 CHECK_S = 35.0
 
-Number = Annotated[
-    str, Path(pattern="^[1-9][0-9]{0,9}$", description="the engine's own number of the job")
-]
+_NUMBER = "|".join(f"^{pattern}$" for pattern in NUMBERS.values())
+Number = Annotated[str, Path(pattern=_NUMBER, description="the engine's own number of the job")]
 
 
 @router.get("/engine")

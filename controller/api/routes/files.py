@@ -17,8 +17,8 @@ from controller.api.operation import MIB, operation
 from controller.api.problems import responses
 from controller.schema.base import Severity
 from controller.schema.fabric import EventView
+from controller.schema.insight.usage import By, UsageSumsView, UsageView
 from controller.schema.plans import Allocation, AllocationDiffView
-from controller.schema.usage import By, UsageSumsView, UsageView
 
 router = APIRouter(tags=["files"], responses=responses("unavailable"))
 MAX_EVENTS = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response, status
@@ -18,8 +19,9 @@ from controller.api.scope.naming import Naming
 from controller.base.errors import ServiceError
 from controller.people.authz import Authorisation, Principal, authorise
 from controller.schema.base import Page
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobBody, JobView
 from controller.schema.live import LogLineView
+from controller.schema.submit.request import JobRequest
 from controller.service.desks import Desks
 
 router = APIRouter(prefix="/jobs", tags=["jobs"], responses=responses("unavailable"))
@@ -50,14 +52,14 @@ async def submit_job(
     desks: DesksOf,
     sight: SightOf,
     caller: CallerOf,
-    request: JobRequest,
+    body: JobBody,
     response: Response,
 ) -> JobView:
     """Queue a job: 403 if its priority is above the site's limit for users.
 
     The job of a user who belongs to one project only need not name it.
     """
-    request = with_project(caller.principal, request)
+    request = with_project(caller.principal, body)
     check_priority(desks, caller.principal, request)
     name = caller.principal.name
     naming = Naming(sight, desks.jobs)
@@ -67,13 +69,14 @@ async def submit_job(
     return view
 
 
-def with_project(principal: Principal, request: JobRequest) -> JobRequest:
-    """Set the only project of a caller that names none and does not belong to the default."""
-    if "project" in request.model_fields_set or principal.sees(request.project):
+def with_project(principal: Principal, body: JobBody) -> JobRequest:
+    """Return the job; one that names no project is in the only one of a caller without default."""
+    request: JobRequest = body.value()
+    if "project" in body.model_fields_set or principal.sees(request.project):
         return request
     own = sorted(principal.projects)
     if len(own) == 1:
-        return request.model_copy(update={"project": own[0]})
+        return replace(request, project=own[0])
     raise ServiceError(
         "invalid",
         "the job names no project",

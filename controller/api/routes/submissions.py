@@ -11,7 +11,8 @@ from controller.api.problems import responses
 from controller.api.routes.jobs import check_priority, with_project
 from controller.api.scope.naming import Naming
 from controller.base.slices import in_slices
-from controller.schema.jobs import JobRequest, JobsRequest, JobsSubmittedView
+from controller.schema.jobs import JobBody, JobsRequest, JobsSubmittedView
+from controller.schema.submit.request import JobRequest
 
 router = APIRouter(prefix="/submissions", tags=["jobs"], responses=responses("unavailable"))
 
@@ -26,8 +27,8 @@ async def submit_jobs(
     The refusal names the first job that cannot be queued.
     """
 
-    def checked(job: JobRequest) -> JobRequest:
-        job = with_project(caller.principal, job)
+    def checked(body: JobBody) -> JobRequest:
+        job = with_project(caller.principal, body)
         check_priority(desks, caller.principal, job)
         return job
 

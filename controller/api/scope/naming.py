@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TypeVar
 
 from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import Owned
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.service.jobs import JobDesk
 
 Result = TypeVar("Result")
@@ -108,7 +109,7 @@ class Naming:
             tried = (f"{request.project}-{n}" for n in numbers[request.project])
             name = next(one for one in tried if one not in taken)
             chosen.add(name)
-            named.append(request.model_copy(update={"name": name}))
+            named.append(replace(request, name=name))
         return chosen, named
 
 

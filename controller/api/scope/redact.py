@@ -1,49 +1,29 @@
-"""Redacts views for the readers of some projects. Pure: other jobs are left out or blanked."""
+"""Redacts views for the readers of some projects. Pure: other jobs are left out or blanked.
+
+What a reader sees of a view is marked on its fields (``controller.schema.marks``); this module
+applies the marks. Views whose fields depend on each other have a rule of their own.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from controller.people.authz import ALL_PROJECTS, Owned
 from controller.schema.base import View
-from controller.schema.checkpoints import (
-    CheckpointsView,
-    DrainView,
-    IntervalView,
-    RecoveriesView,
-    VerificationView,
-)
-from controller.schema.fabric import (
-    AggregatorView,
-    CircuitView,
-    EndpointView,
-    EventView,
-    NodeView,
-    OpticsView,
-    SwitchView,
-)
-from controller.schema.insight.advice import AdviceView, FindingView, PredictionView, WhatIfView
-from controller.schema.insight.comms import CommsView
-from controller.schema.insight.measurements import MeasurementView
-from controller.schema.jobs import ContainerView, FailureView, JobView, WaitView
-from controller.schema.live import (
-    HealthView,
-    MarkerView,
-    PortPowerView,
-    PowerSeriesView,
-    SeriesView,
-    TopRowView,
-    TopView,
-    TraceView,
-)
-from controller.schema.plans import QuarantineView, TransactionView
+from controller.schema.fabric import NodeView
+from controller.schema.live import TopView
+from controller.schema.marks import Instead, Shown
+from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
-from controller.schema.usage import UsageView
-from controller.schema.volumes import DataRemovalView, VolumeView
-from controller.stream.feed import Frame, Payload
+from controller.schema.volumes import VolumeView
+from controller.stream.feed import Frame
 
 _JOB = re.compile(r"\b(jobs?[ /])([a-z0-9][a-z0-9-]*)")
 """A job as the controller's messages name it."""
@@ -53,40 +33,130 @@ _OPEN = frozenset({"job", "transaction", "endpoint"})
 """Kinds of objects whose events a reader of all projects sees; the others are devices."""
 ANOTHER = "another project's job"
 AnyView = TypeVar("AnyView", bound=View)
-AnyTransaction = TypeVar("AnyTransaction", bound=TransactionView)
-Told = TypeVar("Told", EventView, MarkerView)
 
 
 @dataclass(slots=True, frozen=True)
+class _Part:
+    """What readers of one kind see of a view."""
+
+    blank: Mapping[str, Any]
+    """Fields that are blank for them, and what those hold then."""
+    messages: tuple[str, ...]
+    jobs: tuple[str, ...]
+    """Fields of which they see own jobs only."""
+    projects: tuple[str, ...]
+    """Fields of which they see own projects only."""
+    views: tuple[str, ...]
+    """Fields that hold views, which have marks of their own."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Marks:
+    """The marks of a view's fields."""
+
+    gates: tuple[tuple[Shown, str], ...]
+    """Fields that name what the view belongs to."""
+    parts: Mapping[tuple[bool, bool], _Part | None]
+    """By whether the reader sees all projects, and whether an own job uses the object; None is all
+    of it."""
+
+
+_GATES = frozenset({Shown.JOB, Shown.PROJECT, Shown.SUBJECT, Shown.HOLDER, Shown.ENDPOINT})
+
+
+@cache
+def marks_of(view: type[View]) -> _Marks:
+    """Return a view's marks. TypeError for a field that can hold text and has no mark.
+
+    The parts of a view are examined with it.
+    """
+    gates: list[tuple[Shown, str]] = []
+    fields: dict[str, frozenset[Shown | type[View]]] = {}
+    blank: dict[str, Any] = {}
+    for name, info in view.model_fields.items():
+        declared = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        found = tuple(_examined(declared, f"{view.__name__}.{name}"))
+        fields[name] = marks = frozenset(one for one in found if not isinstance(one, Instead))
+        if View in marks and len(marks) > 1:
+            raise TypeError(f"{view.__name__}.{name} has parts with marks of their own, and marks")
+        if get_origin(info.annotation) is not list:
+            gates += [(mark, name) for mark in _GATES if mark in marks]
+        instead = next((one.text for one in found if isinstance(one, Instead)), None)
+        blank[name] = _blank(info) if instead is None else instead
+
+    def part(whole: bool, own: bool) -> _Part | None:
+        hidden = {Shown.KEEPERS}
+        hidden |= set() if whole else {Shown.ALL_PROJECTS}
+        hidden |= set() if own else {Shown.OWN, Shown.HOLDER}
+        left = {name: marks for name, marks in fields.items() if not marks & hidden}
+
+        def marked(mark: Shown | type[View]) -> tuple[str, ...]:
+            return tuple(name for name, marks in left.items() if mark in marks)
+
+        lists = {n for n in fields if get_origin(view.model_fields[n].annotation) is list}
+        found = _Part(
+            blank={name: blank[name] for name in fields if name not in left},
+            messages=marked(Shown.MESSAGE),
+            jobs=marked(Shown.JOBS),
+            projects=() if whole else tuple(n for n in marked(Shown.PROJECT) if n in lists),
+            views=marked(View),
+        )
+        return found if any(astuple(found)) else None
+
+    both = (True, False)
+    return _Marks(tuple(gates), {(w, own): part(w, own) for w in both for own in both})
+
+
+def _examined(declared: Any, where: str) -> Iterator[Shown | Instead | type[View]]:
+    """Yield the marks in a field's type, and ``View`` if parts of it have marks of their own."""
+    if get_origin(declared) is Annotated:
+        inner, *metadata = get_args(declared)
+        marked = any(isinstance(one, Shown) for one in metadata)
+        yield from (one for one in metadata if isinstance(one, Shown | Instead))
+        yield from () if marked else _examined(inner, where)
+    elif isinstance(declared, type) and issubclass(declared, View):
+        marks_of(declared)
+        yield View
+    elif declared in (str, Any) or (isinstance(declared, type) and issubclass(declared, BaseModel)):
+        raise TypeError(f"nothing says to whom {where} is shown: mark it")
+    elif get_origin(declared) is not Literal:
+        for part in get_args(declared):
+            yield from _examined(part, where)
+
+
+def _blank(info: Any) -> Any:
+    """Return a field's default, or the empty value of its type."""
+    default = info.get_default(call_default_factory=True)
+    if default is not PydanticUndefined:
+        return default
+    kind = get_origin(info.annotation) or info.annotation
+    return kind() if kind in (str, list, dict) else None
+
+
 class Redactor:
     """What a reader may see: jobs of some projects, and no messages of devices."""
 
-    projects: frozenset[str]
-    """The reader's projects; ``*`` is all."""
-    whose: Mapping[str, Owned]
-    """Every known job by name, also jobs that ended."""
+    def __init__(self, projects: frozenset[str], whose: Mapping[str, Owned]) -> None:
+        """``projects`` are the reader's, ``*`` is all; ``whose`` has every known job by name, also
+        jobs that ended."""
+        self.projects = projects
+        self.whole = ALL_PROJECTS in projects
+        """True if no job is hidden: only messages of devices are removed."""
+        self._whose = whose
 
     def view(self, view: AnyView) -> AnyView | None:
-        """Return the visible part of a view, None for nothing. TypeError for one without a rule.
+        """Return the visible part of a view, None for nothing. TypeError for an unmarked text.
 
         Views of checkpoints, recoveries and advice are those of own jobs: who asks has checked it.
         """
-        rule = RULES.get(type(view))
-        if rule is None:
-            raise TypeError(f"no rule says who may see a {type(view).__name__}")
-        shown: AnyView | None = rule(self, view)
-        return shown
-
-    @property
-    def whole(self) -> bool:
-        """True if no job is hidden: only messages of devices are removed."""
-        return ALL_PROJECTS in self.projects
+        rule = _RULES.get(type(view), Redactor._marked)
+        return cast(AnyView | None, rule(self, view))
 
     def owns(self, job: str | None) -> bool:
         """Whether a job is the reader's; for a reader of all projects always true."""
         if self.whole:
             return True
-        known = self.whose.get(job) if job is not None else None
+        known = self._whose.get(job) if job is not None else None
         return known is not None and known.project in self.projects
 
     def text(self, text: str) -> str:
@@ -103,303 +173,160 @@ class Redactor:
         text = _CONTAINER.sub(lambda m: m[0] if self.owns(m[1]) else "another container", text)
         return _JOB.sub(lambda m: ANOTHER if self._foreign(m[2]) else m[0], text)
 
+    def frame(self, item: Frame) -> Frame | None:
+        """Return the visible part of one message of the live feed."""
+        shown = self.view(item.data)
+        if shown is None or shown is item.data:
+            return item if shown is not None else None
+        return Frame(item.type, shown, item.id)
+
     def _foreign(self, name: str) -> bool:
-        return not self.owns(name) and ("-" in name or name in self.whose)
+        return not self.owns(name) and ("-" in name or name in self._whose)
 
-    def job(self, job: JobView) -> JobView | None:
-        """Return an own job, None for another; what it waits for may belong to another project."""
-        if not self.whole and job.project not in self.projects:
-            return None
-        conditions = [
-            c.model_copy(update={"message": self.text(c.message)}) if c.message else c
-            for c in job.conditions
-        ]
-        changes = {
-            "reason": self.text(job.reason),
-            "conditions": conditions,
-            "wait": self._wait(job.wait) if job.wait else None,
-            "failure": self._failure(job.failure) if job.failure else None,
-        }
-        return job.model_copy(update=changes)
+    @cached_property
+    def _held(self) -> frozenset[str]:
+        """The endpoints that own jobs hold."""
+        own = (job for job in self._whose.values() if job.holding and self.owns(job.job))
+        return frozenset(endpoint for job in own for endpoint in job.endpoints)
 
-    def _failure(self, failure: FailureView) -> FailureView:
-        """Return why an own job failed; its own output is left as it is."""
-        texts = ("cause", "others", "unread")
-        return failure.model_copy(update={t: self.text(getattr(failure, t)) for t in texts})
-
-    def _wait(self, wait: WaitView) -> WaitView:
-        plan = wait.plan
-        if plan is not None:
-            paused = [name for name in plan.jobs_paused if self.owns(name)]
-            plan = plan.model_copy(update={"jobs_paused": paused})
-        texts = {"reason": self.text(wait.reason), "remedy": self.text(wait.remedy)}
-        return wait.model_copy(update={**texts, "plan": plan})
-
-    def advice(self, view: AdviceView) -> AdviceView:
-        """Return advice on own jobs."""
-        findings = [self.finding(finding) for finding in view.findings]
-        return view.model_copy(update={"findings": findings})
-
-    def finding(self, view: FindingView) -> FindingView:
-        """Return advice on an own job; what it says may name another project's job."""
-        return view.model_copy(
-            update={
-                "text": self.text(view.text),
-                "evidence": [self.text(text) for text in view.evidence],
-                "remedy": self.text(view.remedy),
-            }
-        )
-
-    def checkpoints(self, view: CheckpointsView) -> CheckpointsView:
-        """Return the checkpoints of an own job; what they say may name another project's job."""
-        steps = [
-            step.model_copy(update={"why": self.text(step.why)}) if step.why else step
-            for step in view.steps
-        ]
-        texts = ("restore_why", "unprotected_why")
-        changes = {name: self.text(getattr(view, name)) for name in texts}
-        return view.model_copy(update={**changes, "steps": steps})
-
-    def interval(self, view: IntervalView) -> IntervalView:
-        """Return how often an own job should write; the reason may name another project's job."""
-        return view.model_copy(update={"why": self.text(view.why)})
-
-    def recoveries(self, view: RecoveriesView) -> RecoveriesView:
-        """Return the recoveries of an own job; a spare may have been another project's."""
-        found = [r.model_copy(update={"why": self.text(r.why)}) for r in view.recoveries]
-        return view.model_copy(update={"recoveries": found})
-
-    def drain(self, view: DrainView) -> DrainView:
-        """Remove other jobs from what is drained."""
-        jobs = {job: self.text(why) for job, why in view.jobs.items() if self.owns(job)}
-        return view.model_copy(update={"jobs": jobs})
-
-    def container(self, view: ContainerView) -> ContainerView | None:
-        """Return an own container, without other jobs in its agent's message; None for others."""
-        if not self.owns(view.job):
-            return None
-        return view.model_copy(update={"reason": self.text(view.reason)}) if view.reason else view
-
-    def endpoint(self, view: EndpointView) -> EndpointView:
-        """Blank the job of an endpoint and its figures, if the job is hidden."""
-        if self.owns(view.job):
-            texts = {"reason": self.text(view.reason), "unfit": self.text(view.unfit)}
-            return view.model_copy(update=texts) if view.reason or view.unfit else view
-        return view.model_copy(
-            update={
-                "job": None,
-                "rank": None,
-                "reason": "",
-                "rx_bps": None,
-                "tx_bps": None,
-                "utilisation": None,
-                "source": None,
-                "memory_used_bytes": None,
-                "gpu": None,
-                "unfit": "",
-            }
-        )
-
-    def aggregator(self, view: AggregatorView) -> AggregatorView:
-        """Remove other jobs and the traffic of their ports."""
-        if self.whole:
+    def _marked(self, view: AnyView) -> AnyView | None:
+        """Return a view as its marks say; the same object if the reader sees all of it."""
+        marks, own = marks_of(type(view)), True
+        for gate, name in marks.gates:
+            value = getattr(view, name)
+            if gate is Shown.HOLDER or gate is Shown.ENDPOINT:
+                own = self._uses(gate, value)
+            elif not self._belongs(gate, value):
+                return None
+        part = marks.parts[self.whole, own]
+        if part is None:
             return view
-        blank = {"rx_bps": None, "tx_bps": None}
-        held = {e for job in view.jobs if self.owns(job) for e in self._held(job)}
-        ports = [
-            port if port.endpoint in held else port.model_copy(update=blank) for port in view.ports
-        ]
-        jobs = [job for job in view.jobs if self.owns(job)]
-        return view.model_copy(update={"ports": ports, "jobs": jobs})
+        changes = dict(part.blank)
+        for names, cut in (
+            (part.messages, self._messages),
+            (part.jobs, self._jobs),
+            (part.projects, self._projects),
+            (part.views, self._views),
+        ):
+            for name in names:
+                value = getattr(view, name)
+                if value and (shown := cut(value)) is not value:
+                    changes[name] = shown
+        return view.model_copy(update=changes) if changes else view
 
-    def switch(self, view: SwitchView) -> SwitchView:
-        """Blank the device's address: only the controller needs it."""
-        return view.model_copy(update={"url": "", "error": ""})
+    def _uses(self, gate: Shown, value: str | None) -> bool:
+        """Whether an own job uses the object."""
+        return self.owns(value) if gate is Shown.HOLDER else self.whole or value in self._held
 
-    def optics(self, view: OpticsView) -> OpticsView:
-        """Return the health of ports, without the operator's labels and the alarms."""
-        ports = [port.model_copy(update={"label": ""}) for port in view.ports]
-        return view.model_copy(update={"ports": ports, "alarms": []})
+    def _belongs(self, gate: Shown, value: str) -> bool:
+        """Whether a view with this job, project or subject is the reader's to see."""
+        if gate is Shown.SUBJECT:
+            kind, _, name = value.partition("/")
+            return (kind == "job" and self.owns(name)) or (self.whole and kind in _OPEN)
+        return self.owns(value) if gate is Shown.JOB else self._sees(value)
 
-    def quarantine(self, view: QuarantineView) -> QuarantineView:
-        """Return what is out of use, without the reason."""
-        return view.model_copy(update={"reason": "out of use"})
+    def _sees(self, project: str) -> bool:
+        return self.whole or project in self.projects
 
-    def measurement(self, view: MeasurementView) -> MeasurementView | None:
-        """Return a measurement of an own project, None for others."""
-        return view if self.whole or view.project in self.projects else None
+    def _messages(self, value: str | list[str]) -> str | list[str]:
+        if isinstance(value, list):
+            return [self.text(text) for text in value]
+        shown = self.text(value)
+        return value if shown == value else shown
 
-    def node(self, view: NodeView, containers: int) -> NodeView:
-        """Blank the agent's address and remove other jobs."""
-        jobs = [job for job in view.jobs if self.owns(job)]
-        return view.model_copy(update={"agent": "", "jobs": jobs, "containers": containers})
+    def _jobs(self, value: list[str] | dict[str, str]) -> list[str] | dict[str, str]:
+        """Keep own jobs: of names, or of names with a message."""
+        if isinstance(value, dict):
+            return {job: self.text(why) for job, why in value.items() if self.owns(job)}
+        return value if self.whole else [job for job in value if self.owns(job)]
 
-    def volume(self, view: VolumeView) -> VolumeView | None:
-        """Return a volume that own projects may use, with their data; None for another one."""
-        if self.whole:
-            return view.model_copy(update={"problem": self.text(view.problem)})
-        data = [entry for entry in view.data if entry.project in self.projects]
-        projects = [name for name in view.projects if name in self.projects]
-        if view.projects and not projects and not data:
-            return None
-        texts = {"problem": self.text(view.problem)}
-        return view.model_copy(update={**texts, "data": data, "projects": projects})
+    def _projects(self, value: list[str]) -> list[str]:
+        return [name for name in value if self._sees(name)]
 
-    def health(self, view: HealthView) -> HealthView:
-        """Blank the devices' own messages."""
-        devices = [d.model_copy(update={"message": ""}) for d in view.devices]
-        hidden = {"store_error": "", "suspect": "", "strangers": ""}
-        return view.model_copy(update={"devices": devices, **hidden})
+    def _views(self, value: View | list[View]) -> View | list[View] | None:
+        """Return the visible part of a view, or of those in a list."""
+        if isinstance(value, View):
+            return self.view(value)
+        same, shown = True, []
+        for view in value:
+            part = self.view(view)
+            same = same and part is view
+            if part is not None:
+                shown.append(part)
+        return value if same else shown
 
-    def _held(self, job: str) -> tuple[str, ...]:
-        known = self.whose.get(job)
-        return known.endpoints if known is not None and known.holding else ()
-
-    def event(self, view: EventView) -> EventView | None:
-        """Return an event about an own job, None for others; events of devices are hidden."""
-        kind, _, name = view.object.partition("/")
-        if not (kind == "job" and self.owns(name)) and not (self.whole and kind in _OPEN):
-            return None
-        return self._redacted(view)
-
-    def _redacted(self, view: Told) -> Told:
-        message = self.text(view.message)
-        same = message == view.message
-        return view if same else view.model_copy(update={"message": message})
-
-    def marker(self, view: MarkerView) -> MarkerView | None:
-        """Return a marker of an own job; None for any other."""
-        kind, _, name = view.object.partition("/")
-        if not (kind == "job" and self.owns(name)) and not self.whole:
-            return None
-        return self._redacted(view)
-
-    def top(self, view: TopView) -> TopView:
-        """Return the rows of own jobs; rows of endpoints without other jobs."""
-        jobs = [row for row in view.jobs if self.owns(row.name)]
-        return view.model_copy(
-            update={
-                "jobs": jobs,
-                "containers": [row for row in view.containers if self.owns(row.job)],
-                "endpoints": [self._row(row) for row in view.endpoints],
-                "excess_span": sum(row.excess_span or 0 for row in jobs),
-            }
-        )
-
-    def _row(self, row: TopRowView) -> TopRowView:
-        if self.owns(row.job):
-            return row
-        blank = ("job", "rank", "rx_bps", "tx_bps", "utilisation", "source", "memory_bytes")
-        return row.model_copy(update=dict.fromkeys((*blank, "temperature_c", "power_w")))
-
-    def series(self, view: SeriesView) -> SeriesView:
-        """Return the lines and markers of own jobs."""
-        markers = [self.marker(m) for m in view.markers]
-        return view.model_copy(
-            update={
-                "containers": [line for line in view.containers if self.owns(line.job)],
-                "markers": [m for m in markers if m is not None],
-            }
-        )
-
-    def transaction(self, view: AnyTransaction) -> AnyTransaction | None:
+    def _transaction(self, view: TransactionView) -> TransactionView | None:
         """Return the part of a transaction that moves own jobs, None if it moves none."""
-        if self.whole:
-            texts = {"error": self.text(view.error), "result": self.text(view.result)}
-            return view.model_copy(update=texts) if view.error or view.result else view
-        jobs = [job for job in view.jobs if self.owns(job)]
-        if not jobs:
+        shown = self._marked(view)
+        if self.whole or shown is None:
+            return shown
+        if not shown.jobs:
             return None
-        mine = frozenset(e for job in jobs for e in self.whose[job].endpoints)
-        moves = [move for move in view.moves if move.endpoint in mine]
-        dark = {e: s for e, s in view.dark_time_s.items() if e in mine}
+        mine = frozenset(e for job in shown.jobs for e in self._whose[job].endpoints)
         changes: dict[str, object] = {
-            "jobs": jobs,
-            "moves": moves,
-            "dark_time_s": dark,
-            "plan_id": None,
-            "result": self.text(view.result),
-            "waiting_for": "",
-            "warnings": [],
-            "error": self.text(view.error) if len(jobs) == len(view.jobs) else "",
-            "quarantined_ports": [],
-            "how_to_stop": "",
+            "moves": [move for move in view.moves if move.endpoint in mine],
+            "dark_time_s": {e: s for e, s in view.dark_time_s.items() if e in mine},
         }
+        if len(shown.jobs) < len(view.jobs):
+            changes["error"] = ""
         if isinstance(view, TransactionFrameView):
-            changes["waits_for"] = ""
             changes["circuits"] = view.circuits.model_copy(
                 update={
                     "break_": [s for s in view.circuits.break_ if s.endpoint in mine],
                     "make": [s for s in view.circuits.make if s.endpoint in mine],
                 }
             )
-        return view.model_copy(update=changes)
+        return shown.model_copy(update=changes)
 
-    def frame(self, item: Frame) -> Frame | None:
-        """Return the visible part of one message of the live feed."""
-        shown = self._payload(item.data)
-        if shown is None or shown is item.data:
-            return item if shown is not None else None
-        return Frame(item.type, shown, item.id)
+    def _top(self, view: TopView) -> TopView:
+        """Return the rows of own jobs; rows of endpoints without other jobs."""
+        jobs = [row for row in view.jobs if self.owns(row.name)]
+        return view.model_copy(
+            update={
+                "jobs": jobs,
+                "containers": [row for row in view.containers if self.owns(row.job)],
+                "endpoints": [self.view(row) for row in view.endpoints],
+                "excess_span": sum(row.excess_span or 0 for row in jobs),
+            }
+        )
 
-    def _payload(self, data: Payload) -> Payload | None:
-        match data:
-            case SampleView():
-                return data if self.whole else self._sample(data)
-            case EventView():
-                return self.event(data)
-            case ChangedView(kind="job", name=name):
-                return data if name == "" or self.owns(name) else None
-            case ChangedView(kind="measurement"):
-                return data if self.whole else data.model_copy(update={"name": ""})
-            case TransactionFrameView():
-                return self.transaction(data)
-            case _:
-                return data
+    def _volume(self, view: VolumeView) -> VolumeView | None:
+        """Return a volume that own projects may use, with their data; None for another one."""
+        shown = self._marked(view)
+        hidden = shown is None or (view.projects and not shown.projects and not shown.data)
+        return None if hidden else shown
 
-    def _sample(self, sample: SampleView) -> SampleView:
+    def _changed(self, view: ChangedView) -> ChangedView | None:
+        """Return that an own job, or an object of the fabric, has changed."""
+        if view.kind == "job":
+            return view if view.name == "" or self.owns(view.name) else None
+        if view.kind == "measurement" and not self.whole:
+            return view.model_copy(update={"name": ""})
+        return view
+
+    def _sample(self, view: SampleView) -> SampleView:
+        """Return the figures of own jobs. It has thousands of rows, every second."""
+        if self.whole:
+            return view
         return SampleView(
-            time=sample.time,
-            jobs=[job for job in sample.jobs if self.owns(job.name)],
-            containers=[c for c in sample.containers if self.owns(c.job)],
+            time=view.time,
+            jobs=[job for job in view.jobs if self.owns(job.name)],
+            containers=[container for container in view.containers if self.owns(container.job)],
             links=[],
         )
 
+    def node(self, view: NodeView, containers: int) -> NodeView:
+        """Return a server with the number of its containers that the reader sees."""
+        shown = cast(NodeView, self._marked(view))
+        return shown.model_copy(update={"containers": containers})
 
-def _open(_: Redactor, view: AnyView) -> AnyView:
-    """Return a view that reveals nothing of jobs, or only what was asked for own projects."""
-    return view
 
-
-RULES: Mapping[type[View], Callable[[Redactor, Any], Any]] = {
-    AdviceView: Redactor.advice,
-    AggregatorView: Redactor.aggregator,
-    CheckpointsView: Redactor.checkpoints,
-    CircuitView: _open,
-    CommsView: _open,
-    ContainerView: Redactor.container,
-    DataRemovalView: _open,
-    DrainView: Redactor.drain,
-    EndpointView: Redactor.endpoint,
-    EventView: Redactor.event,
-    HealthView: Redactor.health,
-    IntervalView: Redactor.interval,
-    JobView: Redactor.job,
-    MeasurementView: Redactor.measurement,
-    OpticsView: Redactor.optics,
-    PortPowerView: _open,
-    PowerSeriesView: _open,
-    PredictionView: _open,
-    QuarantineView: Redactor.quarantine,
-    RecoveriesView: Redactor.recoveries,
-    SeriesView: Redactor.series,
-    SwitchView: Redactor.switch,
-    TopView: Redactor.top,
-    TraceView: _open,
-    TransactionView: Redactor.transaction,
-    UsageView: _open,
-    VerificationView: _open,
-    VolumeView: Redactor.volume,
-    WhatIfView: _open,
+_RULES: Mapping[type[View], Callable[[Redactor, Any], View | None]] = {
+    ChangedView: Redactor._changed,
+    SampleView: Redactor._sample,
+    TopView: Redactor._top,
+    TransactionFrameView: Redactor._transaction,
+    TransactionView: Redactor._transaction,
+    VolumeView: Redactor._volume,
 }
-"""What callers see who belong to some projects only; a view without a rule is shown to none."""
+"""Views whose fields depend on each other, and the largest; else every field stands for itself."""

@@ -132,7 +132,7 @@ class Sight:
         with Turns() as turns:
             while len(found) < limit:
                 page = read(since, _EVENT_PAGE)
-                cut = [redact.event(event) for event in page]
+                cut = [redact.view(event) for event in page]
                 found += [event for event in cut if event is not None]
                 if len(page) < _EVENT_PAGE:
                     break

@@ -43,6 +43,7 @@ from controller.devices.agents.messages import (
     recordings_of,
     rpc_fault,
     samples_of,
+    server_of,
     volumes_of,
 )
 from controller.devices.agents.scopes import AgentScopes
@@ -63,6 +64,7 @@ from controller.devices.engine import (
     Recording,
     RecordingLimits,
     ServerImage,
+    ServerSample,
 )
 from protos import agent_pb2 as pb
 
@@ -560,9 +562,9 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             await asyncio.gather(feeds, return_exceptions=True)
         raise EngineError([EngineFault("failed", f"server/{server}", "its agent told no end")])
 
-    async def telemetry(self) -> AsyncIterator[RankSample]:
+    async def telemetry(self) -> AsyncIterator[RankSample | ServerSample]:
         """Samples of all servers, merged; a lost server is tried again with back-off."""
-        queue: asyncio.Queue[RankSample] = asyncio.Queue(_QUEUE_SAMPLES)
+        queue: asyncio.Queue[RankSample | ServerSample] = asyncio.Queue(_QUEUE_SAMPLES)
         pumps = [asyncio.create_task(self._pump_samples(s, queue)) for s in self._agents.servers]
         try:
             while True:
@@ -572,7 +574,9 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
                 task.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _pump_samples(self, server: str, queue: asyncio.Queue[RankSample]) -> None:
+    async def _pump_samples(
+        self, server: str, queue: asyncio.Queue[RankSample | ServerSample]
+    ) -> None:
         shortest, longest = BACKOFF_S
         wait_s = shortest
         while True:
@@ -581,9 +585,15 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
                 async for batch in self._agents.stream(server, "Telemetry", request, None):
                     self._agents.note_answer(server, True)
                     wait_s = shortest
-                    for sample in samples_of(batch, clock.time()):
-                        if not self._agents.owns(server, sample.endpoint):
-                            continue
+                    samples: list[RankSample | ServerSample] = []
+                    if batch.HasField("readings"):
+                        samples.append(server_of(server, batch))
+                    samples += [
+                        sample
+                        for sample in samples_of(batch, clock.time())
+                        if self._agents.owns(server, sample.endpoint)
+                    ]
+                    for sample in samples:
                         if queue.full():  # a slow reader gets the newest samples
                             queue.get_nowait()
                         queue.put_nowait(sample)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import grpc
 
+from agentlink import readings
 from agentlink.bounds import (
     JOB,
     NAME,
@@ -43,11 +44,13 @@ from controller.devices.engine import (
     Recording,
     RecordingLimit,
     ServerImage,
+    ServerSample,
     VolumeData,
     WireBursts,
 )
 from measure.comms.recorded import INPUT_WAIT, STEP
 from protos import agent_pb2 as pb
+from readings.reading import Object
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_IMAGES = 1000
@@ -130,7 +133,20 @@ def samples_of(batch: pb.TelemetryBatch, now: float) -> list[RankSample]:
     if not is_time(batch.time):
         return []
     time = min(batch.time, now)
-    return [read(RankSample, sample, time=time) for sample in batch.samples[:_MAX_SAMPLES]]
+    return [_sample_of(sample, time) for sample in batch.samples[:_MAX_SAMPLES]]
+
+
+def server_of(server: str, batch: pb.TelemetryBatch) -> ServerSample:
+    """Read what a server reports of itself."""
+    return ServerSample(server, readings.read(batch.readings, Object.SERVER))
+
+
+def _sample_of(message: pb.Sample, time: float) -> RankSample:
+    real = message.HasField("gpu")
+    objects = (Object.RANK, Object.GPU) if real else (Object.RANK,)
+    older = (message, message.gpu) if real else (message,)
+    values = readings.read(message.readings, *objects, older=older)
+    return read(RankSample, message, time=time, values=values, real=real)
 
 
 def recordings_of(

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from agentlink.codec import read
+from agentlink.codec import possible, read
+from agentlink.values import ScopeEntry, ScopeState
+from base.engines import is_key
 from controller.devices.agents.connections import Connections
-from controller.devices.engine import EngineError, EngineFault, Fenced, ScopeState
+from controller.devices.engine import EngineError, EngineFault, Fenced
 from protos import agent_pb2 as pb
 
 MAX_SCOPES = 4096
 """Of one server."""
 _MAX_FAULTS = 16
-_SCOPE = re.compile(r"[a-z]{1,16}:[A-Za-z0-9._-]{1,64}")
-_STATES = {
-    pb.SCOPE_STATE_RUNNING: ScopeState.RUNNING,
-    pb.SCOPE_STATE_FROZEN: ScopeState.FROZEN,
-    pb.SCOPE_STATE_PARTLY: ScopeState.PARTLY,
-}
 
 
 class AgentScopes:
@@ -115,12 +111,8 @@ class AgentScopes:
 
 def scopes_of(reply: pb.ScopesReply) -> dict[str, ScopeState]:
     """Read the scopes of one server; skip what has no valid name or state."""
-    found: dict[str, ScopeState] = {}
-    for entry in reply.scopes[:MAX_SCOPES]:
-        state = _STATES.get(entry.state)
-        if state is not None and _SCOPE.fullmatch(entry.scope):
-            found[entry.scope] = state
-    return found
+    entries = possible(partial(read, ScopeEntry), reply.scopes[:MAX_SCOPES])
+    return {one.scope: one.state for one in entries if is_key(one.scope)}
 
 
 def _object(scope: str) -> str:

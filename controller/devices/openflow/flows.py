@@ -187,11 +187,4 @@ class FlowKeeper:
 
     def _next(self, last: Compiled, wanted: Forwarding) -> asyncio.Future[Compiled]:
         """Compile in a thread, because thousands of endpoints would block the loop."""
-        return self._pool.run(
-            self._compiler.next,
-            last,
-            wanted.epoch,
-            wanted.attachments,
-            wanted.jobs,
-            wanted.held,
-        )
+        return self._pool.run(self._compiler.next, last, wanted)

@@ -25,7 +25,7 @@ from controller.devices.slurm.check import examine
 from controller.devices.slurm.cli import CliTransport
 from controller.devices.slurm.documents import Body, clean, items_of
 from controller.devices.slurm.gres import Node, node_of
-from controller.devices.slurm.jobs import KIND, NodeMap, Record, number_in, record_of, vanished
+from controller.devices.slurm.jobs import KIND, NodeMap, Record, job_in, record_of, vanished
 from controller.devices.slurm.publisher import Publisher, lives
 from controller.devices.slurm.rest import RestTransport
 from controller.devices.slurm.token import Token
@@ -149,7 +149,7 @@ class SlurmEngine:
 
     async def look(self, key: str) -> Seen | None:
         """Return one job as it is now; None for one that Slurm does not know. ObservedError."""
-        number = number_in(key)
+        number = job_in(key)
         if number is None:
             return None
         with self._heard():
@@ -167,7 +167,7 @@ class SlurmEngine:
 
         The words that it has already are not written again.
         """
-        number = number_in(key)
+        number = job_in(key)
         if number is None:
             return
         said = f"lightloom {verdict}: {text}" if text else f"lightloom {verdict}"

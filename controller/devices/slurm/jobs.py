@@ -7,10 +7,10 @@ text is its owner's: everything is checked and clipped.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from base.engines import number_in
 from controller.devices.observed import End, Seen, Turn, Wants
 from controller.devices.slurm.documents import (
     Document,
@@ -84,10 +84,10 @@ def key_of(number: int) -> str:
     return f"{KIND}:{number}"
 
 
-def number_in(key: str) -> int | None:
+def job_in(key: str) -> int | None:
     """Return the number of the job with this key; None for a key of another kind."""
-    kind, _, number = key.partition(":")
-    return int(number) if kind == KIND and re.fullmatch(r"[0-9]{1,10}", number) else None
+    number = number_in(key, KIND)
+    return None if number is None else int(number)
 
 
 def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> Record:

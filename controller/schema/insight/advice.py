@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.schema.base import Name, Request, View
+from controller.schema.marks import Message, Plain
 
 Limit = Literal["input", "compute", "network", "scatter", "straggler", "overlap", "none", "unknown"]
 
@@ -29,11 +30,11 @@ class WhatIfRequest(Request):
 class WhatIfView(View):
     """What a job's step would be with other homes."""
 
-    job: str
-    prediction: str
+    job: Plain
+    prediction: Plain
     """Its id: kept, and compared with what is measured when these homes come true."""
-    homes_before: dict[str, str | None]
-    homes_after: dict[str, str | None]
+    homes_before: dict[Plain, Plain | None]
+    homes_after: dict[Plain, Plain | None]
     span_before: int
     span_after: int
     step_now_s: float | None
@@ -45,49 +46,49 @@ class WhatIfView(View):
     ring_rate_after: float | None
     possible: bool
     """Whether ports suffice to move them there now."""
-    basis: list[str]
+    basis: list[Plain]
     """What the prediction rests on."""
-    unidentified: list[str]
+    unidentified: list[Plain]
     """Why it is an interval."""
 
 
 class PredictionView(View):
     """A prediction, and what was measured."""
 
-    id: str
-    job: str
+    id: Plain
+    job: Plain
     cause: Literal["whatif", "plan", "compare", "advise"]
     made_at: float
-    homes: dict[str, str | None]
+    homes: dict[Plain, Plain | None]
     step_s: RangeView | None
     step_before_s: float | None = None
     measured_s: float | None = None
     measured_at: float | None = None
     error: float | None = None
     """|predicted - measured| / measured, from the middle of the interval; null until measured."""
-    basis: list[str] = Field(default_factory=list)
+    basis: list[Plain] = Field(default_factory=list)
     state: Literal["open", "met", "expired"]
 
 
 class FindingView(View):
     """One thing that limits a job, and the remedy."""
 
-    job: str
+    job: Plain
     limit: Limit
-    text: str
-    evidence: list[str]
+    text: Message
+    evidence: list[Message]
     gain: RangeView | None
     """Share of the step's time that the remedy saves."""
-    remedy: str
-    command: str = ""
+    remedy: Message
+    command: Plain = ""
 
 
 class AdviceView(View):
     """Findings in order of gain."""
 
-    job: str | None
+    job: Plain | None
     """Null: the whole site."""
     limit: Limit | None = None
     findings: list[FindingView]
-    unknown: list[str] = Field(default_factory=list)
+    unknown: list[Plain] = Field(default_factory=list)
     """What was not measured, and the command that measures it."""

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.schema.base import View
+from controller.schema.marks import Plain
 
 Recorder = Literal["recording", "absent", "damaged", "refused", "off", "unknown"]
 Definition = Literal["timeline", "pure", "measured", "wire"]
@@ -20,12 +21,12 @@ class CommsRowView(View):
 
     rank: int | None = None
     """Null in a row of the job."""
-    op: str
+    op: Plain
     """As nccl-tests names it: ``all_reduce``."""
     bytes: int
     """S, the size of the whole array; 0 where the source does not tell."""
-    dtype: str = ""
-    tag: str = ""
+    dtype: Plain = ""
+    tag: Plain = ""
     calls: int
     total_s: float
     avg_s: float
@@ -76,10 +77,10 @@ class RankCommsView(View):
     """The recorder of one rank."""
 
     rank: int
-    endpoint: str
+    endpoint: Plain
     recorder: Recorder
-    reason: str = ""
-    source: str = ""
+    reason: Plain = ""
+    source: Plain = ""
     age_s: float | None = None
     """Seconds since its figures were read."""
     damaged_rows: int = 0
@@ -88,10 +89,10 @@ class RankCommsView(View):
 class CommsView(View):
     """The communication of one run of a job."""
 
-    job: str
+    job: Plain
     epoch: int
     record: Literal["counts", "full", "off"]
-    state: str
+    state: Plain
     since: float | None = None
     """Figures are of the time from then on; null is the whole run."""
     updated_at: float | None = None
@@ -105,7 +106,7 @@ class CommsView(View):
     efficiency: float | None = None
     """Bus bandwidth of the operation that takes longest, as a share of what was measured on a
     ring like the job's; null where nothing was."""
-    efficiency_of: str = ""
+    efficiency_of: Plain = ""
     """Which operation, and which measurement it is compared to."""
-    notes: list[str] = Field(default_factory=list)
+    notes: list[Plain] = Field(default_factory=list)
     """What limits the figures: a definition, a missing source."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from controller.schema.base import Name, Request, View
+from controller.schema.marks import Plain, Shown
 
 MeasurementType = Literal["links", "collectives", "scaling", "storage", "input", "compare"]
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -48,25 +49,25 @@ class ProgressView(View):
 
     done: int
     total: int
-    text: str = ""
+    text: Plain = ""
 
 
 class RunView(View):
     """One job of a measurement."""
 
-    job: str = ""
+    job: Plain = ""
     """Empty before it is submitted."""
-    label: str = ""
-    endpoints: list[str]
-    homes: dict[str, str | None] = Field(default_factory=dict)
+    label: Plain = ""
+    endpoints: list[Plain]
+    homes: dict[Plain, Plain | None] = Field(default_factory=dict)
 
 
 class EnvironmentView(View):
     """Where it ran."""
 
-    image: str = ""
+    image: Plain = ""
     mtu: int | None = None
-    kernel: str = ""
+    kernel: Plain = ""
     cores: int | None = None
     load_1m: float | None = None
     others_on_links_bps: float | None = None
@@ -75,8 +76,8 @@ class EnvironmentView(View):
 class ToolView(View):
     """The program that measured."""
 
-    name: str
-    version: str = ""
+    name: Plain
+    version: Plain = ""
 
 
 class ResultView(View):
@@ -84,46 +85,46 @@ class ResultView(View):
 
     kind: Literal["measurement"] = "measurement"
     version: int = 1
-    type: str
-    id: str
-    jobs: list[str]
-    source: str
+    type: Plain
+    id: Plain
+    jobs: list[Plain]
+    source: Plain
     """``emulated``, ``measured`` or ``imported``."""
     started_at: float
     finished_at: float
     fabric_epoch: int
-    endpoints: list[str]
-    homes: dict[str, str | None]
-    settings: dict[str, Any]
+    endpoints: list[Plain]
+    homes: dict[Plain, Plain | None]
+    settings: Annotated[dict[str, Any], Shown.ALL]
     seed: int
     tool: ToolView
     environment: EnvironmentView
-    rows: list[dict[str, Any]]
-    groups: list[dict[str, Any]]
-    anomalies: list[dict[str, Any]]
-    fits: list[dict[str, Any]]
-    summary: dict[str, Any]
+    rows: Annotated[list[dict[str, Any]], Shown.ALL]
+    groups: Annotated[list[dict[str, Any]], Shown.ALL]
+    anomalies: Annotated[list[dict[str, Any]], Shown.ALL]
+    fits: Annotated[list[dict[str, Any]], Shown.ALL]
+    summary: Annotated[dict[str, Any], Shown.ALL]
     valid: bool
-    invalid_because: list[str]
+    invalid_because: list[Plain]
 
 
 class MeasurementView(View):
     """One measurement; ``result`` is null in lists and until it has ended."""
 
-    id: str
-    type: str
+    id: Plain
+    type: Plain
     state: MeasurementState
-    reason: str = ""
+    reason: Plain = ""
     """Why it is in this state."""
-    user: str = ""
-    project: str = "default"
+    user: Plain = ""
+    project: Annotated[str, Shown.PROJECT] = "default"
     submitted_at: float
     started_at: float | None = None
     finished_at: float | None = None
-    endpoints: list[str]
+    endpoints: list[Plain]
     progress: ProgressView | None = None
     runs: list[RunView] = Field(default_factory=list)
     valid: bool | None = None
     """Null until it has ended."""
-    invalid_because: list[str] = Field(default_factory=list)
+    invalid_because: list[Plain] = Field(default_factory=list)
     result: ResultView | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sitefile import load_job
+from controller.schema.submit.file import load_job
 from testbed.demo.api import Controller, Document
 from testbed.image.torch import LATEST
 

@@ -28,6 +28,7 @@ from controller.schema.images import ImageView, PreparationView
 from controller.schema.insight.advice import AdviceView, FindingView, PredictionView, RangeView
 from controller.schema.insight.comms import CommsRowView, CommsView, RankCommsView
 from controller.schema.insight.measurements import MeasurementView
+from controller.schema.insight.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.jobs import ContainerView, GpuFiguresView, JobView, SecretView
 from controller.schema.live import (
     DeviceHealthView,
@@ -43,7 +44,6 @@ from controller.schema.live import (
     TraceView,
 )
 from controller.schema.plans import Allocation, QuarantineView, RolloutView, TransactionView
-from controller.schema.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.schema.volumes import VolumeDataView, VolumeView
 from controller.stream.feed import Cut, Feed, Reader
 from tests.parts.api.fake_engine import EngineQueries
@@ -251,6 +251,7 @@ class FakeQueries(SurvivalQueries, EngineQueries):
                 endpoints=list(self._fake.homes),
                 jobs=["red"],
                 containers=4,
+                readings={"load": 1.25, "memory_available_bytes": 3 << 30},
             )
         ]
 

@@ -20,7 +20,7 @@ from controller.schema.insight.measurements import (
     MeasurementState,
     MeasurementView,
 )
-from controller.schema.jobs import ConditionView, JobRequest, JobView, RankView
+from controller.schema.jobs import ConditionView, JobView, RankView
 from controller.schema.live import HealthView, LogLineView
 from controller.schema.plans import (
     Allocation,
@@ -33,6 +33,7 @@ from controller.schema.plans import (
     RolloutView,
     TransactionView,
 )
+from controller.schema.submit.request import JobRequest
 from controller.schema.volumes import DataRemovalView, RemovedDataView
 from controller.stream.feed import Feed
 from scheduler.model import TimeLimitAction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from checkpoints.ledger import State
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.schema.checkpoints import (
     CheckpointSumsView,

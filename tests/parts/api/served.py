@@ -1,4 +1,4 @@
-"""The API behind its real server, as the daemon puts it there, over a controller that pretends.
+"""The API behind its real server, as the daemon puts it there, over a rack in memory.
 
 In virtual time its connections are in memory, and plain HTTP.
 """
@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from controller.api.gate.access import Access
 from controller.api.gate.idempotency import AnswersInMemory
@@ -21,7 +21,7 @@ from controller.daemon.listen import PeopleOptions
 from controller.daemon.serving import server_of
 from controller.stream.counters import Counters
 from testbed.simulated.loop import VirtualLoop
-from tests.parts.api.fake_service import FakeService
+from tests.parts.controller.rack import Rack
 
 LOOPBACK = "127.0.0.1"
 
@@ -42,9 +42,11 @@ async def serving(
     options: PeopleOptions, access: Access | None = None
 ) -> AsyncIterator[tuple[ApiServer, int]]:
     """Serve at a free port of loopback; return the server and the port."""
-    service: Any = FakeService()
-    server = server_of(service, access or Access(), Counters(), AnswersInMemory(), options)
     async with contextlib.AsyncExitStack() as stack:
+        rack = Rack(Path(stack.enter_context(TemporaryDirectory())))
+        service = await rack.up()
+        stack.push_async_callback(rack.down)
+        server = server_of(service, access or Access(), Counters(), AnswersInMemory(), options)
         sockets = []
         if isinstance(asyncio.get_running_loop(), VirtualLoop):
             port = await stack.enter_async_context(_listening(server))

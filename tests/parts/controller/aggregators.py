@@ -13,7 +13,7 @@ from controller.devices.aggregators import AggregatorError, AggregatorEvent, Att
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import ToController
-from controller.transaction.circuits import recognise
+from controller.transaction.circuits import End, of_endpoints, recognise
 from sitefile import CabledSite
 from tests.parts.controller.engine import FakeEngine
 from tests.parts.controller.switch import FakeOcs
@@ -52,15 +52,19 @@ class FakeAggregators:
         return frozenset(a.name for a in self._site.aggregators) - self.away
 
     def carrier(self, as_name: str) -> Mapping[int, bool]:
-        lit = set(self.light().values())
+        lit = self._circuits()
+        ends = lit.keys() | lit.values()
         cable = self._site.aggregator(as_name)
-        return {port: AttachPoint(as_name, port) in lit for port in cable.fibers}
+        return {port: AttachPoint(as_name, port) in ends for port in cable.fibers}
 
     def light(self) -> dict[str, AttachPoint]:
         """Return the port to which every endpoint's light leads."""
-        found: dict[str, AttachPoint] = {}
+        return of_endpoints(self._circuits())
+
+    def _circuits(self) -> dict[End, AttachPoint]:
+        found: dict[End, AttachPoint] = {}
         for name, ocs in self._switches.items():
-            found.update(recognise(self._site, name, ocs.lit()).attachments)
+            found.update(recognise(self._site, name, ocs.lit()).circuits)
         return found
 
     def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:

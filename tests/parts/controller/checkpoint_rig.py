@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Annotated
+
+from pydantic import TypeAdapter
 
 from agentlink.checkpoints import HoldingKind
 from agentlink.ranks import RankCheckpoint
 from agentlink.values import Where
 from checkpoints.ledger import Key
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.checkpoints.keeper import CheckpointKeeper
@@ -21,7 +24,7 @@ from controller.devices.engine import OfferedVolume
 from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord
 from controller.state.kept.kinds import row_of
 from controller.state.offers import ServerOffer
-from controller.state.records import CheckpointSpec, JobRecord, JobSpec
+from controller.state.records import FLAT, CheckpointSpec, JobRecord, JobSpec
 from controller.state.state import Connections, State
 from controller.state.writes import (
     DropRecords,
@@ -38,6 +41,7 @@ from sitefile.model import (
     AggregatorCable,
     Emulation,
     EndpointCable,
+    Fiber,
     Port,
     Server,
     SwitchCable,
@@ -60,9 +64,7 @@ def site_of(servers: int = SERVERS, per_server: int = PER_SERVER) -> CabledSite:
             server=f"srv{n // per_server}",
             ip=f"10.0.0.{n + 1}",
             prefix_len=24,
-            mac=f"02:00:00:00:00:{n:02x}",
-            nic=f"e{n}",
-            fiber=Port(f"ocs{n % 2}", str(n)),
+            fibers=(Fiber(f"e{n}", f"02:00:00:00:00:{n:02x}", Port(f"ocs{n % 2}", str(n))),),
             emulated=True,
         )
         for n in range(servers * per_server)
@@ -215,8 +217,8 @@ class Rig:
         where: Where = Where.MEMORY,
         **fields: object,
     ) -> JobRecord:
-        spec = CheckpointSpec(size_bytes=1, scheme=scheme, where=where, set_size=2)
-        spec = replace(spec, **fields)  # type: ignore[arg-type]
+        kept = {"size_bytes": 1, "scheme": scheme, "where": where, "set_size": 2, **fields}
+        spec: CheckpointSpec = TypeAdapter(Annotated[CheckpointSpec, FLAT]).validate_python(kept)
         job = JobRecord(
             name=name,
             request=JobSpec(name=name, count=len(endpoints), checkpoint=spec),

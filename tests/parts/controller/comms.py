@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controller.devices.engine import Recording
 from controller.schema.insight.comms import CommsView
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from tests.parts.controller.rack import Rack
 from tests.parts.measure.recordings import recording
 
@@ -14,7 +14,7 @@ MB = 10**6
 
 
 async def running(rack: Rack, name: str = "red", **fields: object) -> None:
-    request = JobRequest.model_validate({"name": name, "count": 2, "command": ["x"], **fields})
+    request = read_job({"name": name, "count": 2, "command": ["x"], **fields})
     await rack.desks.jobs.submit(request)
     await rack.state(name, "running")
 

@@ -14,7 +14,7 @@ from collections.abc import (
 from dataclasses import dataclass, field, replace
 
 from agentlink.ranks import RankSpec
-from agentlink.values import RegistryLogin, Scope, Typed, WindowSize
+from agentlink.values import RegistryLogin, Scope, ScopeState, Typed, WindowSize
 from base import clock
 from controller.devices.agents.messages import recordings_of
 from controller.devices.engine import (
@@ -34,7 +34,6 @@ from controller.devices.engine import (
     RankStatus,
     Recording,
     RecordingLimits,
-    ScopeState,
     ServerImage,
 )
 from protos import agent_pb2 as pb
@@ -287,7 +286,10 @@ class FakeEngine:
 
     async def telemetry(self) -> AsyncIterator[RankSample]:
         for s in list(self.statuses.values()):
-            yield RankSample(s.job, s.rank, s.endpoint, clock.time(), 0.5, 1024, "emulated")
+            yield RankSample(
+                *(s.job, s.rank, s.endpoint, clock.time(), "emulated"),
+                {"utilisation": 0.5, "memory_bytes": 1024},
+            )
 
     def reachable(self) -> Mapping[str, bool]:
         return {server.name: server.name not in self.lost for server in self.site.servers}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.plans.automatic import Regrouper
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView, read_job
 from controller.schema.plans import (
     PlanRequest,
     PlanView,
@@ -17,7 +17,7 @@ from tests.parts.controller.rack import Rack
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
     return await rack.desks.jobs.submit(
-        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
+        read_job({"name": name, "count": count, "command": ["true"], **fields})
     )
 
 

@@ -15,7 +15,9 @@ from controller.schema.stream import ChangedView, TransactionFrameView
 from controller.service.service import Service
 from controller.stream.feed import Frame
 
-MEASURED = {"rx_bps", "tx_bps", "utilisation", "gpu", "source", "memory_bytes", "steps"}
+MEASURED = {
+    *("rx_bps", "tx_bps", "utilisation", "gpu", "source", "memory_bytes", "steps", "readings")
+}
 """Fields that no ``changed`` frame announces: samples, or the next reading, bring them."""
 Shown = dict[str, dict[str, Any]]
 Lists = dict[str, Shown]

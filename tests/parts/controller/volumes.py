@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentlink.values import Scope
 from controller.devices.engine import OfferedVolume, VolumeData
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView, read_job
 from controller.state.offers import offer_of
 from scheduler.queue.model import Project
 from sitefile import CabledSite, Scheduling, load_site
@@ -56,7 +56,7 @@ async def submit(rack: Rack, name: str, *volumes: str, **fields: object) -> JobV
         volume, path, *mode = text.split(":")
         mounts.append({"volume": volume, "path": path, "read_only": "ro" in mode or None})
     body = {"name": name, "count": 1, "project": "vision", "command": ["true"], "volumes": mounts}
-    return await rack.desks.jobs.submit(JobRequest.model_validate(body | fields))
+    return await rack.desks.jobs.submit(read_job(body | fields))
 
 
 def data(owner: str, *, used_at: float, jobs: tuple[str, ...] = ()) -> VolumeData:

@@ -1,7 +1,7 @@
 """Sites for the OpenFlow tests: endpoints on aggregators that are joined by uplinks."""
 
 from controller.devices.aggregators import AttachPoint
-from sitefile.model import AggregatorCable, CabledSite, EndpointCable, Port, Uplink
+from sitefile.model import AggregatorCable, CabledSite, EndpointCable, Fiber, Port, Uplink
 
 ACCESS_PORTS = 8
 UPLINK_BASE = 100
@@ -28,9 +28,9 @@ def make_site(
                 server=f"server{n}",
                 ip=f"10.77.0.{n + 1}",
                 prefix_len=24,
-                mac=f"02:00:00:00:01:{n + 1:02x}",
-                nic=f"e-gpu{n}",
-                fiber=Port("ocs0", f"1.1.{n + 1}"),
+                fibers=(
+                    Fiber(f"e-gpu{n}", f"02:00:00:00:01:{n + 1:02x}", Port("ocs0", f"1.1.{n + 1}")),
+                ),
             )
             for n in range(endpoints)
         ),

@@ -40,15 +40,17 @@ checkpoints = st.builds(
     key=st.binary(max_size=32),
     resumed=st.none() | st.builds(Key, counts, counts),
 )
+nics = st.builds(
+    NicSpec, words, words, st.integers(0, 32), words, st.none() | st.integers(1, 9000), small
+)
 specs = st.builds(
     RankSpec,
     key=st.builds(RankKey, words, st.integers(0, 65_535), counts),
     endpoint=words,
     image=words,
     command=st.lists(words).map(tuple),
-    nic=st.builds(
-        NicSpec, words, words, st.integers(0, 32), words, st.none() | st.integers(1, 9000), small
-    ),
+    nic=nics,
+    further_nics=st.lists(nics, max_size=2).map(tuple),
     env=st.dictionaries(words, words),
     devices=st.just(()) | st.builds(Device, st.just(GPU), st.just("GPU-1")).map(lambda gpu: (gpu,)),
     limits=st.builds(RankLimits, cores, maybe, small, maybe, maybe),
@@ -77,6 +79,17 @@ def test_an_older_side_has_a_gpu_in_a_field_of_its_own() -> None:
     message.ClearField("devices")
     assert spec_of(message) == spec  # an older controller
     assert (spec_of(message).digest(), spec.digest()) == ("2b5c64d5d63e5761",) * 2  # as before
+
+
+def test_further_nics_are_beside_the_one_that_every_side_reads() -> None:
+    spec = replace(GOOD, further_nics=(replace(GOOD.nic, name="e-gpu0b"),))
+    message = rank_message(spec)
+    assert message.nic == rank_message(GOOD).nic  # an older agent
+    assert spec_of(message).digest() == spec.digest() != GOOD.digest()
+    with pytest.raises(AgentError, match="this agent gives a rank one NIC"):
+        policy.check(spec_of(message), None, ServerFacts(cores=4, memory_bytes=8 << 30))
+    message.ClearField("further_nics")
+    assert spec_of(message) == GOOD
 
 
 @pytest.mark.parametrize(

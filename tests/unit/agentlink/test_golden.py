@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from agentlink import readings
 from agentlink.checkpoints import FetchProgress, Holding, Keeps, Verified
 from agentlink.codec import read, write
 from agentlink.ranks import RankSpec
@@ -26,8 +27,9 @@ from container_mgr.rpc import messages as agent
 from container_mgr.values import AgentError, ServedEndpoint, ServerFacts
 from controller.devices.agents import checkpoint_messages as controller_checkpoints
 from controller.devices.agents import messages as controller
-from controller.devices.engine import EngineFault, GpuFigures, RankStatus, RecordingLimit
+from controller.devices.engine import EngineFault, RankSample, RankStatus, RecordingLimit
 from protos import agent_pb2 as pb
+from readings.reading import Object
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text(encoding="utf-8"))
 FACTS = ServerFacts(cores=4, memory_bytes=8 << 30)
@@ -39,6 +41,18 @@ NOW = 2000.0
 def spec(message: pb.Rank) -> list[object]:
     found = agent.spec_of(message)
     return [found, found.digest(), found.labels("srv0", 3, "mlx5_0")]
+
+
+def gpu_of(message: pb.Gpu) -> dict[str, Any]:
+    return readings.read(pb.Readings(), Object.GPU, older=(message,))
+
+
+def before(sample: RankSample) -> dict[str, Any]:
+    """Return a sample with the figures of that release, each in a field of its own."""
+    known = {name: getattr(sample, name) for name in ("job", "rank", "endpoint", "time", "source")}
+    known |= {name: sample.values.get(name) for name in ("utilisation", "memory_bytes")}
+    gpu = {field.name: sample.values.get(field.name) for field in pb.Gpu.DESCRIPTOR.fields}
+    return {**known, "gpu": gpu if sample.real else None}
 
 
 READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
@@ -65,7 +79,7 @@ READERS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "held": (pb.ImagesReply, lambda m: controller.held_of("srv0", m)),
     "pull": (pb.PullProgress, lambda m: controller.progress_of("srv0", m)),
     "volumes": (pb.VolumesReply, lambda m: controller.volumes_of(m, NOW)),
-    "samples": (pb.TelemetryBatch, lambda m: controller.samples_of(m, NOW)),
+    "samples": (pb.TelemetryBatch, lambda m: [*map(before, controller.samples_of(m, NOW))]),
     "recordings": (pb.RecordingsReply, lambda m: controller.recordings_of("srv0", m, NOW)),
     "recordings3": (
         pb.RecordingsReply,
@@ -84,6 +98,7 @@ def plain(value: Any) -> Any:
             names.remove("server")
         if isinstance(value, RankSpec):
             names[names.index("devices")] = "gpu_uuid"
+            names.remove("further_nics")
         return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
@@ -124,7 +139,7 @@ WRITERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
         pb.FetchProgress,
         lambda m: agent_checkpoints.progress_message(read(FetchProgress, m)),
     ),
-    "gpu": (pb.Gpu, lambda m: write(pb.Gpu, read(GpuFigures, m))),
+    "gpu": (pb.Gpu, lambda m: pb.Gpu(**readings.fields(pb.Gpu, gpu_of(m)))),
 }
 
 

@@ -21,6 +21,7 @@ FABRIC = Fabric(
     {"a": "as0"},
     (Job("red", ("a",), policy=Policy.LIVE),),
     frozenset({"a"}),
+    held_ports={("as0", "p"): 1},
 )
 
 

@@ -17,8 +17,8 @@ from checkpoints.ledger import (
     Wrote,
     fold,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 
 PLACES = {f"gpu{i}": Place(f"gpu{i}", f"srv{i}", f"as{i % 2}") for i in range(8)}
 SERVERS = {place.server for place in PLACES.values()}

@@ -27,8 +27,8 @@ from checkpoints.ledger import (
 )
 from checkpoints.manifest import FileSums, Manifest, Sum, measure
 from checkpoints.restore import Get, How, Restore, choose_spares, plan
-from checkpoints.schemes import Layout, NotApartError, Scheme, lay_out, parity, rebuild
-from checkpoints.values import Apart, Place
+from checkpoints.schemes import Layout, NotApartError, lay_out, parity, rebuild
+from checkpoints.values import Apart, Place, Scheme
 
 SCHEDULES = 200
 PACES = 120

@@ -30,8 +30,8 @@ from checkpoints.ledger import (
     state,
     ways,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Apart, Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Apart, Place, Scheme
 from tests.unit.checkpoints.stories import (
     PLACES,
     SERVERS,

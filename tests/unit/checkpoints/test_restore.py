@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from checkpoints.ledger import Began, Key, LedgerRun, Record, ServerLost, Spoiled
 from checkpoints.restore import Attempt, How, Swap, choose_spares, plan, spoiled
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 from tests.unit.checkpoints.stories import (
     PLACES,
     SERVERS,

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from checkpoints.schemes import (
     NotApartError,
-    Scheme,
     chunk_bytes,
     lay_out,
     not_apart,
@@ -21,7 +20,7 @@ from checkpoints.schemes import (
     xor_sets,
     xor_streams,
 )
-from checkpoints.values import Apart, Place, are_apart
+from checkpoints.values import Apart, Place, Scheme, are_apart
 
 
 def rack(*homes: str) -> list[Place]:

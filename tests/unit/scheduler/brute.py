@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from math import ceil
 
@@ -17,10 +18,19 @@ def homes_now(fabric: Fabric) -> Homes:
     return {e.name: e.fixed or fabric.homes.get(e.name) for e in fabric.site.endpoints}
 
 
+def aggregators_of(fabric: Fabric) -> tuple[Aggregator, ...]:
+    """Return the aggregators without the ports that are held."""
+    held = fabric.held_ports
+    return tuple(
+        replace(a, ports={k: n - held.get((a.name, k), 0) for k, n in a.ports.items()})
+        for a in fabric.site.aggregators
+    )
+
+
 def fits(fabric: Fabric, homes: Homes) -> bool:
     """Return whether every aggregator has ports for its endpoints of each switch."""
     used = Counter((homes[e.name], e.ocs) for e in fabric.site.endpoints if e.ocs and homes[e.name])
-    ports = {(a.name, k): n for a in fabric.site.aggregators for k, n in a.ports.items()}
+    ports = {(a.name, k): n for a in aggregators_of(fabric) for k, n in a.ports.items()}
     return all(n <= ports.get((str(a), str(k)), 0) for (a, k), n in used.items())
 
 
@@ -34,7 +44,7 @@ def least(fabric: Fabric, job: Job) -> int:
     """Return LB_j as the project defines it."""
     members = [e for e in fabric.site.endpoints if e.name in job.endpoints]
     optical = Counter(e.ocs for e in members if e.ocs)
-    aggregators = fabric.site.aggregators
+    aggregators = aggregators_of(fabric)
 
     def most_apart() -> int:
         """Try all numbers of aggregators: the first that can hold the members by the spread."""

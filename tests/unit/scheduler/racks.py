@@ -79,14 +79,14 @@ def scattered() -> Fabric:
 
 @st.composite
 def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4) -> Fabric:
-    """Draw a consistent fabric: several switches, dark, fixed, pinned and lost endpoints."""
+    """Draw a fabric: several switches, dark, fixed, pinned and lost endpoints, held ports."""
     switches = [f"ocs{k}" for k in range(draw(st.integers(1, 2)))]
     aggregators = tuple(
         Aggregator(f"as{a}", {ocs: draw(st.integers(0, 4)) for ocs in switches}, fixed_ports=1)
         for a in range(draw(st.integers(1, most_aggregators)))
     )
     endpoints, homes = [], {}
-    free = capacities(Site("empty", (), aggregators))
+    free = capacities(Fabric(Site("empty", (), aggregators), {}))
     for index in range(draw(st.integers(1, most_endpoints))):
         name, server = f"e{index}", f"srv{index // 2}"
         if draw(st.integers(0, 7)) == 0:
@@ -101,7 +101,10 @@ def fabrics(draw: st.DrawFn, most_endpoints: int = 16, most_aggregators: int = 4
             free[slot] -= 1
             homes[name] = slot[0]
     site = Site("random", tuple(endpoints), aggregators)
-    return Fabric(site, homes, draw(_jobs(endpoints)), draw(_some(endpoints)))
+    jobs, lost = draw(_jobs(endpoints)), draw(_some(endpoints))
+    some = draw(st.booleans())
+    held = {slot: draw(st.integers(0, n)) for slot, n in free.items() if some}
+    return Fabric(site, homes, jobs, lost, held_ports=held)
 
 
 @st.composite

@@ -13,7 +13,8 @@ from tests.unit.scheduler.racks import CASE_A, PAPER_HOMES, PAPER_SITE, RED, pap
 
 def least_span(site: Site, endpoints: Sequence[str]) -> int:
     """Return the bound for the endpoints with these names."""
-    return metrics.SpanBound(site).least([e for e in site.endpoints if e.name in endpoints])
+    members = [e for e in site.endpoints if e.name in endpoints]
+    return metrics.SpanBound(Fabric(site, {})).least(members)
 
 
 def test_span_counts_aggregators_and_every_dark_endpoint() -> None:
@@ -52,10 +53,10 @@ def test_least_span_sees_hard_wired_members_and_missing_ports() -> None:
 
 
 def test_excess_span_of_the_paper_case() -> None:
-    assert metrics.total_excess_span(PAPER_SITE, CASE_A, PAPER_HOMES) == 2
-    assert metrics.total_excess_span(PAPER_SITE, [RED], PAPER_HOMES) == 1
+    assert metrics.total_excess_span(paper(*CASE_A), PAPER_HOMES) == 2
+    assert metrics.total_excess_span(paper(RED), PAPER_HOMES) == 1
     compact = [Job("one", ("gpu0",)), Job("two", ("gpu0", "gpu1"))]
-    assert metrics.total_excess_span(PAPER_SITE, compact, PAPER_HOMES) == 0
+    assert metrics.total_excess_span(paper(*compact), PAPER_HOMES) == 0
 
 
 def test_free_endpoints_per_aggregator_leave_out_busy_dark_and_lost_ones() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.devices.engine import Pull
-from controller.schema.jobs import JobRequest
-from sitefile import SiteFileError, job_schema, load_job
-from sitefile.jobfile import MAX_BYTES, JobFileModel, command
+from controller.schema.jobs import JobBody, read_job
+from controller.schema.submit.file import MAX_BYTES, JobFileModel, command, job_schema, load_job
+from sitefile import SiteFileError
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -111,7 +111,7 @@ def test_all_keys_of_a_file(file: Path) -> None:
 
 def test_the_controller_accepts_all_keys_of_a_file(file: Path) -> None:
     file.write_text(WHOLE)
-    request = JobRequest.model_validate(load_job(file))
+    request = JobBody.model_validate(load_job(file))
     assert request.model_dump(exclude_unset=True, mode="json") == load_job(file)
 
 
@@ -140,7 +140,7 @@ def test_every_rule_of_a_file_is_one_of_the_controllers(file: Path) -> None:
     for rule in ("rename", "dcp", "orbax", "keras", "marker: DONE", "marker:a.b"):
         keep = f"checkpoint: {{complete: '{rule}', local: {{size: 1GiB}}}}"
         file.write_text(f"resources: {{gpus: 1}}\n{keep}\n")
-        asked = JobRequest.model_validate(load_job(file)).checkpoint
+        asked = read_job(load_job(file)).checkpoint
         assert asked is not None
         assert asked.complete == rule
 

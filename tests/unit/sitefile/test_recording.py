@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.schema.submit.file import load_job
 from scheduler.queue.model import Preemption
 from sitefile import SiteFileError, load_site
-from sitefile.jobfile import load_job
 from tests.parts.sites import PAPER
 from tests.unit.sitefile.written import written
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.schema.jobs import JobRequest
-from sitefile import SiteFileError, job_schema, load_job, load_site, site_schema
+from controller.schema.jobs import JobBody
+from controller.schema.submit.file import job_schema, load_job
+from sitefile import SiteFileError, load_site, site_schema
 from sitefile.wording import FORMS
 from tests.parts.sites import PAPER
 
@@ -32,7 +33,7 @@ def patterns(node: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "schema",
-    [job_schema(), site_schema(), JobRequest.model_json_schema()],
+    [job_schema(), site_schema(), JobBody.model_json_schema()],
     ids=lambda s: s["title"],
 )
 def test_every_pattern_has_words(schema: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sitefile import SiteFileError, load_job, load_site, load_state
+from controller.schema.submit.file import load_job
+from sitefile import SiteFileError, load_site, load_state
 from sitefile.yaml_io import load_mapping
 from tests.parts.sites import PAPER
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from testbed.kept_ring import RingSize, read
 from testbed.ring_checkpoint import expected
 
@@ -22,7 +22,7 @@ def run(rank: int, begin: float, first: int, until: int) -> list[dict[str, Any]]
 
 
 def test_a_ring_is_a_valid_job_with_room_for_its_copies() -> None:
-    job = JobRequest.model_validate(RING.request("red", spares=2))
+    job = read_job(RING.request("red", spares=2))
     assert job.spares == 2
     assert job.checkpoint is not None
     assert job.checkpoint.local.size_bytes >= 6 * RING.size

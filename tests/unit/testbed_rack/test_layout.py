@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from sitefile import AggregatorCable, CabledSite, EndpointCable, Port, Server, load_site
+from sitefile import AggregatorCable, CabledSite, EndpointCable, Fiber, Port, Server, load_site
 from testbed.rack.errors import RackError
 from testbed.rack.layout import FABRIC_NETNS, MAX_NAME, OCS_NETNS, Patch, lay_out
 
@@ -67,7 +67,7 @@ def test_a_name_that_does_not_fit_is_named(site: CabledSite) -> None:
 
 
 def test_two_nics_of_one_server_with_one_name_are_refused(site: CabledSite) -> None:
-    twin = dataclasses.replace(site.endpoints[1], nic=site.endpoints[0].nic)
+    twin = dataclasses.replace(site.endpoints[1], fibers=site.endpoints[0].fibers)
     with pytest.raises(RackError) as caught:
         lay_out(dataclasses.replace(site, endpoints=(site.endpoints[0], twin)))
     assert caught.value.object == "e-gpu0"
@@ -86,9 +86,7 @@ def test_a_fixed_cable_has_a_permanent_patch_and_no_optical_port() -> None:
         server="s",
         ip="10.0.0.9",
         prefix_len=24,
-        mac="02:00:00:00:00:09",
-        nic="e-gpu9",
-        fiber=Port("as0", "5"),
+        fibers=(Fiber("e-gpu9", "02:00:00:00:00:09", Port("as0", "5")),),
     )
     site = CabledSite(
         name="hard-wired",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.cli.ask.asking import answer
 from console.cli.ask.complete import names
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.advice import gain, spans, step, step_change
@@ -54,14 +55,17 @@ def whatif(
     The prediction is kept, and compared with what is measured once these homes come true:
     lightloom get predictions.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     wanted = homes_of(homes)
     name = job.removeprefix("job/")
-    with connect(ctx) as client:
-        view = client.post(f"/jobs/{client.part(name)}/whatif", {"homes": wanted})
-    if output.structured:
-        out.document(view, output)
-        return
+    answer(
+        ctx,
+        output,
+        lambda client: client.post(f"/jobs/{client.part(name)}/whatif", {"homes": wanted}),
+        _show,
+    )
+
+
+def _show(view: Document) -> None:
     out.show_table(
         ("", "NOW", "THEN"),
         [
@@ -93,7 +97,6 @@ def advise(
 
     Findings come in the order of what they gain, as a share of the step's time.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     name = job.removeprefix("job/") if job else None
     with connect(ctx) as client:
         view = client.get("/advice", job=name)

@@ -10,7 +10,7 @@ import typer
 
 from base.figures import figure
 from console.cli.ask.complete import names
-from console.cli.ask.options import OutputOption, WatchOption, connect, one_of
+from console.cli.ask.options import WatchOption, WideOutput, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -36,13 +36,12 @@ def comms(
         typer.Option(metavar="TIME", help="Only the last 5m (at most 1h); all if absent."),
     ] = None,
     watch: WatchOption = False,
-    output: OutputOption = Output.TABLE,
+    output: WideOutput = Output.TABLE,
 ) -> None:
     """Show what a job communicates: operations by size, overlap, who waits for whom.
 
     Times are of the job's slowest rank. With -w and -o json, one document on one line each.
     """
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     if watch and output is Output.YAML:
         raise usage("-w prints a table or JSON lines", "leave -o yaml out")
     query: Document = {}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from console.cli.ask.asking import Columns, table, tell
 from console.cli.ask.jobfile import merged
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.text import duration_s
 from console.cli.verbs.insight.measure import START_S, check_end, followed
+from console.cli.verbs.light.plans import save
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
@@ -69,7 +70,6 @@ def compare(
     Runs the fewest placements that identify the job, predicts the others, runs the recommended one
     and shows how far the prediction was off. Uses idle endpoints only, and puts their light back.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if run and predict:
         raise usage("--run measures and --predict does not", "give one of them")
     limit_s = duration_s(timeout) if timeout else None
@@ -99,7 +99,7 @@ def compare(
         }
         view = client.post("/measurements", body, extra_s=START_S)
         if dry_run:
-            _show_runs(view, output)
+            tell(view, output, table(_RUNS, "runs"))
             return
         view = followed(client, view, limit_s)
         _show(view, output)
@@ -141,12 +141,10 @@ def _result(client: Client, ident: str) -> Document:
     return result
 
 
-def _show_runs(view: Document, output: Output) -> None:
-    if output.structured:
-        out.document(view, output)
-        return
-    rows = [[run["label"], ",".join(run["endpoints"])] for run in view["runs"]]
-    out.show_table(("PLACEMENT", "ENDPOINTS"), rows)
+_RUNS: Columns = {
+    "PLACEMENT": lambda run: run["label"],
+    "ENDPOINTS": lambda run: ",".join(run["endpoints"]),
+}
 
 
 def _show(view: Document, output: Output) -> None:
@@ -157,8 +155,7 @@ def _show(view: Document, output: Output) -> None:
     elif result is not None:
         from measure.compare.text import text_of  # noqa: PLC0415 - start-up time
 
-        for line in text_of(result).splitlines():
-            out.line(line)
+        out.lines(text_of(result).splitlines())
     for reason in (result or {}).get("invalid_because", ()):
         out.say(f"not valid: {reason}")
 
@@ -167,10 +164,7 @@ def _how_to_get_it(client: Client, chosen: Document, file: Path | None) -> None:
     """Say how to get the recommended placement; save the plan of its moves."""
     if file is not None:
         made = client.post("/plans", {"homes": chosen["homes"]}, extra_s=_PLAN_S)
-        try:
-            file.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise usage(f"{file} cannot be written: {error.strerror}") from None
+        save(made, file)
         out.say(f"saved to {file}; carry it out: lightloom apply {file}")
     elif chosen["moves"]:
         out.say("it moves endpoints: give --out FILE, then lightloom apply FILE")

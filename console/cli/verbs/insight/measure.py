@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from base.figures import figure
 from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
 from console.cli.ask.files import reading
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.measure import cell, progress_text, show_measurement
@@ -37,243 +37,140 @@ measure = typer.Typer(
     help="What this cluster does: links, collectives, scaling, storage, input.",
 )
 
-Endpoints = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Exactly these, in rank order; all that are idle if absent.",
-        autocompletion=names("endpoints"),
-    ),
+_SIZES = Annotated[
+    str | None, typer.Option("--sizes", help="Sizes: 1k..4m, or 4k,64k,1m.", metavar="SIZES")
 ]
-Homes = Annotated[
-    str | None,
-    typer.Option(help="Move them first, and put them back: gpu3=as0,gpu4=as1.", metavar="E=A,..."),
-]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="A setting of the type; docs/measure.md.", metavar="KEY=VALUE"),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Of every random order.")]
-Project = Annotated[str, typer.Option(help="Whose jobs they are.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the jobs; start nothing.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start it and end at once.")]
-Timeout = Annotated[
-    str | None, typer.Option(help="Cancel it after this time: 90s, 15m.", metavar="TIME")
-]
-From = Annotated[
-    Path | None,
-    typer.Option("--from", help="Import what another tool wrote; measure nothing.", metavar="FILE"),
-]
-Tool = Annotated[
-    str | None, typer.Option(help="That tool: nccl-tests, osu, perftest or fio.", metavar="NAME")
-]
-Sizes = Annotated[str | None, typer.Option(help="Sizes: 1k..4m, or 4k,64k,1m.", metavar="SIZES")]
-Repetitions = Annotated[
+_REPETITIONS = Annotated[
     int | None, typer.Option(min=1, help="Repetitions of each point, after a warm-up.")
 ]
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class _Asked:
-    """The options that every type has."""
-
-    endpoints: list[str] | None
-    homes: str | None
-    sets: list[str] | None
-    seed: int
-    project: str
-    dry_run: bool
-    detach: bool
-    timeout: str | None
-    output: Output
-    source: Path | None = None
-    tool: str | None = None
-
-
-@measure.command("links")
-def links(
-    ctx: typer.Context,
-    endpoints: Endpoints = None,
-    *,
-    sizes: Sizes = None,
-    repetitions: Repetitions = None,
-    together: Annotated[
-        bool, typer.Option("--together", help="All pairs of a round at once: the contended figure.")
-    ] = False,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every pair, also above 32 endpoints.")
-    ] = False,
-    homes: Homes = None,
-    sets: Sets = None,
-    seed: Seed = 1,
-    project: Project = "default",
-    dry_run: DryRun = False,
-    detach: Detach = False,
-    timeout: Timeout = None,
-    source: From = None,
-    tool: Tool = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure latency and bandwidth of every pair, groups of pairs, and what stands out."""
-    given = {"sizes": sizes, "repetitions": repetitions}
-    given |= {"together": together or None, "all": every or None}
-    asked = _Asked(
-        endpoints=endpoints,
-        homes=homes,
-        sets=sets,
-        seed=seed,
-        project=project,
-        dry_run=dry_run,
-        detach=detach,
-        timeout=timeout,
-        output=output,
-        source=source,
-        tool=tool,
-    )
-    _measure(ctx, "links", asked, given)
-
-
-@measure.command("collectives")
-def collectives(
-    ctx: typer.Context,
-    endpoints: Endpoints = None,
-    *,
-    operations: Annotated[
-        str | None, typer.Option(help="all_reduce,all_gather,...", metavar="NAMES")
-    ] = None,
-    sizes: Sizes = None,
-    repetitions: Repetitions = None,
-    placements: Annotated[
-        str | None, typer.Option(help="Repeat in each: local,hybrid,remote.", metavar="NAMES")
-    ] = None,
-    together: Annotated[
+_ENDPOINTS: Mapping[str, Any] = {
+    "endpoints": Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Exactly these, in rank order; all that are idle if absent.",
+            autocompletion=names("endpoints"),
+        ),
+    ]
+}
+_COMMON: Mapping[str, Any] = {
+    "homes": Annotated[
         str | None,
-        typer.Option(help="Groups side by side, as NCCL_TESTS_SPLIT: mod2, div2.", metavar="SPLIT"),
-    ] = None,
-    homes: Homes = None,
-    sets: Sets = None,
-    seed: Seed = 1,
-    project: Project = "default",
-    dry_run: DryRun = False,
-    detach: Detach = False,
-    timeout: Timeout = None,
-    source: From = None,
-    tool: Tool = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure collectives, with the columns of nccl-tests."""
-    given = {"operations": operations, "sizes": sizes, "repetitions": repetitions}
-    given |= {"placements": placements, "together": together}
-    asked = _Asked(
-        endpoints=endpoints,
-        homes=homes,
-        sets=sets,
-        seed=seed,
-        project=project,
-        dry_run=dry_run,
-        detach=detach,
-        timeout=timeout,
-        output=output,
-        source=source,
-        tool=tool,
-    )
-    _measure(ctx, "collectives", asked, given)
+        typer.Option(
+            help="Move them first, and put them back: gpu3=as0,gpu4=as1.", metavar="E=A,..."
+        ),
+    ],
+    "sets": Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the type; docs/measure.md.", metavar="KEY=VALUE"),
+    ],
+    "seed": Annotated[int, typer.Option(min=0, help="Of every random order.")],
+    "project": Annotated[str, typer.Option(help="Whose jobs they are.")],
+    "dry_run": Annotated[bool, typer.Option("--dry-run", help="Show the jobs; start nothing.")],
+    "detach": Annotated[bool, typer.Option("--detach", help="Start it and end at once.")],
+    "timeout": Annotated[
+        str | None, typer.Option(help="Cancel it after this time: 90s, 15m.", metavar="TIME")
+    ],
+}
+_IMPORT: Mapping[str, Any] = {
+    "source": Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Import what another tool wrote; measure nothing.", metavar="FILE"
+        ),
+    ],
+    "tool": Annotated[
+        str | None,
+        typer.Option(help="That tool: nccl-tests, osu, perftest or fio.", metavar="NAME"),
+    ],
+}
+_DEFAULTS: Mapping[str, object] = {
+    "seed": 1,
+    "project": "default",
+    "dry_run": False,
+    "detach": False,
+    "output": Output.TABLE,
+}
+"""None for every other option."""
 
 
-@measure.command("scaling")
-def scaling(
-    ctx: typer.Context,
-    endpoints: Endpoints = None,
-    *,
-    homes: Homes = None,
-    sets: Sets = None,
-    seed: Seed = 1,
-    project: Project = "default",
-    dry_run: DryRun = False,
-    detach: Detach = False,
-    timeout: Timeout = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure how training steps scale with ranks and with the model's intensity."""
-    asked = _Asked(
-        endpoints=endpoints,
-        homes=homes,
-        sets=sets,
-        seed=seed,
-        project=project,
-        dry_run=dry_run,
-        detach=detach,
-        timeout=timeout,
-        output=output,
-    )
-    _measure(ctx, "scaling", asked, {})
+def _command(kind: str, text: str, own: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+    """Add the command of one type; ``own`` are options that are settings of the same name."""
+
+    def run(ctx: typer.Context, **given: Any) -> None:
+        _measure(ctx, kind, {name: given[name] for name in own}, **given)
+
+    declared = {**_ENDPOINTS, **own, **_COMMON, **more, "output": OutputOption}
+    run.__annotations__ = {"ctx": typer.Context, **declared}
+    run.__doc__ = text
+    parameters = [Parameter("ctx", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    parameters += [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=option)
+        for name, option in declared.items()
+    ]
+    vars(run)["__signature__"] = Signature(parameters)  # what typer reads
+    measure.command(kind)(run)
 
 
-@measure.command("storage")
-def storage(
-    ctx: typer.Context,
-    endpoints: Endpoints = None,
-    *,
-    volume: Annotated[str | None, typer.Option(help="The volume to measure.")] = None,
-    workers: Annotated[str | None, typer.Option(help="1,4,16,64", metavar="COUNTS")] = None,
-    sizes: Sizes = None,
-    repetitions: Repetitions = None,
-    homes: Homes = None,
-    sets: Sets = None,
-    seed: Seed = 1,
-    project: Project = "default",
-    dry_run: DryRun = False,
-    detach: Detach = False,
-    timeout: Timeout = None,
-    source: From = None,
-    tool: Tool = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure a volume: throughput, latency and processor time by workers and transfer size."""
-    given = {"volume": volume, "workers": workers, "io_bytes": sizes, "repetitions": repetitions}
-    asked = _Asked(
-        endpoints=endpoints,
-        homes=homes,
-        sets=sets,
-        seed=seed,
-        project=project,
-        dry_run=dry_run,
-        detach=detach,
-        timeout=timeout,
-        output=output,
-        source=source,
-        tool=tool,
-    )
-    _measure(ctx, "storage", asked, given)
-
-
-@measure.command("input")
-def input_(
-    ctx: typer.Context,
-    endpoints: Endpoints = None,
-    *,
-    volume: Annotated[str | None, typer.Option(help="The volume with the data.")] = None,
-    homes: Homes = None,
-    sets: Sets = None,
-    seed: Seed = 1,
-    project: Project = "default",
-    dry_run: DryRun = False,
-    detach: Detach = False,
-    timeout: Timeout = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Measure who limits a training: its input, its computation, or neither."""
-    asked = _Asked(
-        endpoints=endpoints,
-        homes=homes,
-        sets=sets,
-        seed=seed,
-        project=project,
-        dry_run=dry_run,
-        detach=detach,
-        timeout=timeout,
-        output=output,
-    )
-    _measure(ctx, "input", asked, {"volume": volume})
+_command(
+    "links",
+    "Measure latency and bandwidth of every pair, groups of pairs, and what stands out.",
+    {
+        "sizes": _SIZES,
+        "repetitions": _REPETITIONS,
+        "together": Annotated[
+            bool | None,
+            typer.Option("--together", help="All pairs of a round at once: the contended figure."),
+        ],
+        "all": Annotated[
+            bool | None, typer.Option("--all", help="Every pair, also above 32 endpoints.")
+        ],
+    },
+    _IMPORT,
+)
+_command(
+    "collectives",
+    "Measure collectives, with the columns of nccl-tests.",
+    {
+        "operations": Annotated[
+            str | None, typer.Option(help="all_reduce,all_gather,...", metavar="NAMES")
+        ],
+        "sizes": _SIZES,
+        "repetitions": _REPETITIONS,
+        "placements": Annotated[
+            str | None, typer.Option(help="Repeat in each: local,hybrid,remote.", metavar="NAMES")
+        ],
+        "together": Annotated[
+            str | None,
+            typer.Option(
+                help="Groups side by side, as NCCL_TESTS_SPLIT: mod2, div2.", metavar="SPLIT"
+            ),
+        ],
+    },
+    _IMPORT,
+)
+_command(
+    "scaling",
+    "Measure how training steps scale with ranks and with the model's intensity.",
+    {},
+    {},
+)
+_command(
+    "storage",
+    "Measure a volume: throughput, latency and processor time by workers and transfer size.",
+    {
+        "volume": Annotated[str | None, typer.Option(help="The volume to measure.")],
+        "workers": Annotated[str | None, typer.Option(help="1,4,16,64", metavar="COUNTS")],
+        "io_bytes": _SIZES,
+        "repetitions": _REPETITIONS,
+    },
+    _IMPORT,
+)
+_command(
+    "input",
+    "Measure who limits a training: its input, its computation, or neither.",
+    {"volume": Annotated[str | None, typer.Option(help="The volume with the data.")]},
+    {},
+)
 
 
 @measure.command("cancel")
@@ -306,7 +203,6 @@ def diff(
     """Compare two results of one type: the second over the first, with 95 % intervals."""
     from measure.diff import diff as compared  # noqa: PLC0415 - start-up time
 
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     with connect(ctx) as client:
         one, other = (_result(client, ident) for ident in (first, second))
     try:
@@ -377,7 +273,6 @@ def _bare(ident: str) -> str:
 
 
 def _change(ctx: typer.Context, ident: str, output: Output, word: str) -> None:
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     with connect(ctx) as client:
         path = f"/measurements/{client.part(_bare(ident))}"
         if word == "remove":
@@ -392,39 +287,53 @@ def _change(ctx: typer.Context, ident: str, output: Output, word: str) -> None:
 
 
 def _measure(
-    ctx: typer.Context, kind: str, asked: _Asked, named: Mapping[str, object | None]
+    ctx: typer.Context,
+    kind: str,
+    own: Mapping[str, object | None],
+    *,
+    endpoints: list[str] | None,
+    homes: str | None,
+    sets: list[str] | None,
+    seed: int,
+    project: str,
+    dry_run: bool,
+    detach: bool,
+    timeout: str | None,
+    output: Output,
+    source: Path | None = None,
+    tool: str | None = None,
+    **_own: object,
 ) -> None:
     """Start a measurement, or import one; follow it to its end and print its result."""
-    one_of(asked.output, Output.TABLE, Output.JSON, Output.YAML)
-    if (asked.source is None) != (asked.tool is None):
+    if (source is None) != (tool is None):
         raise usage("an import needs a file and its tool", "give --from FILE and --tool NAME")
-    settings = {name: value for name, value in named.items() if value is not None}
-    settings |= _settings(asked.sets or [])
-    limit_s = None if asked.timeout is None else duration_s(asked.timeout)
+    settings = {name: value for name, value in own.items() if value is not None}
+    settings |= _settings(sets or [])
+    limit_s = None if timeout is None else duration_s(timeout)
     with connect(ctx) as client:
-        if asked.source is not None:
-            with reading(asked.source):
-                text = asked.source.read_text(encoding="utf-8", errors="replace")
-            body: Document = {"type": kind, "tool": asked.tool, "text": text}
-            _show(client.post("/imports", body, extra_s=START_S), asked.output)
+        if source is not None:
+            with reading(source):
+                text = source.read_text(encoding="utf-8", errors="replace")
+            body: Document = {"type": kind, "tool": tool, "text": text}
+            _show(client.post("/imports", body, extra_s=START_S), output)
             return
         body = {
             "type": kind,
-            "endpoints": [name.removeprefix("endpoint/") for name in asked.endpoints or []],
-            "homes": _homes(asked.homes),
+            "endpoints": [name.removeprefix("endpoint/") for name in endpoints or []],
+            "homes": _homes(homes),
             "settings": settings,
-            "seed": asked.seed,
-            "project": asked.project,
-            "dry_run": asked.dry_run,
+            "seed": seed,
+            "project": project,
+            "dry_run": dry_run,
         }
         view = client.post("/measurements", body, extra_s=START_S)
-        if asked.dry_run:
-            _show(view, asked.output)
+        if dry_run:
+            _show(view, output)
             return
         out.say(f"measurement {view['id']} on {len(view['endpoints'])} endpoints")
-        if not asked.detach:
+        if not detach:
             view = followed(client, view, limit_s)
-        _show(view, asked.output)
+        _show(view, output)
     check_end(view)
 
 

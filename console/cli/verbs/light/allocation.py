@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from console.cli.ask.asking import tell
 from console.cli.ask.files import reading
-from console.cli.ask.options import OutputOption, YesOption, connect, one_of
+from console.cli.ask.options import OutputOption, YesOption, connect, formats
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
-_FORMATS = (Output.TABLE, Output.JSON, Output.YAML)
 _WAIT_S = 60.0
 
 events = typer.Typer(no_args_is_help=True, help="The event log.")
@@ -31,17 +31,16 @@ def export(
     file: Annotated[
         Path | None, typer.Option("--out", help="Write to this file instead of stdout.")
     ] = None,
-    output: OutputOption = Output.YAML,
+    output: Annotated[Output, formats(Output.YAML, Output.JSON)] = Output.YAML,
 ) -> None:
     """Print every endpoint's home and job. `import` reads this format."""
-    fmt = one_of(output, Output.YAML, Output.JSON)
     with connect(ctx) as client:
         found = client.get("/allocation")
     if file is None:
-        out.document(found, fmt)
+        out.document(found, output)
         return
     try:
-        file.write_text(out.text_of(found, fmt), encoding="utf-8")
+        file.write_text(out.text_of(found, output), encoding="utf-8")
     except OSError as error:
         raise CliError("failed", f"{file} cannot be written: {error.strerror}") from None
     out.say(f"epoch {found['epoch']}: {len(found['homes'])} endpoints in {file}")
@@ -49,9 +48,8 @@ def export(
 
 def diff(ctx: typer.Context, *, file: FileOption, output: OutputOption = Output.TABLE) -> None:
     """Show what importing a file would change. Exit code 3 when there are changes."""
-    one_of(output, *_FORMATS)
     view = _put(ctx, _read(file), dry_run=True)
-    _show(view, output)
+    tell(view, output, _show)
     if view["moves"]:
         raise typer.Exit(CHANGES_PENDING)
 
@@ -65,7 +63,6 @@ def import_file(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move every endpoint's light to its home in a file. Uses one transaction."""
-    one_of(output, *_FORMATS)
     _carry_out(ctx, _read(file), dry_run=dry_run, yes=yes, output=output)
 
 
@@ -84,7 +81,6 @@ def move(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Move the light of some endpoints. Runs all checks of a regroup."""
-    one_of(output, *_FORMATS)
     homes: dict[str, str] = {}
     for text in moves:
         endpoint, sign, aggregator = text.removeprefix("endpoint/").partition("=")
@@ -127,10 +123,10 @@ def _carry_out(
 ) -> None:
     found = _put(ctx, wanted, dry_run=True)
     if dry_run or not found["moves"]:
-        _show(found, output)
+        tell(found, output, _show)
         return
     if not yes:
-        _show(found, Output.TABLE)
+        _show(found)
         out.ask("Move this light now?")
     done = _put(ctx, wanted, dry_run=False, epoch=found["epoch"])
     transaction = done["transaction"]
@@ -169,10 +165,7 @@ def _read(file: Path) -> Document:
         return load_mapping(file, unclear=False)
 
 
-def _show(view: Document, output: Output) -> None:
-    if output.structured:
-        out.document(view, output)
-        return
+def _show(view: Document) -> None:
     for step in view["moves"]:
         out.line(
             f"~ endpoint/{step['endpoint']}: {step['from'] or 'dark'} -> {step['to'] or 'dark'}"

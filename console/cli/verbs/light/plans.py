@@ -14,7 +14,8 @@ import typer
 
 from base import clock
 from base.figures import figure
-from console.cli.ask.options import OutputOption, YesOption, connect, one_of
+from console.cli.ask.asking import tell
+from console.cli.ask.options import OutputOption, WideOutput, YesOption, connect
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
@@ -110,10 +111,9 @@ def plan(
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit code 3 when the plan has moves.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: WideOutput = Output.TABLE,
 ) -> None:
     """Compute a regroup and show its changes. Makes none."""
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
     request |= _batches(max_dark, max_pauses, park)
     if state is not None:
@@ -127,11 +127,8 @@ def plan(
         with connect(ctx) as client:
             found = _make(client, request)
     if file is not None:
-        _save(found, file)
-    if output.structured:
-        out.document(found, output)
-    else:
-        print_plan(found)
+        save(found, file)
+    tell(found, output, print_plan)
     if file is not None:
         out.say(f"saved to {file}" + ("" if state else f"; carry it out: lightloom apply {file}"))
     if detailed_exitcode and found["moves"]:
@@ -156,7 +153,6 @@ def apply(
     or for a plan made with it, in batches: each is one transaction, and what is done stays if a
     later one cannot begin.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     saved = _load(file)
     if not saved["moves"]:
         out.say("the plan has no moves; there is nothing to do")
@@ -168,10 +164,7 @@ def apply(
     batches = _batches(max_dark, max_pauses, park)
     with connect(ctx) as client:
         done = _carry_out(client, saved, timeout_s if wait else None, batches)
-    if output.structured:
-        out.document(done, output)
-    else:
-        _print(done)
+    tell(done, output, _print)
     _judge(done)
 
 
@@ -196,7 +189,6 @@ def defrag(
     -o json prints {"plan", "transaction"}, or {"plan", "rollout"} for a plan in batches; null when
     the plan has no moves.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if not yes and not sys.stdin.isatty():
         raise usage("defrag moves light of running jobs", "add --yes, or confirm at a terminal")
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
@@ -380,7 +372,8 @@ def _ask(made: Document) -> None:
         raise CliError("failed", "not confirmed; nothing was changed")
 
 
-def _save(made: Document, file: Path) -> None:
+def save(made: Document, file: Path) -> None:
+    """Write a plan to a file that ``apply`` reads. CliError if that fails."""
     try:
         file.write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
     except OSError as error:

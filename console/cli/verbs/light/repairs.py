@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.asking import Columns, answer, table, tell
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -58,18 +59,16 @@ def abort(
 
     Refused with exit code 6 after the new paths are qualified, and for a rollout that has ended.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     kind, _, name = ident.rpartition("/")
     rollout = kind == "rollout" or (not kind and name.startswith("o"))
     with connect(ctx) as client:
         path = "/rollouts" if rollout else "/transactions"
         view = client.post(f"{path}/{client.part(name)}/abort")
-    if rollout and not output.structured:
-        print_rollout(view)
-    elif output.structured:
-        out.document(view, output)
-    else:
-        out.line(f"transaction/{name}: {view.get('how_to_stop') or view['result']}")
+
+    def show(shown: Document) -> None:
+        out.line(f"transaction/{name}: {shown.get('how_to_stop') or shown['result']}")
+
+    tell(view, output, print_rollout if rollout else show)
 
 
 def repair(
@@ -82,26 +81,20 @@ def repair(
 
     Needed only after most of its circuits vanished at once: those are not repaired automatically.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     name = switch.removeprefix("switch/")
-    with connect(ctx) as client:
-        view = client.post(f"/switches/{name}/repair", extra_s=30.0)
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.line(f"switch/{name} accepted with {view['circuits']} circuits")
+    answer(
+        ctx,
+        output,
+        lambda client: client.post(f"/switches/{name}/repair", extra_s=30.0),
+        lambda view: out.line(f"switch/{name} accepted with {view['circuits']} circuits"),
+    )
 
 
 @quarantine.command("list")
 def list_quarantine(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
     """List what is out of use, and why."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        page = client.get("/quarantine")
-    if output.structured:
-        out.document(page, output)
-    else:
-        out.show_table(("OBJECT", "REASON"), [(i["object"], i["reason"]) for i in page["items"]])
+    columns: Columns = {"OBJECT": lambda i: i["object"], "REASON": lambda i: i["reason"]}
+    answer(ctx, output, lambda client: client.get("/quarantine"), table(columns))
 
 
 @quarantine.command("release")
@@ -112,31 +105,29 @@ def release_quarantine(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Put a port or an endpoint back into use, after its repair."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.post(f"/quarantine/{name}/release", extra_s=30.0)
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.line(f"{name} is back in use")
+    answer(
+        ctx,
+        output,
+        lambda client: client.post(f"/quarantine/{name}/release", extra_s=30.0),
+        lambda _: out.line(f"{name} is back in use"),
+    )
 
 
 def _move(
     ctx: typer.Context, endpoint: str, aggregator: str | None, timeout_s: float, output: Output
 ) -> None:
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     name = endpoint.removeprefix("endpoint/")
-    with connect(ctx) as client:
-        view = client.post(
+    view = answer(
+        ctx,
+        output,
+        lambda client: client.post(
             f"/endpoints/{name}/attachment",
             {"aggregator": aggregator},
             extra_s=60.0 + timeout_s,
             wait_s=timeout_s,
-        )
-    if output.structured:
-        out.document(view, output)
-    else:
-        print_transaction(view)
+        ),
+        print_transaction,
+    )
     for warning in view.get("warnings", []):
         out.say(f"warning: {warning}")
     if view["state"] not in RUNNING and view["state"] != "committed":

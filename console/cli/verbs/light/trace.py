@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.light import LIGHT_HEADS, Document, light_rows
@@ -16,8 +17,6 @@ from console.cli.show.text import NONE, duration_s
 
 if TYPE_CHECKING:
     from console.cli.ask.client import Client
-
-_FORMATS = (Output.TABLE, Output.JSON, Output.YAML)
 
 
 def power_series(client: Client, at: str, since_s: float) -> Document:
@@ -41,7 +40,6 @@ def trace(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Follow an endpoint's light to its aggregator. Shows the loss of each hop."""
-    one_of(output, *_FORMATS)
     name = endpoint.removeprefix("endpoint/")
     back_s = None if since is None else duration_s(since)
     with connect(ctx) as client:
@@ -52,27 +50,7 @@ def trace(
                 for hop in view["hops"]
                 if hop["kind"] == "switch"
             ]
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.show_table(
-            ("HOP", "KIND", "AT", "IN DBM", "OUT DBM", "LOSS DB", "DETAIL"),
-            [
-                (
-                    number,
-                    hop["kind"],
-                    hop["at"],
-                    _number(hop["power_in_dbm"]),
-                    _number(hop["power_out_dbm"]),
-                    _number(hop["loss_db"]),
-                    hop["detail"] or NONE,
-                )
-                for number, hop in enumerate(view["hops"], 1)
-            ],
-        )
-        if "history" in view:
-            out.line("")
-            out.show_table(LIGHT_HEADS, light_rows(view["history"]))
+    tell(view, output, _show)
     if not view["complete"]:
         raise CliError(
             "unmet",
@@ -80,6 +58,27 @@ def trace(
             object=f"endpoint/{name}",
             hint=f"lightloom attach {name} AGGREGATOR",
         )
+
+
+def _show(view: Document) -> None:
+    out.show_table(
+        ("HOP", "KIND", "AT", "IN DBM", "OUT DBM", "LOSS DB", "DETAIL"),
+        [
+            (
+                number,
+                hop["kind"],
+                hop["at"],
+                _number(hop["power_in_dbm"]),
+                _number(hop["power_out_dbm"]),
+                _number(hop["loss_db"]),
+                hop["detail"] or NONE,
+            )
+            for number, hop in enumerate(view["hops"], 1)
+        ],
+    )
+    if "history" in view:
+        out.line("")
+        out.show_table(LIGHT_HEADS, light_rows(view["history"]))
 
 
 def _number(value: float | None) -> str:

@@ -6,13 +6,14 @@ import os
 import signal
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from types import FrameType, ModuleType
+from typing import Annotated, Any
 
 import typer
 
+from console.cli.ask.asking import tell
 from console.cli.ask.files import reading
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.options import OutputOption
 from console.cli.show import output as out
 from console.cli.show.output import Output
 
@@ -76,54 +77,27 @@ def demo(
 
     Uses a rack that is up, and leaves it up; otherwise brings one up and takes it down again.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     from testbed import demo as experiment  # noqa: PLC0415 - loads rack, Docker and plots
+    from testbed.demo import slurm, spare  # noqa: PLC0415
 
     _interrupt_on_sigterm()
-    chosen = None if arms is None else [name.strip() for name in arms.split(",")]
-    if case is Case.SPARE:
-        _spare(chosen, directory, site, output)
-        return
-    if case is Case.SLURM:
-        _slurm(chosen, directory, site, output)
-        return
-    with reading(site or experiment.PAPER_SITE):
-        result = experiment.run(
-            case.value,
-            arms=chosen,
-            out_dir=directory,
-            site_path=site,
-            recalibrate=recalibrate,
-            rates_from=experiment.Base(rates_from.value),
-            progress=out.say,
-        )
-    if output.structured:
-        out.document(result, output)
-    else:
-        out.show(experiment.render(result))
-
-
-def _spare(arms: list[str] | None, directory: Path, site: Path | None, output: Output) -> None:
-    from testbed.demo import spare  # noqa: PLC0415 - loads rack, Docker and plots
-
-    with reading(site or spare.SPARE_SITE):
-        result = spare.run(arms=arms, out_dir=directory, site_path=site, progress=out.say)
-    if output.structured:
-        out.document(result, output)
-    else:
-        out.show(spare.render(result))
-
-
-def _slurm(arms: list[str] | None, directory: Path, site: Path | None, output: Output) -> None:
-    from testbed.demo import PAPER_SITE, slurm  # noqa: PLC0415 - loads rack, Docker and plots
-
-    with reading(site or PAPER_SITE):
-        result = slurm.run(arms=arms, out_dir=directory, site_path=site, progress=out.say)
-    if output.structured:
-        out.document(result, output)
-    else:
-        out.show(slurm.render(result))
+    given: dict[str, Any] = {
+        "arms": None if arms is None else [name.strip() for name in arms.split(",")],
+        "out_dir": directory,
+        "site_path": site,
+        "progress": out.say,
+    }
+    ran: ModuleType = {Case.SPARE: spare, Case.SLURM: slurm}.get(case, experiment)
+    if ran is experiment:
+        given |= {
+            "case": case.value,
+            "recalibrate": recalibrate,
+            "rates_from": experiment.Base(rates_from.value),
+        }
+    with reading(site or (spare.SPARE_SITE if ran is spare else experiment.PAPER_SITE)):
+        result = ran.run(**given)
+    tell(result, output, lambda found: out.show(ran.render(found)))
 
 
 def _interrupt_on_sigterm() -> None:

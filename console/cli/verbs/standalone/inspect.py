@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.asking import tell
+from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -25,7 +26,8 @@ def schema(
     what: Annotated[SchemaOf, typer.Argument(help="Which file.")] = SchemaOf.SITE,
 ) -> None:
     """Print the JSON Schema of a site or job file. Editors and checkers use it."""
-    from sitefile import job_schema, site_schema  # noqa: PLC0415 - start-up time
+    from controller.schema.submit.file import job_schema  # noqa: PLC0415 - start-up time
+    from sitefile import site_schema  # noqa: PLC0415 - start-up time
 
     out.document(job_schema() if what is SchemaOf.JOB else site_schema(), Output.JSON)
 
@@ -35,20 +37,16 @@ def doctor(output: OutputOption = Output.TABLE) -> None:
 
     Exit code 1 when something that the emulated rack needs is missing.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from console.cli.doctor.checks import examine  # noqa: PLC0415 - start-up time
 
     findings = examine()
     lacking = [f for f in findings if f.state == "missing"]
-    if output.structured:
-        out.document(
-            {"ok": not lacking, "checks": [finding.document() for finding in findings]}, output
-        )
-    else:
-        out.show_table(
-            ("CHECK", "STATE", "FOUND", "FIX"),
-            [(f.name, f.state, f.found, f.fix) for f in findings],
-        )
+    rows = [(f.name, f.state, f.found, f.fix) for f in findings]
+    tell(
+        {"ok": not lacking, "checks": [finding.document() for finding in findings]},
+        output,
+        lambda _: out.show_table(("CHECK", "STATE", "FOUND", "FIX"), rows),
+    )
     if lacking:
         raise CliError(
             "failed",
@@ -60,14 +58,11 @@ def doctor(output: OutputOption = Output.TABLE) -> None:
 
 def version(output: OutputOption = Output.TABLE) -> None:
     """Print the version of this command."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from importlib import metadata  # noqa: PLC0415 - start-up time
 
     try:
         own = metadata.version("lightloom")
     except metadata.PackageNotFoundError:
         own = "unknown"
-    if output.structured:
-        out.document({"version": own, "python": platform.python_version()}, output)
-    else:
-        out.line(f"lightloom {own}")
+    document = {"version": own, "python": platform.python_version()}
+    tell(document, output, lambda _: out.line(f"lightloom {own}"))

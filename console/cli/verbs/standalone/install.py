@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.cli.ask.options import OutputOption, YesOption, one_of
+from console.cli.ask.options import OutputOption, YesOption
 from console.cli.errors import CliError, usage
 from console.cli.install.values import Role
 from console.cli.show import output as out
@@ -50,7 +50,6 @@ def install(
     It starts nothing. A second time it changes only what differs. It replaces the unit and the
     rules of Prometheus with those of this version, and never a file that belongs to the site.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from console.cli.install import machine, plan  # noqa: PLC0415 - start-up time
     from console.cli.install.parts import ACCOUNT, SITE_FILE, Given, parts  # noqa: PLC0415 - start-up time
 
@@ -91,7 +90,6 @@ def uninstall(
 
     Containers and circuits stay as they are: end the jobs first.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from console.cli.install import machine, plan  # noqa: PLC0415 - start-up time
     from console.cli.install.parts import UNITS, Given, parts  # noqa: PLC0415 - start-up time
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.asking import table, tell
+from console.cli.ask.options import OutputOption, WideOutput
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -55,11 +56,10 @@ ModeOption = Annotated[
 
 
 @app.command()
-def show(url: UrlArgument, output: OutputOption = Output.TABLE) -> None:
+def show(url: UrlArgument, output: WideOutput = Output.TABLE) -> None:
     """Show device, ports and circuits."""
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     found = _run(describe.show(url, password=_password()))
     if output.structured:
         out.document(found, output)
@@ -84,7 +84,7 @@ def show(url: UrlArgument, output: OutputOption = Output.TABLE) -> None:
                 for p in ports
             ],
         )
-    _print_circuits(found["circuits"])
+    _print_circuits(found)
 
 
 @app.command()
@@ -101,7 +101,6 @@ def connect(
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     work = describe.connect(
         url, a, b, duplex=not simplex, mode=DriverMode(mode.value), password=_password()
     )
@@ -121,7 +120,6 @@ def disconnect(
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     work = describe.disconnect(url, a, b, mode=DriverMode(mode.value), password=_password())
     _print_applied(_run(work), output, url)
 
@@ -151,7 +149,6 @@ def fault(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Inject a fault into an emulated switch."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     order = {"fault": kind}
     for setting in settings or []:
         key, equals, value = setting.partition("=")
@@ -186,7 +183,6 @@ def probe(
     """Measure how a switch behaves. Only reads, without --destructive."""
     from ocs_driver.probe import probe as find_out  # noqa: PLC0415 - start-up time
 
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     ports = [port.strip() for port in spare_ports.split(",") if port.strip()]
     if destructive != bool(ports):
         raise usage(
@@ -199,9 +195,10 @@ def probe(
             out_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise CliError("failed", f"{error.strerror}", object=str(out_file)) from None
-    if output.structured:
-        out.document(found, output)
-        return
+    tell(found, output, _show_probed)
+
+
+def _show_probed(found: Document) -> None:
     rows = [(key, str(found[key])) for key in ("vendor", "model", "serial", "firmware", "ports")]
     for section in ("timing", "light", "behaviour"):
         rows += [(f"{section}.{key}", str(value)) for key, value in found[section].items()]
@@ -284,17 +281,7 @@ def _translated(error: OcsError) -> CliError:
 
 
 def _print_applied(applied: Document, output: Output, url: str) -> None:
-    if output.structured:
-        out.document(applied, output)
-    else:
-        out.show_table(
-            ("ACTION", "A", "B", "OUTCOME", "MESSAGE"),
-            [
-                (r["action"], r["a"], r["b"], r["outcome"], r["message"] or NONE)
-                for r in applied["results"]
-            ],
-        )
-        _print_circuits(applied["circuits"])
+    tell(applied, output, _show_applied)
     if not applied["ok"]:
         bad = next(r for r in applied["results"] if r["outcome"] == "failed")
         raise CliError(
@@ -305,25 +292,40 @@ def _print_applied(applied: Document, output: Output, url: str) -> None:
         )
 
 
-def _print_circuits(circuits: list[Document]) -> None:
+def _show_applied(applied: Document) -> None:
+    _RESULTS(applied)
+    _print_circuits(applied)
+
+
+def _print_circuits(found: Document) -> None:
     out.line("")
-    if not circuits:
+    if found["circuits"]:
+        _CIRCUITS(found)
+    else:
         out.line("no circuits")
-        return
-    out.show_table(
-        ("A", "B", "DUPLEX", "STATE", "NAME", "OWNER"),
-        [
-            (
-                c["a"],
-                c["b"],
-                "yes" if c["duplex"] else "no",
-                c["state"],
-                c["name"] or NONE,
-                c["owner"] or NONE,
-            )
-            for c in circuits
-        ],
-    )
+
+
+_RESULTS = table(
+    {
+        "ACTION": lambda r: r["action"],
+        "A": lambda r: r["a"],
+        "B": lambda r: r["b"],
+        "OUTCOME": lambda r: r["outcome"],
+        "MESSAGE": lambda r: r["message"] or NONE,
+    },
+    "results",
+)
+_CIRCUITS = table(
+    {
+        "A": lambda c: c["a"],
+        "B": lambda c: c["b"],
+        "DUPLEX": lambda c: "yes" if c["duplex"] else "no",
+        "STATE": lambda c: c["state"],
+        "NAME": lambda c: c["name"] or NONE,
+        "OWNER": lambda c: c["owner"] or NONE,
+    },
+    "circuits",
+)
 
 
 def _dbm(power: float | None) -> str:

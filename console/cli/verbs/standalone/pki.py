@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.asking import tell
+from console.cli.ask.options import OutputOption
 from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -41,14 +42,11 @@ def init(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Create the authority. Its key signs all daemons: keep it off the servers."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     from pki import Authority  # noqa: PLC0415 - start-up time
 
     Authority.create(directory, site, now=datetime.now(UTC), days=days)
-    if output.structured:
-        out.document({"authority": str(directory)}, output)
-    else:
-        out.line(f"authority of {site} in {directory}; ca-key.pem is its secret key")
+    made = f"authority of {site} in {directory}; ca-key.pem is its secret key"
+    tell({"authority": str(directory)}, output, lambda _: out.line(made))
 
 
 @app.command()
@@ -70,7 +68,6 @@ def issue(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Write cert.pem, key.pem and ca.pem for one daemon, or renew them."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     if (role is Role.CONTROLLER) == (name is not None):
         raise usage(
             "an agent needs its server's name, an aggregator its own, a controller none",
@@ -87,14 +84,10 @@ def issue(
         issued = authority.issue_agent(name, where, now=now, days=days)
     else:
         issued = authority.issue_aggregators(name.split(","), where, now=now, days=days)
-    if output.structured:
-        out.document(
-            {
-                "name": issued.name,
-                "directory": str(issued.directory),
-                "expires": issued.expires.isoformat(),
-            },
-            output,
-        )
-    else:
-        out.line(f"{issued.name} in {issued.directory}, valid until {issued.expires:%Y-%m-%d}")
+    made = f"{issued.name} in {issued.directory}, valid until {issued.expires:%Y-%m-%d}"
+    document = {
+        "name": issued.name,
+        "directory": str(issued.directory),
+        "expires": issued.expires.isoformat(),
+    }
+    tell(document, output, lambda _: out.line(made))

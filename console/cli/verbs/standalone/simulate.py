@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from console.cli.ask.files import reading
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.options import WideOutput
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -80,10 +80,9 @@ def simulate(
     plot: Annotated[
         Path | None, typer.Option(help="Draw completion times and fragmentation to this file.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: WideOutput = Output.TABLE,
 ) -> None:
     """Replay a workload trace and print each policy's results. Needs no controller."""
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     from scheduler.sim.cluster import Settings  # noqa: PLC0415 - start-up time
     from scheduler.sim.engine import replay  # noqa: PLC0415 - start-up time
     from scheduler.sim.policies import POLICIES, make_policy  # noqa: PLC0415 - start-up time

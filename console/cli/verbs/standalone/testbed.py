@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from console.cli.ask.asking import tell
 from console.cli.ask.files import reading
-from console.cli.ask.options import OutputOption, one_of
+from console.cli.ask.options import NameOutput, OutputOption, WideOutput
 from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.output import Output
@@ -63,10 +64,9 @@ def up(
     ] = "open",
     name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
-    output: OutputOption = Output.TABLE,
+    output: WideOutput = Output.TABLE,
 ) -> None:
     """Bring the rack up: switches, aggregators, agents, controller. Needs root."""
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     if engine not in ("", "slurm") or isolation not in ("open", "job"):
         raise usage(
             f"--engine {engine} --isolation {isolation} is not known",
@@ -133,16 +133,13 @@ def down(
     name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
 ) -> None:
     """Take the rack down, and all its processes, namespaces, links and containers."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     if name:
         from testbed import lanes  # noqa: PLC0415 - start-up time
 
         lanes.end(name)
-        if output.structured:
-            out.document({"name": name, "state": "down"}, output)
-        else:
-            out.line(f"rack {name} is down")
+        down_now = {"name": name, "state": "down"}
+        tell(down_now, output, lambda _: out.line(f"rack {name} is down"))
         return
     from testbed import rack  # noqa: PLC0415 - start-up time
 
@@ -182,12 +179,11 @@ def lose(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make gpu3, srv2, as1 or ocs0 fail at once, as its power or its bus would. Needs root."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     _in_lane(name, run_dir, "lose", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.lose(lost, run_dir, progress=out.say).to_dict(), output)
+    tell(rack.lose(lost, run_dir, progress=out.say).to_dict(), output, _show_change)
 
 
 @app.command()
@@ -198,18 +194,14 @@ def repair(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Bring a lost object back, empty as a device is when its power returns. Needs root."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     _in_lane(name, run_dir, "repair", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    _print_change(rack.repair(lost, run_dir, progress=out.say).to_dict(), output)
+    tell(rack.repair(lost, run_dir, progress=out.say).to_dict(), output, _show_change)
 
 
-def _print_change(change: Document, output: Output) -> None:
-    if output.structured:
-        out.document(change, output)
-        return
+def _show_change(change: Document) -> None:
     text = f"{change['kind']} {change['object']} is {change['state']}"
     if not change["changed"]:
         text += " already" if change["state"] == "lost" else ": it was not lost"
@@ -220,10 +212,9 @@ def _print_change(change: Document, output: Output) -> None:
 
 @app.command("status")
 def show(
-    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: WideOutput = Output.TABLE
 ) -> None:
     """Show which processes run and which parts are emulated."""
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     out.logs_to_stderr()
     _in_lane(name, run_dir, "status", "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
@@ -232,9 +223,8 @@ def show(
 
 
 @app.command("list")
-def list_racks(output: OutputOption = Output.TABLE) -> None:
+def list_racks(output: NameOutput = Output.TABLE) -> None:
     """List the racks that have a name; as root also remove what killed ones left."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML, Output.NAME)
     out.logs_to_stderr()
     from testbed.lanes import racks  # noqa: PLC0415 - start-up time
 

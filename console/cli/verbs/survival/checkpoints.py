@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from console.cli.ask.asking import answer, tell
 from console.cli.ask.complete import names
 from console.cli.ask.options import (
     CountOption,
     IntervalOption,
     OutputOption,
     WatchOption,
+    WideOutput,
     YesOption,
     connect,
-    one_of,
 )
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
@@ -54,7 +55,7 @@ def show(
     ctx: typer.Context,
     job: JobArgument,
     *,
-    output: OutputOption = Output.TABLE,
+    output: WideOutput = Output.TABLE,
     watch: WatchOption = False,
     interval_s: IntervalOption = 1.0,
     count: CountOption = None,
@@ -63,7 +64,6 @@ def show(
 
     The marked step is the one that a restart would load. -o wide also shows every rank's part.
     """
-    one_of(output, Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)
     if watch and output is Output.YAML:
         raise usage("-w prints tables or JSON lines", "leave -o yaml out")
     with connect(ctx) as client:
@@ -99,23 +99,12 @@ def verify(
 
     Exit code 1 when something is damaged, or when a server did not answer.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.post(f"{_path(client, job)}/verify", extra_s=VERIFY_S, step=step)
-    if output.structured:
-        out.document(view, output)
-    else:
-        if view["damaged"]:
-            out.show_table(
-                ("STEP", "RUN", "RANK", "ENDPOINT", "KIND", "DAMAGE"),
-                [
-                    (d["step"], d["epoch"], d["rank"], d["endpoint"], d["kind"], damage)
-                    for d in view["damaged"]
-                    for damage in d["damages"] or [""]
-                ],
-            )
-        read = f"{plural(view['parts'], 'part')}, {size(view['bytes'])} read"
-        out.line(f"{read}: {len(view['damaged'])} damaged")
+    view = answer(
+        ctx,
+        output,
+        lambda client: client.post(f"{_path(client, job)}/verify", extra_s=VERIFY_S, step=step),
+        _show_verified,
+    )
     about = f"job/{view['job']}"
     if view["damaged"]:
         raise CliError(
@@ -136,14 +125,12 @@ def verify(
 @checkpoints.command("advise")
 def advise(ctx: typer.Context, job: JobArgument, *, output: OutputOption = Output.TABLE) -> None:
     """Say how often the job should write, from its measured cost and the site's failures."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.get(f"{_path(client, job)}/advice")
-    if output.structured:
-        out.document(view, output)
-        return
-    for line in interval_lines(view):
-        out.line(line)
+    answer(
+        ctx,
+        output,
+        lambda client: client.get(f"{_path(client, job)}/advice"),
+        lambda view: out.lines(interval_lines(view)),
+    )
 
 
 @checkpoints.command("drop")
@@ -162,18 +149,35 @@ def drop(
 
     The newest complete step is refused with exit code 6 unless --force is given.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     name = job.removeprefix("job/")
     if not yes:
         out.ask(f"remove step {step} of job {name} and all its copies?")
-    with connect(ctx) as client:
-        view = client.delete(f"{_path(client, job)}/{step}", extra_s=60.0, force=force)
-    if output.structured:
-        out.document(view, output)
-        return
-    restored = view["restore_step"]
-    goes_on = "would start at 0" if restored is None else f"would load step {restored}"
-    out.line(f"step {step} of job/{name} is removed; a restart {goes_on}")
+
+    def show_dropped(view: Document) -> None:
+        restored = view["restore_step"]
+        goes_on = "would start at 0" if restored is None else f"would load step {restored}"
+        out.line(f"step {step} of job/{name} is removed; a restart {goes_on}")
+
+    answer(
+        ctx,
+        output,
+        lambda client: client.delete(f"{_path(client, job)}/{step}", extra_s=60.0, force=force),
+        show_dropped,
+    )
+
+
+def _show_verified(view: Document) -> None:
+    if view["damaged"]:
+        out.show_table(
+            ("STEP", "RUN", "RANK", "ENDPOINT", "KIND", "DAMAGE"),
+            [
+                (d["step"], d["epoch"], d["rank"], d["endpoint"], d["kind"], damage)
+                for d in view["damaged"]
+                for damage in d["damages"] or [""]
+            ],
+        )
+    read = f"{plural(view['parts'], 'part')}, {size(view['bytes'])} read"
+    out.line(f"{read}: {len(view['damaged'])} damaged")
 
 
 def _path(client: Client, job: str) -> str:
@@ -181,7 +185,4 @@ def _path(client: Client, job: str) -> str:
 
 
 def _print(view: Document, output: Output) -> None:
-    if output.structured:
-        out.document(view, output)
-    else:
-        show_checkpoints(view, wide=output is Output.WIDE)
+    tell(view, output, lambda shown: show_checkpoints(shown, wide=output is Output.WIDE))

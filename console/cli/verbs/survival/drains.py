@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from base.figures import figure
+from console.cli.ask.asking import answer, tell
 from console.cli.ask.complete import of_context
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
@@ -67,7 +68,6 @@ def drain(
     without checkpoints start elsewhere if they may be restarted, else they stay until their end.
     With --now these end as failed.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     kind, name = _object(kind, name)
     with connect(ctx) as client:
         view = client.post(_path(client, kind, name), {"now": now}, extra_s=60.0)
@@ -75,7 +75,7 @@ def drain(
             hint = f"follow it: lightloom get drains; take it back: lightloom undrain {kind} {name}"
             with goes_on(f"the drain of {kind}/{name}", object=f"{kind}/{name}", hint=hint):
                 view = _drained(client, view, timeout_s)
-    _print(view, output)
+    tell(view, output, _show)
 
 
 def undrain(
@@ -86,14 +86,13 @@ def undrain(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Put a drained server, aggregator or optical switch back into use."""
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     kind, name = _object(kind, name)
-    with connect(ctx) as client:
-        view = client.delete(_path(client, kind, name), extra_s=60.0)
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.line(f"{view['object']} is back in use")
+    answer(
+        ctx,
+        output,
+        lambda client: client.delete(_path(client, kind, name), extra_s=60.0),
+        lambda view: out.line(f"{view['object']} is back in use"),
+    )
 
 
 def _object(kind: str, name: str | None) -> tuple[str, str]:
@@ -140,10 +139,7 @@ def _waits(view: Document) -> str:
     return "; ".join(f"job {job} waits for {why}" for job, why in view["jobs"].items())
 
 
-def _print(view: Document, output: Output) -> None:
-    if output.structured:
-        out.document(view, output)
-        return
+def _show(view: Document) -> None:
     out.line(f"{view['object']} {view['state']}")
     if view["jobs"]:
         out.show_table(("JOB", "WAITS-FOR"), list(view["jobs"].items()))

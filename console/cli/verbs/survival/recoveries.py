@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from base.figures import figure
+from console.cli.ask.asking import tell
 from console.cli.ask.complete import names
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.options import OutputOption, connect
 from console.cli.show import output as out
 from console.cli.show.output import Output
 from console.cli.show.recovery import OWN, costs, headline, lines, steps
@@ -39,7 +40,6 @@ def recoveries(
     Without a job: what failures cost the site, by cause. ETTR is the share of the time in which
     jobs made steps that counted.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
     now = time.time()
     with connect(ctx) as client:
         if job is None:
@@ -48,12 +48,7 @@ def recoveries(
             view = client.get(f"/jobs/{client.part(job.removeprefix('job/'))}/recoveries")
             first = 0.0 if since is None else moment_s(since, now)
             view["recoveries"] = [r for r in view["recoveries"] if r["failed_at"] >= first]
-    if output.structured:
-        out.document(view, output)
-    elif job is None:
-        _site(view)
-    else:
-        _job(view)
+    tell(view, output, _site if job is None else _job)
 
 
 def _job(view: Document) -> None:
@@ -63,8 +58,7 @@ def _job(view: Document) -> None:
         out.line(f"{recovery['number']}. {instant(recovery['failed_at'])} {headline(recovery)}")
         if recovery["why"]:
             out.line(f"  {recovery['why']}")
-        for line in lines(recovery):
-            out.line(line)
+        out.lines(lines(recovery))
         out.line(f"  {_sums(recovery)}")
         out.line("")
     if view["recoveries"]:

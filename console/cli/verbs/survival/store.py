@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from console.cli.ask.options import OutputOption, connect, one_of
+from console.cli.ask.asking import answer
+from console.cli.ask.options import OutputOption
 from console.cli.show import output as out
 from console.cli.show.output import Output
 
@@ -22,10 +23,5 @@ def accept(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
 
     Containers of unknown jobs go on until they are stopped on their servers.
     """
-    one_of(output, Output.TABLE, Output.JSON, Output.YAML)
-    with connect(ctx) as client:
-        view = client.post("/store/accept")
-    if output.structured:
-        out.document(view, output)
-    else:
-        out.line("the store is accepted: checkpoints that it does not know are removed")
+    done = "the store is accepted: checkpoints that it does not know are removed"
+    answer(ctx, output, lambda client: client.post("/store/accept"), lambda _: out.line(done))

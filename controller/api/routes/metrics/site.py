@@ -16,15 +16,21 @@ from controller.api.deadlines import within
 from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.api.routes.metrics.comms import of_collectives
-from controller.api.routes.metrics.gpu import of_gpus
+from controller.api.routes.metrics.readings import of_readings
 from controller.api.routes.metrics.survival import of_checkpoints, of_recoveries, of_spares
 from controller.base.errors import ServiceError
 from controller.comms.ledger import Bucket, BucketSums
 from controller.schema.checkpoints import CheckpointSumsView, RecoverySumsView
-from controller.schema.fabric import AggregatorView, EndpointState, EndpointView, SwitchView
+from controller.schema.fabric import (
+    AggregatorView,
+    EndpointState,
+    EndpointView,
+    NodeView,
+    SwitchView,
+)
+from controller.schema.insight.usage import UsageSumsView
 from controller.schema.jobs import JobView
 from controller.schema.live import HealthView, PortPowerView
-from controller.schema.usage import UsageSumsView
 from controller.service.desks import Desks
 from controller.stream.counters import Counters
 
@@ -68,6 +74,7 @@ async def _moment(desks: Desks) -> Moment:
         endpoints=await desks.fabric.endpoints(),
         aggregators=await desks.fabric.aggregators(),
         switches=desks.fabric.switches(),
+        nodes=desks.fabric.nodes(),
         power=desks.live.power(),
         usage=desks.usage.totals(),
         collectives=desks.comms.collectives(),
@@ -93,6 +100,7 @@ class Moment(Collector):
         endpoints: list[EndpointView],
         aggregators: list[AggregatorView],
         switches: list[SwitchView],
+        nodes: list[NodeView],
         power: list[PortPowerView],
         usage: Mapping[str, UsageSumsView],
         collectives: Mapping[str, Mapping[Bucket, BucketSums]],
@@ -103,6 +111,7 @@ class Moment(Collector):
         self._endpoints = endpoints
         self._aggregators = aggregators
         self._switches = switches
+        self._nodes = nodes
         self._power = power
         self._usage = usage
         self._collectives = collectives
@@ -205,7 +214,7 @@ class Moment(Collector):
         for state in get_args(EndpointState):
             counts.add_metric((state,), sum(e.state == state for e in self._endpoints))
         yield counts
-        yield from of_gpus(self._endpoints)
+        yield from of_readings(self._endpoints, self._nodes, self._switches, self._aggregators)
 
     def _of_devices(self) -> Iterator[Metric]:
         labels = ("aggregator", "port")

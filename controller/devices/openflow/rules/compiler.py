@@ -28,11 +28,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import is_
 
-from controller.devices.aggregators import ROCE_DSCP, AttachPoint
+from controller.devices.aggregators import ROCE_DSCP, AttachPoint, Forwarding
 from controller.devices.openflow.rules.blocks import Block, Rules
 from controller.devices.openflow.rules.pipeline import Address, Member, Probed, static_rules
 from controller.devices.openflow.rules.program import FlowProgram
-from controller.devices.openflow.rules.routes import Wiring
+from controller.devices.openflow.rules.routes import Ways, Wiring
 from controller.devices.openflow.rules.rule import (
     GroupRule,
     Output,
@@ -63,8 +63,8 @@ class Fragment:
 
 
 Members = tuple[tuple[str, AttachPoint], ...]
-JobKey = tuple[int, Members]
-"""All that a job's rules depend on: its tag, and the places of members that are not held."""
+JobKey = tuple[int, Members, Ways]
+"""All that a job's rules depend on: its tag, the places of members that are not held, its ways."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,6 +79,7 @@ class Compiled:
     """Jobs that have a fragment on an aggregator."""
     probed: Mapping[str, Mapping[str, Probed]] = field(default_factory=dict)
     """The rules for probes per aggregator and endpoint."""
+    wiring: Wiring = field(default_factory=Wiring)
 
 
 def compile(
@@ -94,7 +95,8 @@ def compile(
     rules. ``held`` endpoints are drained: no traffic from or to them passes, but probes do.
     Every rule's cookie carries ``epoch`` and the endpoint's number. Raises FlowError.
     """
-    return Compiler(site).next(Compiled(), epoch, attachments, jobs, held).programs
+    wanted = Forwarding(epoch, attachments, jobs, held, uplinks=site.uplinks)
+    return Compiler(site).next(Compiled(), wanted).programs
 
 
 def job_tags(jobs: Iterable[str]) -> dict[str, int]:
@@ -126,25 +128,26 @@ class Compiler:
         self._ports = {cable.name: {*cable.fibers, *cable.fixed} for cable in site.aggregators}
         groups = {name: number for number, name in enumerate(self._names, start=1)}
         self._to_group = {name: ToGroup(number) for name, number in groups.items()}
-        self._wiring = Wiring(site)
         self._dscp = ROCE_DSCP if site.dscp is None else site.dscp
 
-    def next(
-        self,
-        last: Compiled,
-        epoch: int,
-        attachments: Mapping[str, AttachPoint],
-        jobs: Mapping[str, tuple[str, ...]],
-        held: frozenset[str] = frozenset(),
-    ) -> Compiled:
+    def next(self, last: Compiled, wanted: Forwarding) -> Compiled:
         """Compile as ``compile`` does, from ``last`` (of this site) on; ``last`` stays as it is.
 
         The program of an aggregator without a change is the same object as in ``last``; a reused
         rule keeps the epoch that first asked for it in its cookie.
         """
-        self._check(attachments, jobs)
-        tags = job_tags(jobs)
-        keys = {job: (tags[job], _active(jobs[job], attachments, held)) for job in jobs}
+        epoch, attachments = wanted.epoch, wanted.attachments
+        self._check(attachments, wanted.jobs)
+        tags = job_tags(wanted.jobs)
+        same = last.wiring.uplinks == wanted.uplinks
+        wiring = last.wiring if same else Wiring(wanted.uplinks)
+        keys: dict[str, JobKey] = {}
+        for job, names in wanted.jobs.items():
+            tag, members = tags[job], _active(names, attachments, wanted.held)
+            key = last.keys.get(job)
+            if not same or key is None or key[0] != tag or key[1] != members:
+                key = tag, members, wiring.ways({at.aggregator for _, at in members})
+            keys[job] = key
         fragments, present = dict(last.fragments), dict(last.present)
         probed = self._probed(last.probed, attachments, epoch)
         touched = {n for n in self._names if probed.get(n) is not last.probed.get(n)}
@@ -165,7 +168,7 @@ class Compiler:
             parts = [fragments[job][name] for job in here]
             ends = probed.get(name, {}).values()
             programs[name] = self._program(name, epoch, ends, parts, last.programs.get(name))
-        return Compiled(programs, keys, fragments, present, probed)
+        return Compiled(programs, keys, fragments, present, probed, wiring)
 
     @staticmethod
     def _forget(
@@ -207,15 +210,11 @@ class Compiler:
     def _fragments(
         self, key: JobKey, epoch: int, before: Mapping[str, Fragment]
     ) -> dict[str, Fragment]:
-        tag, members = key
-        involved = self._wiring.between({at.aggregator for _, at in members})
-        return {
-            here: self._fragment(here, tag, members, epoch, before.get(here)) for here in involved
-        }
+        return {here: self._fragment(here, key, epoch, before.get(here)) for here in key[2]}
 
-    def _fragment(
-        self, here: str, tag: int, members: Members, epoch: int, before: Fragment | None
-    ) -> Fragment:
+    def _fragment(self, here: str, key: JobKey, epoch: int, before: Fragment | None) -> Fragment:
+        tag, members, ways = key
+        towards = ways[here]
         old = before.members if before is not None else {}
         blocks: dict[str, Member] = {}
         groups: dict[int, GroupRule] = {}
@@ -226,7 +225,7 @@ class Compiler:
                 way = Output(at.port)
             else:
                 # Uplinks on a shortest path to the member are the only ones its frames arrive by.
-                ports = self._wiring.towards(here, at.aggregator)
+                ports = towards.get(at.aggregator, ())
                 if not ports:
                     continue
                 way = self._to_group[at.aggregator]
@@ -277,10 +276,10 @@ class Compiler:
                     name, "is attached but not in the site", "check the endpoint's name"
                 )
             if at.port not in self._ports.get(at.aggregator, ()):
-                text = f"is attached to {at.aggregator}/{at.port}, no such port"
+                text = f"is attached to {at}, no such port"
                 raise FlowError(name, text, "check the site file")
             if at in taken:
-                text = f"shares {at.aggregator}/{at.port} with {taken[at]}"
+                text = f"shares {at} with {taken[at]}"
                 raise FlowError(name, text, "one endpoint per port")
             taken[at] = name
         owner: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Shortest paths between aggregators over the uplinks of a site. Pure.
+"""Shortest paths between aggregators over uplinks. Pure.
 
 Every answer is computed when it is first asked for and then kept, because a big site has millions
 of pairs of aggregators and its jobs use few of them.
@@ -10,17 +10,22 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
-from sitefile.model import CabledSite
+from sitefile.model import Uplink
+
+Ways = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""All that a job's rules depend on of the uplinks: per aggregator that carries the job, its ports
+on shortest paths to each other aggregator with members."""
 
 
 class Wiring:
-    """Uplinks of a site: which port leads to which aggregator, on shortest paths."""
+    """Uplinks: which port leads to which aggregator, on shortest paths."""
 
-    def __init__(self, site: CabledSite) -> None:
-        self._peers: dict[str, dict[int, str]] = {cable.name: {} for cable in site.aggregators}
-        for uplink in site.uplinks:
-            self._peers[uplink.a.device][int(uplink.a.port)] = uplink.b.device
-            self._peers[uplink.b.device][int(uplink.b.port)] = uplink.a.device
+    def __init__(self, uplinks: tuple[Uplink, ...] = ()) -> None:
+        self.uplinks = uplinks
+        self._peers: dict[str, dict[int, str]] = {}
+        for uplink in uplinks:
+            for near, far in ((uplink.a, uplink.b), (uplink.b, uplink.a)):
+                self._peers.setdefault(near.device, {})[int(near.port)] = far.device
         self._counting = threading.Lock()
         """For a plan and an installation that ask at the same time, from two threads."""
         self._hops: dict[str, dict[str, int]] = {}
@@ -38,12 +43,15 @@ class Wiring:
             self._towards[here, there] = found
         return found
 
-    def between(self, ends: Collection[str]) -> set[str]:
-        """Return ``ends`` and the aggregators on shortest paths between two of them."""
-        found = set(ends)
-        for a, b in combinations(sorted(found), 2):
-            found |= self._way(a, b)
-        return found
+    def ways(self, ends: Collection[str]) -> Ways:
+        """Return the ways between ``ends``, of the aggregators on them as well."""
+        involved = set(ends)
+        for a, b in combinations(sorted(ends), 2):
+            involved |= self._way(a, b)
+        return {
+            here: {there: ports for there in ends if (ports := self.towards(here, there))}
+            for here in involved
+        }
 
     def _way(self, a: str, b: str) -> frozenset[str]:
         way = self._on_the_way.get((a, b))
@@ -63,7 +71,7 @@ class Wiring:
         """Yield ports of ``here`` that lead one hop nearer, and the aggregators behind them."""
         hops = self._hops_to(there, here)
         if here in hops:
-            for port, peer in self._peers[here].items():
+            for port, peer in self._peers.get(here, {}).items():
                 if hops.get(peer) == hops[here] - 1:
                     yield port, peer
 
@@ -76,7 +84,7 @@ class Wiring:
             while here not in counted and (edge := self._edge[there]):
                 self._edge[there] = farther = []
                 for at in edge:
-                    for peer in self._peers[at].values():
+                    for peer in self._peers.get(at, {}).values():
                         if peer not in counted:
                             counted[peer] = counted[at] + 1
                             farther.append(peer)

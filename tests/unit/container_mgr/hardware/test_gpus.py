@@ -16,6 +16,8 @@ from container_mgr.hardware.gpus import MAX_GIVEN_UP, Gpus, Slot, unfit
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.hardware.nvml import Reading
 from container_mgr.values import GpuFault, ServedEndpoint, ServerFacts, Unfit
+from readings.catalogue import of
+from readings.reading import Object
 from tests.nvml import mock
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -67,28 +69,32 @@ def until(good: Callable[[], object]) -> None:
 def test_every_figure_is_read(behaviour: Path) -> None:
     found = nvml.Device(mock.library(), A)
     assert (found.index, found.minor) == (0, 0)
-    assert found.read() == Reading(
-        utilisation=0.42,
-        memory_bytes=3 << 30,
-        memory_total_bytes=80 << 30,
-        temperature_c=61,
-        power_w=pytest.approx(350.5),
-        sm_clock_hz=1_980_000_000,
-        memory_clock_hz=2_619_000_000,
-        pcie_tx_bps=1000 * 1024 * 8,
-        pcie_rx_bps=2000 * 1024 * 8,
-        pcie_replays=5,
-        nvlinks_up=3,
-        ecc_corrected=9,
-        ecc_uncorrected=1,
-        throttle_reasons=("sw_power_cap", "sw_thermal"),
-    )
+    values = {
+        "utilisation": 0.42,
+        "memory_bytes": 3 << 30,
+        "memory_total_bytes": 80 << 30,
+        "temperature_c": 61,
+        "power_w": pytest.approx(350.5),
+        "sm_clock_hz": 1_980_000_000,
+        "memory_clock_hz": 2_619_000_000,
+        "pcie_tx_bps": 1000 * 1024 * 8,
+        "pcie_rx_bps": 2000 * 1024 * 8,
+        "pcie_replays": 5,
+        "nvlinks_up": 3,
+        "ecc_corrected": 9,
+        "ecc_uncorrected": 1,
+        "throttle_reasons": ("sw_power_cap", "sw_thermal"),
+    }
+    assert found.read().values == values
+    declared = {reading.name for reading in of(Object.RANK, Object.GPU)}
+    assert declared - values.keys() == {"xid"}  # none has happened
 
 
 def test_a_figure_that_a_gpu_does_not_give_is_absent_not_zero(behaviour: Path) -> None:
     mock.behave(behaviour, {A: "plain"})
     found = nvml.Device(mock.library(), A).read()
-    assert found == Reading(memory_bytes=3 << 30, memory_total_bytes=80 << 30)
+    sizes = {"memory_bytes": 3 << 30, "memory_total_bytes": 80 << 30}
+    assert found.values == {**sizes, "throttle_reasons": ()}
 
 
 def test_processes_that_compute_on_a_gpu_are_listed(behaviour: Path) -> None:
@@ -123,7 +129,7 @@ def test_an_xid_of_the_hardware_makes_a_gpu_unfit_and_one_of_a_program_does_not(
     mock.behave(behaviour, {A: "ok", B: "ok"}, {A: 79, B: 13})
     until(lambda: gpus.why_unfit(A))
     assert gpus.why_unfit(A) == "Xid 79: fell off the bus"
-    until(lambda: (gpus.reading(B) or Reading()).xid == 13)
+    until(lambda: (gpus.reading(B) or Reading()).values.get("xid") == 13)
     assert gpus.why_unfit(B) == ""
 
 
@@ -190,7 +196,7 @@ class Stuck:
         if self.calls > 0:
             self.calls -= 1
             self.end.wait()
-        return Reading(temperature_c=40.0)
+        return Reading({"temperature_c": 40.0})
 
 
 @pytest.fixture
@@ -214,7 +220,7 @@ def test_a_call_that_never_returns_is_given_up(stuck: Stuck, clock: Clock) -> No
     assert one.unfit(A), "the second call hangs as well"
     clock.now += 40
     until(lambda: one.unfit(A) is None)
-    assert one.reading(A) == Reading(temperature_c=40.0)
+    assert one.reading(A) == Reading({"temperature_c": 40.0})
     stuck.end.set()  # what comes late says nothing
     assert one.unfit(A) is None
     one.stop()

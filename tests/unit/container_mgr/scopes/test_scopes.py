@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from agentlink.values import ScopeState
 from base import clock
 from container_mgr.kernel.freezer import Freezer
 from container_mgr.scopes import processes, scopes
-from container_mgr.scopes.scopes import Scopes, ScopeState, job_of
-from container_mgr.scopes.slurm import SlurmGroups, Steps
+from container_mgr.scopes.groups import Steps
+from container_mgr.scopes.scopes import Scopes
+from container_mgr.scopes.slurm import SlurmGroups
 from container_mgr.values import AgentError
 from testbed.simulated.loop import settled
 from tests.parts.agent.trees import AGENT_NET, ROOT_NET, Tree, asked, obey
@@ -154,10 +156,6 @@ async def test_what_is_no_scope_is_refused(tree: Tree, scope: str) -> None:
         with pytest.raises(AgentError) as refused:
             await call(scope)
         assert refused.value.code == "invalid"
-
-
-def test_the_name_of_a_scope() -> None:
-    assert job_of("slurm:4294967295") == "4294967295"
 
 
 async def test_a_server_without_slurms_cgroups_cannot_freeze(tree: Tree) -> None:

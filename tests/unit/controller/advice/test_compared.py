@@ -12,7 +12,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.schema.insight.advice import PredictionView
 from controller.schema.insight.measurements import MeasurementView
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest, PlanView
 from measure.compare.kind import COMPARE
 from scheduler.steptime.facts import StepFacts
@@ -94,7 +94,7 @@ async def go_there(rack: ComparingRack, homes: dict[str, str]) -> PlanView:
 
 
 async def submit(rack: ComparingRack, name: str, order: list[str], **fields: Any) -> None:
-    request = JobRequest.model_validate(
+    request = read_job(
         {
             "name": name,
             "count": 4,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from console.cli.show.text import plain
 from controller.api.operation import KIB
+from tests.parts.api.desks import answer
 from tests.parts.api.people import Site, people_site
 
 NAMES = [
@@ -56,7 +57,7 @@ async def test_odd_names_are_refused_in_bodies_and_paths(site: Site) -> None:
                 reply = await client.request(method, f"/jobs/{quoted}{tail}")
                 assert reply.status_code in (307, 404, 405, 414, 422), (name, tail)
                 assert "Traceback" not in reply.text
-    assert not site.service.requests
+    assert not site.jobs
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ async def test_bodies_of_the_wrong_shape_are_refused(site: Site, content: bytes)
         assert reply.status_code in (400, 422)
         assert reply.json()["code"] == "invalid"
         assert "Traceback" not in reply.text
-    assert not site.service.requests
+    assert not site.jobs
 
 
 async def test_a_huge_body_is_refused_before_it_is_read(site: Site) -> None:
@@ -102,7 +103,7 @@ async def test_a_huge_body_is_refused_before_it_is_read(site: Site) -> None:
 async def test_a_stale_plan_and_unknown_ids_are_refused(site: Site) -> None:
     async with site.client("operator") as client:
         plan = (await client.post("/plans", json={})).json()
-        site.service.epoch += 1
+        assert (await client.post("/jobs/alpha-red/cancel")).status_code == 200
         assert (await client.post("/transactions", json={"plan": plan})).status_code == 409
         for path in ("/transactions/t99", "/jobs/none", "/endpoints/none/trace"):
             assert (await client.get(path)).status_code == 404
@@ -120,7 +121,7 @@ def test_no_text_reaches_a_terminal_raw(text: str) -> None:
 
 
 async def test_a_defect_tells_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.service.crash = "submit"
+    answer(site.desks.jobs, submit=RuntimeError("a secret inside"))
     async with site.client("admin") as client:
         reply = await client.post("/jobs", json={"count": 1})
     assert reply.status_code == 500

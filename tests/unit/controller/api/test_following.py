@@ -13,8 +13,9 @@ import pytest_asyncio
 from base import clock
 from controller.api import following
 from controller.api.following import MOST_PER_TOKEN
+from controller.devices.engine import LogLine
 from controller.people.authz import Role
-from controller.schema.live import LogLineView
+from tests.parts.api.desks import answer, never, restore
 from tests.parts.api.people import Site, people_site
 from tests.unit.controller.api.follower import LIMIT_S, Follower
 from tests.unit.controller.api.follower import following as followed
@@ -22,10 +23,15 @@ from tests.unit.controller.api.follower import following as followed
 LONG = ["/stream", "/jobs/alpha-red/logs?follow=true"]
 
 
+async def endless(*_: object, **__: object) -> AsyncIterator[LogLine]:
+    yield LogLine(0, 1.0, "stdout", "step 0")
+    await never()
+
+
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with people_site(tmp_path) as site:
-        site.service.endless_logs = True
+        answer(site.rack.engine, logs=endless)
         yield site
 
 
@@ -51,8 +57,8 @@ async def test_a_revoked_token_follows_nothing_any_more(site: Site, path: str) -
             assert (await client.delete(f"/tokens/{token.id}")).status_code == 200
         await ended(bob)
         assert not other.task.done()
-        assert site.service.feed.readers == (path == "/stream")
-    assert site.service.feed.readers == 0
+        assert site.desks.feed.readers == (path == "/stream")
+    assert site.desks.feed.readers == 0
 
 
 @pytest.mark.parametrize("path", LONG)
@@ -94,10 +100,9 @@ async def test_one_address_does_not_take_all_places(
 
 
 def written(site: Site) -> None:
-    site.service.endless_logs = False
-    site.service.logged = [
-        LogLineView(rank=0, time=1.0, stream="stdout", text=f"{n}".zfill(4096)) for n in range(3000)
-    ]
+    restore(site.rack.engine, "logs")
+    lines = tuple(f"{n}".zfill(4096) for n in range(3000))
+    site.rack.engine.output = {("alpha-red", 0): lines, ("alpha-red", 1): ()}
 
 
 async def taken(site: Site, *who: str) -> float:

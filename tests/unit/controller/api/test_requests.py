@@ -20,11 +20,11 @@ from container_mgr.ranks import policy
 from controller.base.errors import ServiceError
 from controller.jobs.admission import MAX_JOB_BYTES, Admission, spec_of
 from controller.ranks.specs import rank_specs
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.file import JobFileModel
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import PutJob
 from sitefile import CabledSite, load_site
-from sitefile.jobfile import JobName
 from sitefile.scheduling import MAX_WAITING
 from tests.parts.api.apps import app_of
 from tests.parts.controller.rack import Rack
@@ -304,7 +304,7 @@ def test_a_jobs_own_texts_fit_what_agents_take() -> None:
 @pytest.mark.parametrize("name", ["a", "r-1", "0", "x" * 41, "-a", "a-", "x" * 42, "a_b", "A", ""])
 def test_a_job_file_and_the_agents_agree_on_names(name: str) -> None:
     try:
-        TypeAdapter(JobName).validate_python(name)
+        JobFileModel.model_validate({"name": name})
         taken = True
     except ValidationError:
         taken = False

@@ -12,8 +12,9 @@ import pytest_asyncio
 from agentlink.ranks import RankSpec
 from checkpoints.ledger import Key
 from controller.devices.engine import RankState
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.stream import ChangedView
+from controller.schema.submit.request import JobRequest
 from controller.state.kept.checkpoints import CheckpointRecord
 from tests.parts.controller.rack import Rack
 
@@ -42,7 +43,7 @@ def request(name: str = "red", endpoints: list[str] | None = None, **fields: Any
         "restart": "on-failure:9",
         "rank_order": "placed",
     }
-    return JobRequest.model_validate({**body, **fields})
+    return read_job({**body, **fields})
 
 
 async def running(rack: Rack, name: str = "red", **fields: Any) -> list[RankSpec]:

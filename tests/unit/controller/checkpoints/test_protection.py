@@ -24,8 +24,8 @@ from checkpoints.ledger import (
     fold,
     state,
 )
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Place
+from checkpoints.schemes import Layout
+from checkpoints.values import Place, Scheme
 from controller.checkpoints.book import complete_of, safety_of
 from controller.checkpoints.protection import Running, droppable, target, wanted
 

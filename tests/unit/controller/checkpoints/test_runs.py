@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints.ledger import Key, Ledger, LedgerRun, Wrote, dropped, fold
-from checkpoints.schemes import Layout, Scheme
-from checkpoints.values import Apart
+from checkpoints.schemes import Layout
+from checkpoints.values import Apart, Scheme
 from controller.checkpoints import runs
 from controller.state.kept.checkpoints import (
     CHECKPOINTS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,8 +12,7 @@ import pytest_asyncio
 from agentlink.checkpoints import Holding, HoldingKind
 from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
-from checkpoints.schemes import Scheme
-from checkpoints.values import Apart
+from checkpoints.values import Apart, Scheme
 from controller.base.errors import ServiceError
 from controller.checkpoints import removal
 from controller.checkpoints.desk import CheckpointDesk
@@ -322,6 +321,33 @@ async def test_verification_and_drops(rig: Rig) -> None:
     assert await rig.start("red", FOUR) == first
     with pytest.raises(ServiceError, match="no checkpoint of step 7"):
         await desk(rig).verify_checkpoints("red", 7)
+
+
+async def test_a_drop_shows_nothing_of_the_next_job_of_that_name(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.submit("red", FOUR)
+    await rig.start("red", FOUR)
+    rig.write("red", 10)
+    await rig.settle()
+    rig.end("red")
+    asked, answers, drop = asyncio.Event(), asyncio.Event(), rig.kept.drop_steps
+
+    async def slow(server: str, folder: str, keys: Sequence[Key], deadline_s: float) -> None:
+        asked.set()
+        await answers.wait()
+        await drop(server, folder, keys, deadline_s)
+
+    monkeypatch.setattr(rig.kept, "drop_steps", slow)
+    dropping = asyncio.create_task(desk(rig).drop_checkpoint("red", 10, force=True))
+    await asked.wait()
+    rig.submit("red", FOUR, folder="red.00000002")
+    answers.set()
+    with pytest.raises(ServiceError, match="are removed") as gone:
+        await dropping
+    assert gone.value.code == "not_found"
+    assert not rig.events("CheckpointDropped"), "the event would be the next job's"
+    assert not list(rig.places(RED, HoldingKind.OWN))
 
 
 async def test_a_server_that_refuses_to_read_is_not_a_silent_one(rig: Rig) -> None:

@@ -14,7 +14,7 @@ from controller.base.errors import ServiceError
 from controller.devices.engine import PullProgress, ServerImage
 from controller.images.keeper import how_far, pulling
 from controller.schema.images import PreparationView, PrepareRequest
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView, read_job
 from sitefile import PasswordRef, Registry, load_site
 from tests.parts.controller.engine import IMAGE_ID
 from tests.parts.controller.rack import Rack
@@ -45,7 +45,7 @@ async def private(tmp_path: Path) -> AsyncIterator[Rack]:
 
 async def submit(rack: Rack, name: str, **fields: object) -> JobView:
     given = {"name": name, "count": 2, "command": ["true"], **fields}
-    return await rack.desks.jobs.submit(JobRequest.model_validate(given))
+    return await rack.desks.jobs.submit(read_job(given))
 
 
 async def job(rack: Rack, name: str) -> JobView:

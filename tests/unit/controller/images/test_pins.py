@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.base.errors import ServiceError
 from controller.devices.engine import Pull, ServerImage
 from controller.images.pins import decide, hosts, pinned
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.sites import PAPER
 

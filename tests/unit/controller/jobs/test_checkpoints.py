@@ -8,7 +8,8 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.jobs.checkpoints import check_checkpoints
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.sites import PAPER
 
@@ -18,9 +19,7 @@ SITE = load_site(PAPER)
 def request(count: int = 4, copies: dict[str, Any] | None = None, **fields: Any) -> JobRequest:
     checkpoint = {"local": {"size_bytes": 1}, "copies": copies or {}}
     checkpoint |= fields.pop("checkpoint", {})
-    return JobRequest.model_validate(
-        {"name": "red", "count": count, "checkpoint": checkpoint, **fields}
-    )
+    return read_job({"name": "red", "count": count, "checkpoint": checkpoint, **fields})
 
 
 REFUSED: list[tuple[JobRequest, str]] = [

@@ -10,7 +10,7 @@ import pytest
 from base import clock
 from controller.base.errors import ServiceError
 from controller.jobs.limits import NEAR, TimeLimits
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.events import EventLog
 from controller.state.records import LIMIT_GRACE_S, Event
 from scheduler.model import TimeLimitAction

@@ -13,8 +13,9 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
 from controller.jobs.queue import EXPLAIN_BATCH
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView, read_job
 from controller.schema.plans import PlanRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.intend import keys
 from controller.state.records import JobRecord
 from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
@@ -43,7 +44,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Rack]:
 
 async def submit(rack: Rack, name: str, count: int, **fields: object) -> JobView:
     return await rack.desks.jobs.submit(
-        JobRequest.model_validate({"name": name, "count": count, "command": ["true"], **fields})
+        read_job({"name": name, "count": count, "command": ["true"], **fields})
     )
 
 
@@ -124,7 +125,7 @@ async def test_a_job_that_can_never_run_is_refused(
 @pytest.mark.parametrize("fields", [{"priority": 101}, {"time_limit_s": 0}, {"time_limit_s": -5}])
 def test_bad_figures_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(fields))):
-        JobRequest.model_validate({"count": 1, **fields})
+        read_job({"count": 1, **fields})
 
 
 async def test_queue_survives_a_restart(rack: Rack) -> None:

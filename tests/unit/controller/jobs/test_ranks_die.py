@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from base import clock
 from controller.devices.engine import RankState, RankStatus
 from controller.schema.fabric import EndpointView
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from tests.parts.controller.jobs import events, submit, until
 from tests.parts.controller.rack import Rack
 
@@ -62,7 +62,7 @@ async def test_a_job_that_waits_to_start_again_can_be_cancelled(rack: Rack) -> N
 @pytest.mark.parametrize("restart", ["always", "on-failure:0", ""])
 def test_an_invalid_policy_is_refused(restart: str) -> None:
     with pytest.raises(ValidationError):
-        JobRequest.model_validate({"count": 1, "restart": restart})
+        read_job({"count": 1, "restart": restart})
 
 
 async def test_a_lost_gpu_is_quarantined_and_the_job_goes_elsewhere(rack: Rack) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.base.errors import ServiceError
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.jobs import Jobs
 from controller.state.records import JobRecord, JobSpec
 from scheduler.queue.model import Project

@@ -11,7 +11,7 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.measurements.runner import QUEUE_S
 from controller.schema.insight.measurements import MeasurementImport
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from tests.parts.controller.echo import Echo, MeasuringRack, environment
 
 

@@ -71,7 +71,7 @@ def test_a_job_waits_gets_endpoints_runs_and_ends() -> None:
     site = Site()
     site.take(seen(1, Turn.WAITS))
     record = site.records["slurm-1"]
-    assert (record.state, record.endpoints, record.ours) == ("waiting", (), False)
+    assert (record.state, record.endpoints, record.owner.stops) == ("waiting", (), False)
     site.take(seen(1, Turn.ALLOCATED, "gpu0", "gpu1"))
     record = site.records["slurm-1"]
     assert (record.state, record.endpoints, record.epoch) == ("starting", ("gpu0", "gpu1"), 7)

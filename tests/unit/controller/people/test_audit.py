@@ -201,7 +201,7 @@ async def test_a_change_that_can_not_be_recorded_is_said_to_be(
                 later = await client.post("/jobs/alpha-red/resume", headers=keyed)
                 assert (later.status_code, later.json()["code"]) == (503, "unavailable")
                 assert "nothing was changed" in later.json()["detail"]
-            assert (await site.service.queries.job("alpha-red")).state == "paused"
+            assert site.desks.jobs.job("alpha-red").state == "paused"
             assert (await client.get("/jobs/alpha-red")).status_code == 200
         keyed = {"Idempotency-Key": "k"}
         assert (await client.post("/jobs/alpha-red/resume", headers=keyed)).status_code == 200
@@ -256,7 +256,7 @@ async def test_no_change_is_made_once_the_trail_is_found_damaged(tmp_path: Path)
         reply = await client.post("/jobs/alpha-red/pause")
         assert (reply.status_code, reply.json()["code"]) == (500, "failed")
         assert "record 3 was changed" in reply.json()["detail"]
-        assert (await site.service.queries.job("alpha-red")).state == "running"
+        assert site.desks.jobs.job("alpha-red").state == "running"
         assert (await client.get("/jobs")).status_code == 200
 
 

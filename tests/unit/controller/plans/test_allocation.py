@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.base.errors import ServiceError
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import AllocatedJob, Allocation
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
@@ -134,7 +134,7 @@ async def test_the_feed_publishes_changes(rack: Rack, monkeypatch: pytest.Monkey
 async def test_a_move_that_brings_copies_together_is_made_with_a_warning(rack: Rack) -> None:
     kept = {"local": {"size_bytes": 2**30}, "copies": {"apart": "aggregator"}}
     asked = {"count": 2, "command": ["x"], "endpoints": ["gpu0", "gpu4"], "checkpoint": kept}
-    await rack.desks.jobs.submit(JobRequest.model_validate({"name": "red", **asked}))
+    await rack.desks.jobs.submit(read_job({"name": "red", **asked}))
     await rack.state("red", "running")
     await submit(rack, "blue", 1, endpoints=["gpu1"])  # keeps no copies
     await rack.state("blue", "running")

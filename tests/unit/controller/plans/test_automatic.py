@@ -13,8 +13,8 @@ import pytest_asyncio
 from controller.base.errors import ServiceError
 from controller.jobs.admission import spec_of
 from controller.plans.automatic import Regrouper
-from controller.schema.jobs import JobRequest
 from controller.schema.plans import PlanRequest, PlanView, TransactionView
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
 from controller.telemetry.steps import StepMeter, roads_of
 from controller.views.jobs import steps_view

@@ -6,7 +6,7 @@ import pytest
 
 from controller.devices.aggregators import AttachPoint
 from controller.fabric.dark_time import predicted_dark_time_s
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest, PlanView
 from controller.transaction.circuits import rewire
 from ocs_driver.base import BusyPort, Capabilities
@@ -65,9 +65,9 @@ def test_dark_time_grows_with_circuits_up_to_a_bulk() -> None:
 @pytest.mark.parametrize("name", ["Red", "a_b", "", "x" * 64, "-n 7\n"])
 def test_bad_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="name"):
-        JobRequest(name=name, count=1)
+        read_job({"name": name, "count": 1})
 
 
 def test_unknown_keys_are_refused() -> None:
     with pytest.raises(ValueError, match="gpus"):
-        JobRequest.model_validate({"count": 1, "gpus": 4})
+        read_job({"count": 1, "gpus": 4})

@@ -17,9 +17,10 @@ from controller.ranks.environment import ADJUSTABLE, OWNED, environment, refusal
 from controller.ranks.nccl import Network, ib_timeout
 from controller.ranks.specs import network, rank_specs
 from controller.ranks.tolerance import IB_MARGIN, awake_tolerance, ib_budget_s
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord
-from sitefile import load_site
+from sitefile import Fiber, Port, load_site
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
 
@@ -105,7 +106,7 @@ def test_a_job_tolerates_the_dark_time_its_moves_are_planned_for(
     request_: dict[str, object],
 ) -> None:
     """The environment makes NCCL tolerate what the tolerance promises to a plan."""
-    asked = JobRequest.model_validate({"name": "red", "count": 2, **request_})
+    asked = read_job({"name": "red", "count": 2, **request_})
     job = JobRecord("red", spec_of(asked), "image", 0.0, endpoints=("gpu0", "gpu2"))
     site = load_site(PAPER)
     cables = {cable.name: cable for cable in site.endpoints}
@@ -196,6 +197,20 @@ def test_limits_reach_every_rank() -> None:
     site = load_site(PAPER)
     for spec in rank_specs(site, {cable.name: cable for cable in site.endpoints}, job):
         assert spec.limits == RankLimits(1.5, 2**30, None, 5_000_000, 5_000_000)
+
+
+def test_a_rank_has_a_nic_for_every_fiber_of_its_endpoint() -> None:
+    job = JobRecord(
+        "red", spec_of(JobRequest(name="red", count=1)), "image", 0.0, endpoints=("gpu0",)
+    )
+    cable = load_site(PAPER).endpoint("gpu0")
+    two = replace(
+        cable, fibers=(*cable.fibers, Fiber("e-b", "02:00:00:00:00:0b", Port("ocs0", "9")))
+    )
+    first, more = (rank_specs(load_site(PAPER), {"gpu0": c}, job)[0] for c in (cable, two))
+    assert first.further_nics == ()
+    assert more.nic == first.nic
+    assert more.further_nics == (replace(first.nic, name="e-b", mac="02:00:00:00:00:0b"),)
 
 
 def test_the_traffic_class_comes_from_the_site() -> None:

@@ -78,7 +78,7 @@ async def test_figures_of_a_rank_elsewhere_are_ignored(
     ended = asyncio.Event()
 
     async def forged_reports() -> AsyncIterator[RankSample]:
-        yield replace(mine, endpoint="gpu9", utilisation=0.0)
+        yield replace(mine, endpoint="gpu9", values={})
         yield replace(mine, job="unknown")
         yield replace(mine, rank=99)
         yield mine

@@ -14,7 +14,7 @@ import structlog
 from container_mgr.ranks.policy import MAX_ENV_VALUE_BYTES
 from controller.base.errors import ServiceError
 from controller.ranks.secrets import SecretFolder
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from sitefile import load_site
 from tests.parts.controller.jobs import submit, until
 from tests.parts.controller.rack import Rack, crash
@@ -132,7 +132,7 @@ async def test_names_are_listed_without_values(rack: Rack) -> None:
 @pytest.mark.parametrize("name", ["../speech/other", "..", ".hidden", "a/b", "", "A", "x" * 64])
 def test_a_name_is_no_path(name: str) -> None:
     with pytest.raises(ValueError, match="secret"):
-        JobRequest.model_validate({"count": 1, "env": {"APP_TOKEN": {"secret": name}}})
+        read_job({"count": 1, "env": {"APP_TOKEN": {"secret": name}}})
 
 
 async def test_a_site_without_secrets_says_so(folder: Path) -> None:

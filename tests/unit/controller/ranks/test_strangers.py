@@ -12,7 +12,7 @@ from controller.base.errors import ServiceError
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.rules.rule import FlowRule, RuleKey, ToController
 from controller.ranks.strangers import still_spared, strangers
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.controller.aggregators import FakeAggregators
 from tests.parts.controller.jobs import submit

@@ -12,7 +12,7 @@ from controller.jobs.admission import spec_of
 from controller.ranks.environment import environment
 from controller.ranks.nccl import Network
 from controller.ranks.tolerance import IB_MARGIN, check_dark_time, ib_budget_s
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord
 from ocs_driver.base import Capabilities
@@ -23,7 +23,7 @@ from tests.parts.controller.switch import FakeOcs
 
 
 def job(**request: object) -> JobRecord:
-    asked = JobRequest.model_validate({"name": "red", "count": 1, **request})
+    asked = read_job({"name": "red", "count": 1, **request})
     return JobRecord("red", spec_of(asked), "image", 0.0, state="running")
 
 

@@ -20,6 +20,7 @@ from controller.state.state import Connections, State
 from controller.state.writes import Loaded
 from controller.store.store import Store
 from controller.transaction import circuits
+from controller.transaction.circuits import EndpointEnd, of_endpoints
 from ocs_driver.base import ApplyResult, CircuitRequest
 from sitefile import CabledSite
 from tests.parts.controller.jobs import scattered, submit
@@ -228,11 +229,24 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
         "gpu1": AttachPoint("as0", 9),
         "gpu4": AttachPoint("as0", 3),
     }
-    state.restore(Loaded({}, (), stored, (), (), (), 0))
-    assert state.light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
-    assert not state.light.relocate({"gpu0": AttachPoint("as0", 1)})
-    assert state.light.relocate({"gpu2": AttachPoint("as0", 1), "gpu3": None})
-    assert "gpu0" not in state.light.attachments
-    swap = {"gpu2": AttachPoint("as0", 9), "gpu4": AttachPoint("as0", 1)}
-    assert state.light.relocate(swap)
-    assert state.light.attachments == swap
+    as1 = [AttachPoint("as1", port) for port in range(1, 5)]
+    uplinks = {
+        AttachPoint("as0", 1): as1[0],  # gpu0 is there
+        AttachPoint("as0", 2): as1[1],
+        AttachPoint("as0", 7): as1[2],  # no such port
+    }
+    state.restore(Loaded({}, (), stored, uplinks, (), (), (), 0))
+    light, gpu = state.light, [EndpointEnd(f"gpu{n}") for n in range(5)]
+    assert light.attachments == {"gpu0": AttachPoint("as0", 1), "gpu4": AttachPoint("as0", 9)}
+    assert light.uplinks == {AttachPoint("as0", 2): as1[1]}
+    assert light.slots(light.uplink_points()) == {("as0", "ocs0"): 1, ("as1", "ocs0"): 1}
+    assert not light.relocate({gpu[0]: AttachPoint("as0", 1)})
+    assert light.relocate({gpu[2]: AttachPoint("as0", 1), gpu[3]: None})
+    assert "gpu0" not in light.attachments
+    swap = {gpu[2]: AttachPoint("as0", 9), gpu[4]: AttachPoint("as0", 1)}
+    assert light.relocate(swap)
+    assert light.attachments == of_endpoints(swap)
+    assert light.relocate({gpu[1]: as1[1]})
+    assert light.uplinks == {}
+    assert light.relocate({AttachPoint("as0", 1): as1[1]})
+    assert light.attachments == {"gpu2": AttachPoint("as0", 9)}

@@ -32,6 +32,7 @@ async def test_the_ports_of_a_foreign_circuit_are_not_used(kind: Kind, tmp_path:
         endpoints = {e.name: e for e in await rack.desks.fabric.endpoints()}
         assert "foreign" in (endpoints["gpu5"].reason or "")
         assert rack.see.blocked_points() == {AttachPoint("as1", 4)}
+        assert rack.see.fabric().held_ports == {("as1", "ocs0"): 1}
         await submit(rack, "red", 5)
         await rack.state("red", "running")
         assert frozenset(("1.1.6", "2.2.4")) in switch_of(rack).names()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import JobRequest
 from controller.state import events, jobs, transactions
 from controller.state.records import JobRecord
 from tests.parts.controller.mirror import Mirror
@@ -66,7 +67,7 @@ async def test_ended_jobs_are_kept_up_to_a_total_size(
     service = await rack.up()
     for number in range(5):
         body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "y" * 10_000}}
-        await service.desks.jobs.submit(JobRequest.model_validate(body))
+        await service.desks.jobs.submit(read_job(body))
         await service.desks.jobs.cancel(f"job-{number}")
     assert [job.name for job in await service.desks.jobs.jobs()] == ["job-3", "job-4"]
     await rack.down()
@@ -82,7 +83,7 @@ async def test_wide_texts_of_ended_jobs_count_as_memory_holds_them(
     desks = rack.desks
     for number in range(4):
         body = {"name": f"job-{number}", "count": 6, "env": {"USER_X": "\U0001f600" + "y" * 10_000}}
-        await desks.jobs.submit(JobRequest.model_validate(body))
+        await desks.jobs.submit(read_job(body))
         await desks.jobs.cancel(f"job-{number}")
     assert [job.name for job in await rack.desks.jobs.jobs()] == ["job-2", "job-3"]
 
@@ -98,7 +99,7 @@ async def test_nothing_of_a_forgotten_job_is_kept_for_its_view(
         await desks.jobs.submit(JobRequest(name=f"waits-{number}", count=6))
     for name in ("one", "two", "three", "four", "two"):
         body = {"name": name, "count": 6, "env": {"USER_X": large}}
-        await desks.jobs.submit(JobRequest.model_validate(body))
+        await desks.jobs.submit(read_job(body))
         await desks.jobs.cancel(name)
     shown = {job.name: job.submitted_at for job in await desks.jobs.jobs()}
     assert shown.keys() >= {"four", "two"}

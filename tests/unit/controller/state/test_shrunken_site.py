@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.records import Quarantine
 from sitefile import CabledSite, load_site
 from tests.parts.api.apps import app_of

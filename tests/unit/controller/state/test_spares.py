@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from checkpoints.schemes import Scheme
-from checkpoints.values import Apart
-from controller.schema.jobs import JobRequest
-from controller.state.records import CheckpointSpec, JobSpec
+from checkpoints.values import Apart, Scheme
+from controller.schema.jobs import read_job
+from controller.schema.submit.request import LocalCheckpoints
+from controller.state.records import CheckpointSpec, CopiesSpec, JobSpec
 from controller.state.scheduling import spread_of
 from scheduler.model import Spread, SpreadBy
 from tests.parts.controller.rack import Rack
@@ -26,7 +26,8 @@ from tests.parts.controller.rack import Rack
     ],
 )
 def test_how_far_ranks_must_be_apart(count: int, scheme: Scheme, most: int | None) -> None:
-    spec = CheckpointSpec(size_bytes=1, scheme=scheme, apart=Apart.AGGREGATOR, set_size=4)
+    copies = CopiesSpec(scheme=scheme, apart=Apart.AGGREGATOR, set_size=4)
+    spec = CheckpointSpec(local=LocalCheckpoints(size_bytes=1), copies=copies)
     wanted = None if most is None else Spread(SpreadBy.AGGREGATOR, most)
     assert spread_of(JobSpec(count=count, checkpoint=spec)) == wanted
     assert spread_of(JobSpec(count=count)) is None
@@ -35,7 +36,7 @@ def test_how_far_ranks_must_be_apart(count: int, scheme: Scheme, most: int | Non
 async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
     submit = rack.desks.jobs.submit
     request = {"name": "red", "count": 2, "command": ["true"], "spares": 1}
-    await submit(JobRequest.model_validate(request))
+    await submit(read_job(request))
     await rack.state("red", "running")
     state = rack.see
     (spare,) = state.jobs["red"].spares
@@ -44,7 +45,7 @@ async def test_a_spare_is_reserved_until_the_job_ends(rack: Rack) -> None:
     (job,) = state.fabric().jobs
     assert job.spares == (spare,)
     assert state.usage.ledger.open["red"].level.endpoints == 3
-    await submit(JobRequest.model_validate({"name": "blue", "count": 4, "command": ["true"]}))
+    await submit(read_job({"name": "blue", "count": 4, "command": ["true"]}))
     await rack.until(lambda: _waits(rack))
     assert state.jobs["blue"].reason.startswith("needs 4 endpoints, 3 of 6 are idle")
     await rack.desks.jobs.cancel("red")

@@ -15,9 +15,9 @@ import pytest_asyncio
 from base import clock
 from controller.base.errors import ServiceError
 from controller.devices.engine import RankStatus
-from controller.schema.jobs import JobRequest
+from controller.schema.insight.usage import By, UsageLineView, UsageView
 from controller.schema.plans import PlanRequest
-from controller.schema.usage import By, UsageLineView, UsageView
+from controller.schema.submit.request import JobRequest
 from controller.service import upkeep
 from controller.state import jobs, usage
 from controller.state.writes import TrimUsage

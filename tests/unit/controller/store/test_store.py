@@ -35,6 +35,7 @@ from controller.state.writes import (
 )
 from controller.store import tables
 from controller.store.store import Store
+from controller.transaction.circuits import EndpointEnd
 from scheduler.model import TimeLimitAction
 
 JOB = JobRecord(
@@ -67,7 +68,8 @@ TX = TransactionRecord(
     dark_time_s={},
     started_at=1.0,
 )
-INTENT = Intent({"gpu0": AttachPoint("as0", 1)}, {"gpu0": None}, True, ("red",))
+GPU0 = EndpointEnd("gpu0")
+INTENT = Intent({GPU0: AttachPoint("as0", 1)}, {GPU0: None}, True, ("red",))
 
 
 async def opened(path: Path) -> Store:
@@ -82,10 +84,11 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
     quarantine = Quarantine("as0/3", "no light", 6.0)
     notices = [Notice(f"n{n}", "receiver", "red", "{}", 7.0 - n) for n in range(3)]
     at = {"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as1", 2)}
+    uplinks = {AttachPoint("as0", 4): AttachPoint("as1", 4)}
     await store.commit(
         PutFacts({"epoch": "3"}),
         PutJob(JOB),
-        PutAttachments(at, 3),
+        PutAttachments(at, uplinks, 3),
         PutTransaction(TX, INTENT),
         PutEvents([event]),
         PutRecords(QUARANTINE, [quarantine]),
@@ -99,7 +102,7 @@ async def test_everything_written_is_read_back_unchanged(tmp_path: Path) -> None
     await again.close()
     assert loaded.facts["epoch"] == "3"
     assert loaded.jobs == (JOB,)
-    assert loaded.attachments == at
+    assert (loaded.attachments, loaded.uplinks, loaded.placed_at) == (at, uplinks, 3)
     assert loaded.transactions == ((TX, INTENT),)
     assert loaded.events == (event,)
     assert loaded.records["quarantine"] == (quarantine,)
@@ -131,7 +134,7 @@ async def test_ended_job_releases_its_endpoints(tmp_path: Path) -> None:
 
 
 async def test_only_attachments_that_differ_are_replaced(tmp_path: Path) -> None:
-    """Two endpoints swap ports, one leaves, one arrives, and one stays."""
+    """Two endpoints and two uplinks swap ports, one leaves, one arrives, and one stays."""
     store = await opened(tmp_path)
     names = ("gpu0", "gpu1", "gpu2", "gpu3")
     before = {name: AttachPoint("as0", port) for port, name in enumerate(names)}
@@ -141,11 +144,14 @@ async def test_only_attachments_that_differ_are_replaced(tmp_path: Path) -> None
         "gpu2": before["gpu2"],
         "gpu4": before["gpu3"],
     }
-    await store.commit(PutAttachments(before, 1))
-    await store.commit(PutAttachments(after, 2))
+    a, b, c, d = (AttachPoint(name, 9) for name in ("as0", "as1", "as2", "as3"))
+    await store.commit(PutAttachments(before, {a: c, b: d}, 1))
+    await store.commit(PutAttachments(after, {a: d, b: c}, 2))
     with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db:
         since = dict(db.execute("SELECT endpoint, epoch FROM attachments"))
+        joined = list(db.execute("SELECT near_aggregator, aggregator, epoch FROM uplinks"))
     assert since == {"gpu0": 2, "gpu1": 2, "gpu2": 1, "gpu4": 2}
+    assert joined == [("as0", "as3", 2), ("as1", "as2", 2)]
     await store.close()
     again = await opened_and_loaded(tmp_path)
     assert again == after
@@ -163,7 +169,7 @@ async def test_two_endpoints_on_one_port_are_refused(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     with pytest.raises(ServiceError):
         await store.commit(
-            PutAttachments({"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as0", 1)}, 1)
+            PutAttachments({"gpu0": AttachPoint("as0", 1), "gpu1": AttachPoint("as0", 1)}, {}, 1)
         )
     await store.close()
 

@@ -16,9 +16,10 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.devices.aggregators import AggregatorConnected, AggregatorLost, PortStatus
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import ChangedView, TransactionFrameView
+from controller.schema.submit.request import JobRequest
 from controller.state.intend.intentions import Make
 from controller.stream.publisher import MANY
 from ocs_driver.base import PortPower
@@ -82,7 +83,7 @@ class Story:
             body["locality"] = self._dice.choice(["any", "preferred", "regroup"])
             if self._dice.random() < 0.5:
                 body["endpoints"] = self._dice.sample(ENDPOINTS, count)
-            await self._rack.desks.jobs.submit(JobRequest.model_validate(body))
+            await self._rack.desks.jobs.submit(read_job(body))
 
     async def do_submit_again(self) -> None:
         await self.do_submit()

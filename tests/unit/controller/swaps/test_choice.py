@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from checkpoints.ledger import Part, Record
 from checkpoints.values import Place
 from controller.swaps.choice import by_spares, darkened, elsewhere
@@ -70,5 +72,7 @@ def test_light_goes_to_other_aggregators_only_where_ports_are_free() -> None:
     assert elsewhere(FABRIC, ("a0", "b0"), ("a0",), frozenset()) is None, "as1 is full"
     free = Fabric(SITE, {**HOMES, "a3": None}, FABRIC.jobs)
     assert elsewhere(free, ("a0", "b0"), ("a0",), frozenset()) == {"a0": "as1"}
+    held = replace(free, held_ports={("as1", "ocs0"): 1})
+    assert elsewhere(held, ("a0", "b0"), ("a0",), frozenset()) is None, "the port is held"
     assert elsewhere(free, ("a0", "b0"), ("a0", "b0"), frozenset()) is None
     assert elsewhere(free, ("a0", "b0"), ("a0",), frozenset({"ocs0"})) is None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,24 +12,16 @@ import pytest
 import pytest_asyncio
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from agentlink.ranks import RankKey
 from container_mgr.hardware import nvml
-from container_mgr.ranks.living import Sample
-from container_mgr.rpc import messages
-from controller.api.routes.metrics.gpu import of_gpus
-from controller.devices.agents.messages import samples_of
+from controller.api.routes.metrics.readings import of_readings
 from controller.devices.engine import RankSample
-from controller.schema.live import SeriesView
+from controller.schema.jobs import GpuFiguresView
 from controller.telemetry.history import GPU_COLUMNS, RingBuffer
-from controller.telemetry.throughput import Telemetry
-from controller.views.series import series_of
-from testbed.simulated.loop import settled
 from tests.nvml import mock
-from tests.parts.api.fake_service import FakeService
+from tests.parts.controller.gpus import START, sampled, site
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
-START = 1_800_000_000.0
 A = "GPU-aaaa"
 
 
@@ -56,72 +45,6 @@ def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
     found = nvml.Device(mock.library(), A).read()
     pynvml._nvmlGetFunctionPointer_cache.clear()
     return found
-
-
-def sampled(reading: nvml.Reading, time: float) -> RankSample:
-    """Encode and decode a reading as the agents do."""
-    container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
-    one = Sample(container, reading.utilisation, reading.memory_bytes, reading)
-    (found,) = samples_of(messages.telemetry_of(time, [one]), time)
-    return found
-
-
-class Told:
-    """An engine of which only samples come."""
-
-    def __init__(self) -> None:
-        self.samples: asyncio.Queue[RankSample] = asyncio.Queue()
-
-    async def telemetry(self) -> AsyncIterator[RankSample]:
-        while True:
-            yield await self.samples.get()
-
-
-@dataclass
-class Site:
-    """Telemetry of a site of one real and one emulated GPU, with a job on both."""
-
-    state: Any
-    engine: Told
-    telemetry: Telemetry
-
-    async def tell(self, sample: RankSample) -> None:
-        hearing = asyncio.create_task(self.telemetry.run_samples())
-        self.engine.samples.put_nowait(sample)
-        async with asyncio.timeout(60):
-            while self.telemetry.sample("red", 0) != sample:
-                await settled()
-        hearing.cancel()
-
-    async def series(self) -> SeriesView:
-        one = self.telemetry
-        return await series_of(self.state, one.history, 60, one.gpu_history)
-
-
-def site(directory: Path | None, now: list[float]) -> Site:
-    job: Any = SimpleNamespace(
-        name="red",
-        holding=True,
-        state="running",
-        endpoints=("gpu0", "gpu1"),
-        started_at=START,
-        finished_at=None,
-    )
-    cables = [
-        SimpleNamespace(name=name, emulated=name != "gpu0", server="s0")
-        for name in ("gpu0", "gpu1")
-    ]
-    state: Any = SimpleNamespace(
-        site=SimpleNamespace(endpoints=cables),
-        cables={cable.name: cable for cable in cables},
-        light=SimpleNamespace(attachments={}),
-        jobs={"red": job},
-        clock=lambda: now[0],
-        events=SimpleNamespace(markers=lambda since: []),
-    )
-    unused: Any = None
-    engine: Any = Told()
-    return Site(state, engine, Telemetry(state, unused, engine, directory))
 
 
 async def test_the_series_has_nvmls_figures_also_after_a_restart(
@@ -200,12 +123,25 @@ async def test_a_lost_gpu_is_shown_at_its_endpoint(rack: Rack) -> None:
     assert not found["gpu1"]
 
 
-async def test_metrics_have_base_units_and_omit_unknown_values() -> None:
-    endpoints = await FakeService().queries.endpoints()
+HOT = GpuFiguresView(
+    memory_total_bytes=80 * 2**30,
+    temperature_c=61.0,
+    power_w=350.5,
+    sm_clock_hz=1_980_000_000,
+    ecc_uncorrected=1,
+    throttle_reasons=["sw_thermal"],
+)
+
+
+async def test_metrics_have_base_units_and_omit_unknown_values(rack: Rack) -> None:
+    endpoints = await rack.desks.fabric.endpoints()
+    told = {"source": "nvml", "memory_used_bytes": 3 * 2**30, "gpu": HOT}
+    endpoints[0] = endpoints[0].model_copy(update=told)
+    endpoints[5] = endpoints[5].model_copy(update={"unfit": "the GPU is lost"})
 
     class Now(Collector):
         def collect(self) -> Any:
-            return of_gpus(endpoints)
+            return of_readings(endpoints, [], [], [])
 
     registry = CollectorRegistry()
     registry.register(Now())

@@ -157,6 +157,26 @@ async def test_other_endpoints_start_a_new_history(tmp_path: Path) -> None:
     assert not len(other.latest(START + 9).times)
 
 
+async def test_a_column_more_keeps_the_history(tmp_path: Path) -> None:
+    """Also files of an earlier version, which had fewer readings."""
+    ring = await filled(tmp_path, 40)
+    await ring.flush()
+    later = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=("rx_bps", "fan_ratio", "utilisation"))
+    window = later.latest(START + 39.5)
+    assert window.values[:, 0, 0].tolist() == window.values[:, 0, 2].tolist() == list(range(40))
+    assert np.isnan(window.values[:, :, 1]).all()
+    assert np.isnan(window.values[:, 1, 2]).all()
+    again = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=("rx_bps", "fan_ratio", "utilisation"))
+    assert again.read(START, START + 1000).times.tolist() == [START, START + 10, START + 20]
+
+
+async def test_history_that_cannot_be_rewritten_starts_anew(tmp_path: Path) -> None:
+    ring = await filled(tmp_path, 3)
+    await ring.flush()
+    (tmp_path / "telemetry.json").write_text('{"columns": 7')
+    assert not len(RingBuffer(tmp_path, ["gpu0", "gpu1"]).latest(START + 3).times)
+
+
 async def test_the_files_have_a_fixed_size(tmp_path: Path) -> None:
     await filled(tmp_path, 5)
     for interval, rows in LEVELS:

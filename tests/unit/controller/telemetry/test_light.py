@@ -9,10 +9,12 @@ import pytest
 
 from controller.base.errors import ServiceError
 from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer
+from controller.telemetry.latest import LatestReadings
 from controller.telemetry.light import OpticalPower
 from controller.views.light import power_series
 from ocs_driver.base import PortPower
 from ocs_driver.errors import OcsUnreachable
+from readings.reading import Object
 from tests.parts.controller.rack import Rack
 
 START = 1_800_000_000.0
@@ -35,8 +37,12 @@ class Meters:
         return tuple(PortPower(port, -3.0 - self.measured / 2, None) for port in ports)
 
 
+def readings_of(rack: Rack) -> LatestReadings:
+    return rack.parts.telemetry.readings
+
+
 async def measured(rack: Rack, directory: Path | None, times: int, meters: Meters) -> OpticalPower:
-    power = OpticalPower(rack.parts.state, meters, directory)
+    power = OpticalPower(rack.parts.state, meters, readings_of(rack), directory)
     for _ in range(times):
         await measure_later(rack, power)
     return power
@@ -55,7 +61,7 @@ async def test_every_measurement_is_kept_and_survives_a_restart(rack: Rack, tmp_
     meters = Meters()
     first = await measured(rack, tmp_path, 4, meters)
     await first.flush()
-    again = OpticalPower(rack.parts.state, meters, tmp_path)
+    again = OpticalPower(rack.parts.state, meters, readings_of(rack), tmp_path)
     series = power_series(again, "ocs0", port, 60.0)
     assert (series.far, series.interval_s) == ("gpu0", 15.0)
     assert series.power_in_dbm == [-3.5, -4.0, -4.5, -5.0]
@@ -95,3 +101,23 @@ async def test_a_site_without_optical_switches_has_an_empty_history(
     ring = RingBuffer(tmp_path, [], stem="light", columns=LIGHT_COLUMNS, levels=LIGHT_LEVELS)
     ring.append(START, np.empty((0, 2), dtype=np.float32))
     assert ring.read(START - 60, START).values.shape == (1, 0, 2)
+
+
+async def test_a_switch_reports_how_many_ports_receive_light(rack: Rack) -> None:
+    class Some(Meters):
+        light = (-3.0, -60.0)
+
+        async def power(self, switch: str, ports: tuple[str, ...]) -> tuple[PortPower, ...]:
+            seen = (*self.light, *[None] * (len(ports) - len(self.light)))
+            return tuple(PortPower(*one, None) for one in zip(ports, seen, strict=True))
+
+    meters = Some()
+    await measured(rack, None, 1, meters)
+    assert readings_of(rack).of(Object.SWITCH, "ocs0") == {"lit_ports": 1}
+    (switch,) = rack.desks.fabric.switches()
+    assert switch.readings == {"lit_ports": 1}
+    meters.light = ()  # it may have no meters
+    rack.parts.state.clock = lambda: START
+    before = readings_of(rack).of(Object.SWITCH, "ocs0")
+    await measured(rack, None, 1, meters)
+    assert readings_of(rack).of(Object.SWITCH, "ocs0") == before

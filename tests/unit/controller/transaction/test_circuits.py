@@ -7,10 +7,16 @@ from hypothesis import strategies as st
 from controller.devices.aggregators import AttachPoint
 from controller.transaction.circuits import (
     Cabling,
+    End,
+    EndpointEnd,
     RewiringError,
+    SwitchChange,
+    changes_between,
+    end_of,
     homes,
     recognise,
     rewire,
+    subject,
     without_ports,
 )
 from sitefile import load_site
@@ -33,7 +39,7 @@ targets = st.dictionaries(st.sampled_from(ENDPOINTS), st.sampled_from(["as0", "a
 
 
 def pairs(attachments: dict[str, AttachPoint]) -> set[tuple[str, str]]:
-    links = [Cabling(SITE).link(e, at) for e, at in attachments.items()]
+    links = [Cabling(SITE).link(EndpointEnd(e), at) for e, at in attachments.items()]
     return {(found.a, found.b) for found in links if found is not None}
 
 
@@ -91,6 +97,26 @@ def test_foreign_circuits_block_their_ports() -> None:
     assert len(found.foreign) == 2
     assert found.taken_endpoints == {"gpu0", "gpu1"}
     assert found.taken_points == {AttachPoint("as0", 3)}
+
+
+def test_a_circuit_between_two_aggregators_is_an_uplink() -> None:
+    near, far = AttachPoint("as0", 3), AttachPoint("as1", 4)
+    for pair in (("2.1.3", "2.2.4"), ("2.2.4", "2.1.3")):
+        found = recognise(SITE, "ocs0", [pair, ("2.1.1", "2.1.2"), ("2.1.4", "2.1.4")])
+        assert (found.attachments, found.uplinks) == ({}, {near: far})
+        assert len(found.foreign) == 2, "one aggregator has no uplink to itself"
+        assert found.taken_points == {AttachPoint("as0", port) for port in (1, 2, 4)}
+    link = Cabling(SITE).link(near, far)
+    assert link is not None
+    assert (link.a, link.b, link.endpoint, link.name) == ("2.1.3", "2.2.4", "", "as0-3~as1-4")
+    assert changes_between(SITE, {near: None}, {near: far}) == (SwitchChange("ocs0", (), (link,)),)
+    assert subject(near, far) == subject(far, near) == "uplink/as0-3~as1-4"
+    assert subject(EndpointEnd("gpu2"), near) == "endpoint/gpu2"
+
+
+@pytest.mark.parametrize("end", [EndpointEnd("gpu2"), EndpointEnd("gpu2", 1), POINTS[0]], ids=str)
+def test_an_end_is_read_as_it_is_written(end: End) -> None:
+    assert end_of(str(end)) == end
 
 
 def test_an_endpoint_on_a_blocked_port_moves_to_another_port_of_the_same_aggregator() -> None:

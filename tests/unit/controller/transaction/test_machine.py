@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.transaction.circuits import EndpointEnd
 from controller.transaction.instructions import (
     AwaitLull,
     AwaitQuiet,
@@ -41,7 +42,15 @@ from controller.transaction.model import (
 )
 from controller.transaction.phases import ATTEMPTS, AWAY_ATTEMPTS
 from scheduler.model import Policy
-from tests.unit.controller.transaction.walk import NEW, OLD, Walk, good_answers, transaction
+from tests.unit.controller.transaction.walk import (
+    GPU0,
+    GPU9,
+    NEW,
+    OLD,
+    Walk,
+    good_answers,
+    transaction,
+)
 
 
 def test_a_successful_transaction_orders_everything_once_and_in_order() -> None:
@@ -63,7 +72,7 @@ def test_a_successful_transaction_orders_everything_once_and_in_order() -> None:
         WriteLog,
     ]
     assert walk.tx.outcome is Outcome.COMMITTED
-    assert walk.tx.dark_time_s == {"gpu0": 0.25}  # gpu9 was dark before: nothing was broken
+    assert walk.tx.dark_time_s == {GPU0: 0.25}  # gpu9 was dark before: nothing was broken
     assert [(p.phase, p.back) for p in walk.tx.phases] == [
         (phase, False) for phase in Phase if phase is not Phase.DONE
     ]
@@ -129,7 +138,7 @@ def test_job_that_does_not_freeze_is_thawed_and_light_stays() -> None:
 def test_aggregator_that_does_not_drain_gets_its_old_flows() -> None:
     walk = Walk().to(Phase.DRAIN)
     walk.say(NotDrained(walk.tx.step, "as1 away"))
-    assert walk.ordered(Route) == [Route(walk.tx.step, {"gpu0": OLD, "gpu9": None})]
+    assert walk.ordered(Route) == [Route(walk.tx.step, {GPU0: OLD, GPU9: None})]
     walk.to(Phase.DONE)
     assert walk.tx.outcome is Outcome.ROLLED_BACK
     assert not [o for o in walk.all if isinstance(o, Switch)]
@@ -148,7 +157,7 @@ def test_switch_that_refuses_is_undone_after_the_others_answered() -> None:
     walk.to(Phase.DONE)
     assert walk.tx.outcome is Outcome.ROLLED_BACK
     assert walk.tx.quarantine == (NEW,)
-    assert walk.tx.dark_time_s.keys() == {"gpu0"}
+    assert walk.tx.dark_time_s.keys() == {GPU0}
 
 
 def test_switch_that_vanished_after_the_cut_is_waited_for() -> None:
@@ -176,19 +185,19 @@ def test_switch_that_never_comes_back_is_finally_given_up() -> None:
 def test_proofs_that_arrive_together_equal_single_proofs() -> None:
     one_by_one, together = Walk().to(Phase.QUALIFY), Walk().to(Phase.QUALIFY)
     step = together.tx.step
-    one_by_one.say(Qualified(step, "gpu0", 51.0)).say(Qualified(step, "gpu9", 52.0))
+    one_by_one.say(Qualified(step, GPU0, 51.0)).say(Qualified(step, GPU9, 52.0))
     together.now += 1  # one event less
-    together.say(AllQualified(step, {"gpu0": 51.0, "gpu9": 52.0, "gpu5": 53.0}))
+    together.say(AllQualified(step, {GPU0: 51.0, GPU9: 52.0, EndpointEnd("gpu5"): 53.0}))
     assert together.tx == one_by_one.tx
     assert together.orders == one_by_one.orders
     late = together.tx
-    assert together.say(AllQualified(step, {"gpu0": 60.0})).tx == late
+    assert together.say(AllQualified(step, {GPU0: 60.0})).tx == late
 
 
 def test_path_that_does_not_qualify_rolls_back_and_names_the_port() -> None:
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
-    walk.say(NotQualified(step, "gpu0", "no answer")).say(Qualified(step, "gpu9", 51.0))
+    walk.say(NotQualified(step, GPU0, "no answer")).say(Qualified(step, GPU9, 51.0))
     assert (walk.tx.phase, walk.tx.back) == (Phase.SWITCH, True)
     walk.to(Phase.DONE)
     assert walk.tx.outcome is Outcome.ROLLED_BACK
@@ -200,28 +209,28 @@ def test_path_that_does_not_qualify_rolls_back_and_names_the_port() -> None:
 def test_an_endpoint_with_neither_path_is_quarantined_and_its_job_fails() -> None:
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
-    walk.say(NotQualified(step, "gpu0", "no answer")).say(Qualified(step, "gpu9", 51.0))
+    walk.say(NotQualified(step, GPU0, "no answer")).say(Qualified(step, GPU9, 51.0))
     walk.to(Phase.QUALIFY)
     for _ in range(ATTEMPTS):
         assert walk.tx.phase is Phase.QUALIFY
-        walk.say(NotQualified(walk.tx.step, "gpu0", "no answer"))
+        walk.say(NotQualified(walk.tx.step, GPU0, "no answer"))
     walk.to(Phase.DONE)
     assert walk.tx.outcome is Outcome.QUARANTINED
-    assert walk.tx.lost == ("gpu0",)
+    assert walk.tx.lost == (GPU0,)
     assert walk.tx.quarantine == ()  # the endpoint is to blame, not the port
     assert not [o for o in walk.all if isinstance(o, ResumeJob)]
     assert [o.job for o in walk.all if isinstance(o, FailJob)] == ["red"]
-    assert walk.tx.target["gpu0"] is None
+    assert walk.tx.target[GPU0] is None
 
 
 def test_path_that_cannot_be_checked_quarantines_nothing() -> None:
     """The session to an aggregator breaks during qualify: rolled back, without a quarantine."""
     walk = Walk().to(Phase.QUALIFY)
     step = walk.tx.step
-    walk.say(NotQualified(step, "gpu0", "as1 away", blame=False)).say(Qualified(step, "gpu9", 51.0))
+    walk.say(NotQualified(step, GPU0, "as1 away", blame=False)).say(Qualified(step, GPU9, 51.0))
     walk.to(Phase.QUALIFY)
     for _ in range(ATTEMPTS):
-        walk.say(NotQualified(walk.tx.step, "gpu0", "as0 away", blame=False))
+        walk.say(NotQualified(walk.tx.step, GPU0, "as0 away", blame=False))
     walk.to(Phase.DONE)
     assert walk.tx.outcome is Outcome.ROLLED_BACK
     assert (walk.tx.quarantine, walk.tx.lost) == ((), ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.devices.aggregators import AttachPoint
-from controller.transaction.circuits import Link, SwitchChange
+from controller.transaction.circuits import EndpointEnd, Link, SwitchChange
 from controller.transaction.instructions import (
     Instruction,
 )
@@ -17,6 +17,7 @@ from controller.transaction.model import (
     JobNotResumed,
     JobQuiesced,
     JobResumed,
+    Key,
     Lull,
     NotDrained,
     NotQualified,
@@ -35,6 +36,7 @@ from controller.transaction.model import (
 from scheduler.model import Policy
 
 OLD, NEW = AttachPoint("as0", 1), AttachPoint("as1", 1)
+GPU0, GPU9 = EndpointEnd("gpu0"), EndpointEnd("gpu9")
 
 
 def transaction(policy: Policy = Policy.PAUSE) -> Transaction:
@@ -44,14 +46,14 @@ def transaction(policy: Policy = Policy.PAUSE) -> Transaction:
         id="t1",
         cause=Cause.REGROUP,
         epoch=7,
-        paths=(Path("gpu0", OLD, NEW), Path("gpu9", None, other)),
+        paths=(Path(GPU0, OLD, NEW), Path(GPU9, None, other)),
         changes=(
             SwitchChange(
                 "ocs0",
-                (Link("ocs0", "e0", "a1", "gpu0", "as0", 1),),
-                (Link("ocs0", "e0", "b1", "gpu0", "as1", 1),),
+                (Link("ocs0", "e0", "a1", GPU0, OLD),),
+                (Link("ocs0", "e0", "b1", GPU0, NEW),),
             ),
-            SwitchChange("ocs1", (), (Link("ocs1", "e9", "b9", "gpu9", "as1", 9),)),
+            SwitchChange("ocs1", (), (Link("ocs1", "e9", "b9", GPU9, other),)),
         ),
         jobs=(HeldJob("red", policy, ("gpu0", "gpu1")),),
     )
@@ -85,10 +87,10 @@ class Walk:
 
 
 def good_answers(tx: Transaction) -> list[Event]:
-    return [answer(tx, key, ok=True) for key in sorted(tx.waiting)]
+    return [answer(tx, key, ok=True) for key in sorted(tx.waiting, key=str)]
 
 
-def answer(tx: Transaction, key: str, *, ok: bool) -> Event:
+def answer(tx: Transaction, key: Key, *, ok: bool) -> Event:
     """Return the event that answers ``key`` with success or failure."""
     step = tx.step
     good: Event
@@ -99,6 +101,8 @@ def answer(tx: Transaction, key: str, *, ok: bool) -> Event:
         good, bad = Lull(step), Lull(step)
     elif key == "quiet":
         good, bad = Quiet(step), Quiet(step)
+    elif not isinstance(key, str):
+        good, bad = Qualified(step, key, 50.25), NotQualified(step, key, "no answer")
     elif tx.phase is Phase.QUIESCE:
         good, bad = JobQuiesced(step, key), JobNotQuiesced(step, key, "agent away")
     elif tx.phase is Phase.DRAIN:
@@ -108,8 +112,6 @@ def answer(tx: Transaction, key: str, *, ok: bool) -> Event:
             Switched(step, key, 50.0),
             NotSwitched(step, key, "denied", 50.0, (NEW,), tx.back),
         )
-    elif tx.phase is Phase.QUALIFY:
-        good, bad = Qualified(step, key, 50.25), NotQualified(step, key, "no answer")
     elif tx.phase is Phase.ROUTE:
         good, bad = Routed(step), NotRouted(step, "as0 away")
     else:

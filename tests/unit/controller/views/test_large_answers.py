@@ -16,7 +16,8 @@ from console.cli.ask.settings import Settings
 from controller.api import paging
 from controller.base import slices
 from controller.jobs.admission import spec_of
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView
+from controller.schema.submit.request import JobRequest
 from controller.state.records import JobRecord, JobSpec
 from controller.telemetry.history import RingBuffer
 from controller.views.jobs import JobViews

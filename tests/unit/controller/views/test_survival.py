@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from checkpoints.ledger import Key
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView, read_job
 from controller.state.kept.recoveries import RecoveryRecord
 from tests.parts.controller.rack import Rack
 
@@ -24,7 +24,7 @@ class Safety:
 
 async def submit(rack: Rack, name: str, **fields: object) -> JobView:
     asked = {"name": name, "count": 2, "command": ["true"], **fields}
-    view = await rack.desks.jobs.submit(JobRequest.model_validate(asked))
+    view = await rack.desks.jobs.submit(read_job(asked))
     await rack.state(name, "running")
     return view
 
@@ -49,8 +49,8 @@ async def test_a_job_shows_how_its_checkpoints_are_kept_and_can_be_asked_for_aga
     assert job.checkpoint.copies.scheme == "partner"  # the default is filled in
     assert (job.checkpoint.local.keep, job.checkpoint.complete) == (2, "dcp")
     assert (job.spares_asked, job.spares_needed, job.at_least) == (0, False, 2)
-    again = JobRequest(count=2, checkpoint=job.checkpoint)
-    assert again.checkpoint == job.checkpoint
+    again = read_job({"count": 2, "checkpoint": job.checkpoint.model_dump()})
+    assert again.checkpoint == job.checkpoint.value()
     rack.parts.state.jobs.change("red", spares=("gpu5",))
     assert rack.desks.jobs.job("red").spares == ["gpu5"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from controller.schema.jobs import JobRequest
+from controller.schema.jobs import read_job
 from testbed.demo.errors import DemoError
 from testbed.demo.spare import plots, report
 from testbed.demo.spare.arms import LOCAL_BYTES, SpareArm, SparePlan, parse_arms, request
@@ -37,7 +37,7 @@ def test_every_arm_is_a_valid_job_of_the_same_training(
 ) -> None:
     monkeypatch.setattr("testbed.demo.spare.arms.MOUNT", str(tmp_path))
     body = request(arm, PLAN, name=f"{arm}-1f2e", image="x")
-    job = JobRequest.model_validate(body)
+    job = read_job(body)
     assert (job.checkpoint is not None, job.spares) == (
         arm is SpareArm.SPARE,
         int(arm is SpareArm.SPARE),

@@ -135,7 +135,7 @@ def mostly_idle(draw: st.DrawFn) -> Fabric:
         for a in range(draw(st.integers(2, 3)))
     )
     site = Site("idle", tuple(ends), aggregators)
-    free = capacities(site)
+    free = capacities(Fabric(site, {}))
     homes: Homes = {}
     for e in ends:
         open_ = [slot for slot, n in free.items() if slot[1] == e.ocs and n > 0]

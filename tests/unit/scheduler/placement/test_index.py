@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler import metrics
 from scheduler.model import Fabric, Job, Locality, Move, Placement, Request
-from scheduler.occupancy import all_homes, capacities, occupied
+from scheduler.occupancy import all_homes, occupied
 from scheduler.placement.buckets import Buckets
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
@@ -72,7 +72,7 @@ def test_an_updated_index_equals_a_new_one(fabric: Fabric, data: st.DataObject) 
             index.withhold([data.draw(st.sampled_from(index.names))])
         assert state_of(index, any_) == state_of(FabricIndex(index.snapshot()), any_)
         now = index.snapshot()
-        assert index.total_excess == metrics.total_excess_span(now.site, now.jobs, now.homes)
+        assert index.total_excess == metrics.total_excess_span(now, now.homes)
         assert index.homes() == all_homes(now)
 
 
@@ -80,8 +80,7 @@ def _move_one(index: FabricIndex, data: st.DataObject) -> None:
     site = index.site
     used = occupied(site.endpoints, index.homes())
     endpoint = data.draw(st.sampled_from(site.endpoints))
-    ports = capacities(site)
-    open_ = [a for (a, k), n in ports.items() if k == endpoint.ocs and used[a, k] < n]
+    open_ = [a for (a, k), n in index.capacities().items() if k == endpoint.ocs and used[a, k] < n]
     target = data.draw(st.sampled_from([None, *open_]))
     if endpoint.ocs is not None:
         index.rehome([Move(endpoint.name, index.homes()[endpoint.name], target)])

@@ -26,6 +26,7 @@ from scheduler.occupancy import all_homes, check
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.placement.selection import best_fit, best_fit_one
+from tests.unit.scheduler.brute import aggregators_of, fits
 from tests.unit.scheduler.racks import PAPER_HOMES, fabrics, paper, uniform
 
 
@@ -50,7 +51,7 @@ def blind(name: str, count: int) -> Request:
 def after(fabric: Fabric, placement: Placement) -> Fabric:
     """Return the fabric once the idle moves of a placement are made."""
     moved = {m.endpoint: m.target for m in placement.moves}
-    return Fabric(fabric.site, all_homes(fabric) | moved, fabric.jobs, fabric.unavailable)
+    return replace(fabric, homes=all_homes(fabric) | moved)
 
 
 def test_case_a_of_the_paper_is_scattered_by_a_blind_scheduler() -> None:
@@ -235,6 +236,7 @@ def test_every_placement_is_sound(fabric: Fabric, count: int, locality: Locality
     later = after(fabric, answer)
     check(later)
     homes = all_homes(later)
+    assert fits(fabric, homes)
     assert all(homes[name] is not None for name in answer.endpoints)
     assert answer.span == span(answer.endpoints, homes)
     assert answer.span >= answer.span_possible
@@ -346,7 +348,7 @@ def test_regroup_reaches_the_least_span_there_is(fabric: Fabric, count: int) -> 
 
     sizes = range(1, len(fabric.site.aggregators) + 1)
     fewest = next(
-        n for n in sizes if any(hold(c) >= count for c in combinations(fabric.site.aggregators, n))
+        n for n in sizes if any(hold(c) >= count for c in combinations(aggregators_of(fabric), n))
     )
     assert answer.span == fewest
 

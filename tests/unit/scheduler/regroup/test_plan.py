@@ -173,6 +173,7 @@ def test_every_plan_is_sound(fabric: Fabric, limits: Limits) -> None:
     before = all_homes(fabric)
     later = applied(fabric, made)
     check(later)  # ports of every aggregator and switch
+    assert brute.fits(fabric, dict(made.homes_after))
     assert brute.apart(fabric, dict(made.homes_after))
     owner = {name: job for job in fabric.jobs for name in job.endpoints}
     moved = {m.endpoint: m for m in made.moves}

@@ -138,7 +138,8 @@ def losses(draw: st.DrawFn) -> tuple[Fabric, dict[str, str], frozenset[str]]:
     )
     things = [*switches, *(a.name for a in aggregators)]
     lost = frozenset(draw(st.sets(st.sampled_from(things), max_size=1)))
-    fabric = Fabric(Site("random", tuple(ends), aggregators), homes, jobs)
+    held = {slot: draw(st.integers(0, n)) for slot, n in free.items()}
+    fabric = Fabric(Site("random", tuple(ends), aggregators), homes, jobs, held_ports=held)
     return fabric, swaps, lost
 
 

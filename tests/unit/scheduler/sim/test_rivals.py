@@ -114,7 +114,7 @@ def test_a_consolidation_helps_its_job_and_harms_no_other(
         assert index.excess(name) == 0
         assert all(index.excess(other) <= before[other] for other in running)
     site_now = index.snapshot()
-    assert index.total_excess == total_excess_span(site_now.site, site_now.jobs, site_now.homes)
+    assert index.total_excess == total_excess_span(site_now, site_now.homes)
 
 
 def test_slurm_takes_the_smallest_sufficient_leaf_else_the_largest() -> None:

@@ -23,6 +23,7 @@ export class Communication {
   #view = null;
   #warned = false;
   #since = "";
+  #over;
   #op = "";
   #what = "avg_s";
   #stats = h("div", { class: "stats" });
@@ -37,8 +38,10 @@ export class Communication {
   #operations = operationTable();
   #sizes = sizeTable();
 
-  constructor(job) {
+  /** Without `over` there is one span only, the whole run. */
+  constructor(job, { over = true } = {}) {
     this.#job = job;
+    this.#over = over;
     this.#body = h("div", { class: "stack" },
       this.#stats, this.#strip, this.#everyRank.element, this.#notes,
       h("h3", {}, "Operations"), this.#operations.element,
@@ -126,10 +129,10 @@ export class Communication {
     keep(this.#picks, [ops, this.#op, this.#what, this.#since], () => [
       pick("Operation", [["", "all"], ...ops.map((op) => [op, op])], this.#op, (value) => this.#set(() => (this.#op = value))),
       pick("Heat map of", Object.entries(FIGURES).map(([id, [label]]) => [id, label]), this.#what, (value) => this.#set(() => (this.#what = value))),
-      pick("Over", SPANS, this.#since, (value) => {
+      this.#over ? pick("Over", SPANS, this.#since, (value) => {
         this.#since = value;
         this.#poll.now();
-      }),
+      }) : "",
     ]);
   }
 

@@ -48,6 +48,8 @@ export class Checkpoints {
         { id: "parts", label: "Parts", value: parts, right: true },
         { id: "bytes", label: "Size", value: (s) => s.bytes, right: true, cell: (s) => size(s.bytes) },
         { id: "written", label: "Written", value: (s) => s.written_at, right: true, hide: "small", cell: (s) => (s.written_at === null ? "–" : moment(s.written_at)) },
+        { id: "protected", label: "Protected", value: (s) => s.protected_at, right: true, hide: "medium", cell: (s) => (s.protected_at === null ? "–" : moment(s.protected_at)) },
+        { id: "persistent", label: "In the store", value: (s) => s.persistent_at, right: true, hide: "medium", cell: (s) => (s.persistent_at === null ? "–" : moment(s.persistent_at)) },
         { id: "took", label: "Took", value: (s) => s.written_s_median, right: true, hide: "medium", cell: (s) => seconds(s.written_s_median) },
         { id: "why", label: "Why", value: (s) => s.why, wrap: true },
         { id: "drop", label: "Remove", mute: true, value: () => this.#mayNot(), cell: (s) => button("Drop", () => this.#drop(s), { kind: "small", why: this.#mayNot() }) },

@@ -5,7 +5,7 @@ import { nameOf } from "../data.js";
 import { Suppose } from "../advice/suppose.js";
 import { Drainer } from "../survival/drain.js";
 import { Mover } from "./attach.js";
-import { gpuFacts } from "./gpu.js";
+import { gpuFacts, readingFacts } from "./readings.js";
 import { confirm } from "../ui/dialog.js";
 import { h, renew } from "../ui/dom.js";
 import { age, bytes, moment, percent, plural, rate } from "../ui/format.js";
@@ -45,6 +45,8 @@ const ABOUT = {
     ["endpoints", linked("endpoints", a.endpoints)],
     ["faulty ports", a.ports.filter((p) => p.quarantined).map((p) => `${a.name}/${p.port}`).join(" ") || "none"],
     ["datapath", h("code", {}, a.dpid)],
+    ...readingFacts("aggregator", a.readings),
+    ...a.ports.flatMap((p) => readingFacts("port", p.readings).map(([label, text]) => [`${label}, port ${p.port}`, text])),
     ["", h("a", { class: "button", href: `#/topology?focus=aggregator/${encodeURIComponent(a.name)}` }, "Show only this")],
   ],
   switches: (_, s) => [
@@ -53,6 +55,7 @@ const ABOUT = {
     ["device", [s.vendor, s.model].filter(Boolean).join(" ") || "–"],
     ["circuits", `${s.circuits} ours, ${s.foreign_circuits} foreign`],
     ["ports", `${s.ports} cabled`],
+    ...readingFacts("switch", s.readings),
     ["address", h("code", {}, s.url)],
     ["", h("a", { class: "button", href: `#/switches/${encodeURIComponent(s.name)}` }, "Ports and circuits")],
   ],
@@ -71,6 +74,7 @@ const ABOUT = {
     ["endpoints", linked("endpoints", n.endpoints)],
     ["jobs", jobs(app, n.jobs)],
     ["containers", String(n.containers)],
+    ...readingFacts("server", n.readings),
     ["", h("a", { class: "button", href: `#/topology?focus=server/${encodeURIComponent(n.name)}` }, "Show only this")],
   ],
   jobs: (app, j) => [

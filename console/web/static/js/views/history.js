@@ -5,14 +5,18 @@ import { get } from "../api.js";
 const KEPT = 900;
 /** Samples closer than this belong to the same second. */
 const SAME_S = 0.5;
+/** What a sample of a second has. */
+const FIGURES = ["rx_bps", "tx_bps", "utilisation"];
 
 export class History {
   #turn = 0;
   /** Samples and events that come in while the history is read, null at other times. */
   #late = null;
 
-  constructor(job) {
+  /** `kept` is how many samples stay. */
+  constructor(job, kept = KEPT) {
     this.job = job;
+    this.kept = kept;
     this.times = [];
     this.lines = [];
     this.markers = [];
@@ -52,7 +56,7 @@ export class History {
     for (const row of sample.containers) if (row.job === this.job) this.#line(row);
     for (const line of this.lines) {
       const row = sample.containers.find((one) => one.job === this.job && one.rank === line.rank && one.endpoint === line.endpoint);
-      for (const field of ["rx_bps", "tx_bps", "utilisation"]) line[field] = [...line[field], row?.[field] ?? null];
+      for (const field of FIGURES) line[field] = [...line[field], row?.[field] ?? null];
     }
     this.#cut();
   }
@@ -67,16 +71,16 @@ export class History {
   #line(row) {
     if (this.lines.some((line) => line.rank === row.rank && line.endpoint === row.endpoint)) return;
     const nothing = () => Array(this.times.length - 1).fill(null);
-    this.lines.push({ rank: row.rank, endpoint: row.endpoint, rx_bps: nothing(), tx_bps: nothing(), utilisation: nothing() });
+    this.lines.push({ rank: row.rank, endpoint: row.endpoint, ...Object.fromEntries(FIGURES.map((field) => [field, nothing()])) });
   }
 
   /** Drop the time before the job's first sample. */
   #cut() {
     const starts = this.lines.map((line) => line.rx_bps.findIndex((v) => v !== null)).filter((i) => i > 0);
     const first = starts.length && starts.length === this.lines.length ? Math.min(...starts) - 1 : 0;
-    const from = Math.max(first, this.times.length - KEPT, 0);
+    const from = Math.max(first, this.times.length - this.kept, 0);
     if (!from) return;
     this.times = this.times.slice(from);
-    for (const line of this.lines) for (const field of ["rx_bps", "tx_bps", "utilisation"]) line[field] = line[field].slice(from);
+    for (const line of this.lines) for (const field of Object.keys(line)) if (Array.isArray(line[field])) line[field] = line[field].slice(from);
   }
 }

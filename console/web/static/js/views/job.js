@@ -19,6 +19,15 @@ import { lastLines } from "./output.js";
 
 const LINES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const MARKERS = { RegroupStarted: "regroup", RegroupCommitted: "committed", RegroupRolledBack: "rolled back", JobStarted: "start", JobCompleted: "end", JobFailed: "failed", JobCancelled: "cancelled" };
+const whole = (unit) => (value) => (value === null || value === undefined ? "–" : `${Math.round(value)} ${unit}`);
+/** A live page shows those that are `live`; a record shows all that were measured. */
+const CHARTS = [
+  { field: "rx_bps", label: "Received by each container", format: rate, live: true },
+  { field: "tx_bps", label: "Sent by each container", format: rate },
+  { field: "utilisation", label: "Busy share of each GPU", format: percent, top: 1, live: true },
+  { field: "temperature_c", label: "Temperature of each GPU", format: whole("°C") },
+  { field: "power_w", label: "Power of each GPU", format: whole("W") },
+];
 const LOG_LINES = 200;
 const CHART_RANKS = 16;
 
@@ -44,7 +53,8 @@ const engineFacts = (e) => [
 
 export function job(app, _, name) {
   const { data } = app;
-  const history = new History(name);
+  const { record = null } = app;
+  const history = new History(name, record ? Infinity : undefined);
   const title = h("div", { class: "title" });
   const actions = h("div", { class: "actions" });
   const stats = h("div", { class: "stats" });
@@ -54,10 +64,9 @@ export function job(app, _, name) {
   const failed = h("div", {});
   const search = h("input", { type: "search", placeholder: "only lines with this text", "aria-label": "Text to find", maxlength: "1000" });
   const logs = h("pre", { class: "logs", tabindex: "0", "aria-label": "Output" });
-  const rates = new Chart({ label: "Received by each container", format: rate });
-  const busy = new Chart({ label: "Busy share of each GPU", format: percent, top: 1 });
-  const charts = h("div", { class: "charts", hidden: true }, rates.element, busy.element);
-  const communication = new Communication(name);
+  const drawn = (record ? CHARTS : CHARTS.filter((one) => one.live)).map((one) => ({ field: one.field, chart: new Chart(one) }));
+  const charts = h("div", { class: "charts", hidden: true }, drawn.map(({ chart }) => chart.element));
+  const communication = new Communication(name, { over: !record });
   const findings = new Findings(app, name);
   const predictions = new Predictions(app, name);
   const checkpoints = new Checkpoints(app, name);
@@ -76,6 +85,7 @@ export function job(app, _, name) {
       { id: "rx", label: "Receives", value: (r) => fresh(r).rx_bps, right: true, cell: (r) => rate(fresh(r).rx_bps) },
       { id: "tx", label: "Sends", value: (r) => fresh(r).tx_bps, right: true, cell: (r) => rate(fresh(r).tx_bps), hide: "narrow" },
       { id: "busy", label: "Busy", value: (r) => fresh(r).utilisation, cell: (r) => bar(fresh(r).utilisation, percent(fresh(r).utilisation)) },
+      { id: "exit", label: "Exit", value: (r) => r.exit_code, right: true, hide: "narrow" },
       { id: "dark", label: "Dark time", value: (r) => r.dark_time_s, right: true, cell: (r) => seconds(r.dark_time_s) },
     ],
   });
@@ -93,7 +103,9 @@ export function job(app, _, name) {
       checkpoints.element,
       h("section", { "aria-label": "Advice" }, h("h2", {}, "Advice"), findings.element),
       h("section", { "aria-label": "Communication" }, h("h2", {}, "Communication"), communication.element),
-      h("section", { "aria-label": "What if" }, h("h2", {}, "What if"), whatIf.element, predictions.element),
+      record
+        ? h("section", { "aria-label": "Predictions" }, h("h2", {}, "Predictions"), predictions.element)
+        : h("section", { "aria-label": "What if" }, h("h2", {}, "What if"), whatIf.element, predictions.element),
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "About"), h("div", { class: "panel" }, about)),
         h("section", {}, h("h2", {}, "Events"), h("div", { class: "panel" }, events))),
@@ -145,7 +157,7 @@ export function job(app, _, name) {
         ["command", j.command.length ? h("code", {}, j.command.join(" ")) : "default of the image"],
       ]),
       ["submitted", `${moment(j.submitted_at)}${j.user ? ` by ${j.user}` : ""}`],
-      j.started_at && ["started", moment(j.started_at)],
+      j.started_at && ["started", `${moment(j.started_at)}, ran ${age((j.finished_at ?? Date.now() / 1000) - j.started_at)}`],
       ended && ["ended", moment(j.finished_at)],
       ...j.conditions.map((c) => [c.type.toLowerCase(), h("span", {}, badge(c.status ? "yes" : "no", c.status ? "good" : "warn"), ` ${c.message || c.reason}`)]),
     ]));
@@ -164,6 +176,7 @@ export function job(app, _, name) {
       ["first cause", f.cause],
       ["endpoint", f.endpoint],
       f.others && ["other ranks", f.others],
+      f.unread && ["not read", f.unread],
       [`last lines of rank ${f.rank}`, last],
     ])));
   }
@@ -193,18 +206,20 @@ export function job(app, _, name) {
   }
 
   function showEvents() {
-    const about = data.events.filter((event) => event.object === `job/${name}`).slice(-12).reverse();
+    const about = data.events.filter((event) => event.object === `job/${name}`).slice(record ? 0 : -12).reverse();
     renew(events, about.length ? about.map((event) => h("p", { class: "line" }, badge(event.severity), ` ${moment(event.time)} `, h("b", {}, event.reason), ` ${event.message}`)) : h("p", { class: "muted" }, "none yet"));
   }
 
   function chart() {
     const { times, markers } = history;
-    const shown = history.lines.slice(0, CHART_RANKS);
+    const shown = history.lines.slice(0, record ? Infinity : CHART_RANKS);
     charts.hidden = !shown.length;
     const marks = markers.filter((m) => concerns(m)).map((m) => ({ time: m.time, text: MARKERS[m.reason], bad: m.reason === "JobFailed" || m.reason === "RegroupRolledBack" }));
-    const drawn = (field) => shown.map((line, i) => ({ label: `rank ${line.rank} · ${line.endpoint}`, colour: LINES[i % LINES.length], dash: Math.floor(i / LINES.length), values: line[field] }));
-    rates.show(times, drawn("rx_bps"), marks);
-    busy.show(times, drawn("utilisation"), marks);
+    for (const { field, chart } of drawn) {
+      const lines = shown.filter((line) => line[field]).map((line, i) => ({ label: `rank ${line.rank} · ${line.endpoint}`, colour: LINES[i % LINES.length], dash: Math.floor(i / LINES.length), values: line[field] }));
+      chart.element.hidden = !lines.length;
+      chart.show(times, lines, marks);
+    }
   }
 
   const concerns = (marker) => marker.reason in MARKERS && (!marker.object.startsWith("job/") || marker.object === `job/${name}`);
@@ -229,10 +244,11 @@ export function job(app, _, name) {
     mounted() {
       render();
       readHistory();
+      if (record) readLogs();
       for (const one of [communication, findings, predictions]) one.start();
     },
     update(topic, about) {
-      if (topic === "theme") for (const one of [rates, busy, communication]) one.redraw();
+      if (topic === "theme") for (const one of [...drawn.map(({ chart }) => chart), communication]) one.redraw();
       if (topic === "sample") {
         history.add(about);
         chart();
@@ -243,7 +259,7 @@ export function job(app, _, name) {
       render();
     },
     destroy() {
-      for (const one of [rates, busy, communication]) one.destroy();
+      for (const one of [...drawn.map(({ chart }) => chart), communication]) one.destroy();
       for (const one of [findings, predictions, checkpoints, recoveries]) one.stop();
     },
   };

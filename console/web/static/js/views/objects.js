@@ -6,7 +6,7 @@ import { age, bytes, percent, rate, spread } from "../ui/format.js";
 import { badge, jobLink } from "../ui/parts.js";
 import { Table } from "../ui/table.js";
 import { Facts, SINGULAR } from "./facts.js";
-import { celsius, watts } from "./gpu.js";
+import { readingColumns } from "./readings.js";
 
 const plain = (id, label = id, extra = {}) => ({ id, label: label[0].toUpperCase() + label.slice(1), value: (o) => value(o[id]), ...extra });
 const figure = (id, label, write) => ({ id, label, value: (o) => o[id], right: true, cell: (o) => write(o[id]) });
@@ -28,20 +28,19 @@ const lasted = (since) => (since ? age(Date.now() / 1000 - since) : "–");
 const since = (id) => ({ id, label: "Age", value: (o) => (o[id] ? -o[id] : null), right: true, sign: (o) => lasted(o[id]), cell: (o) => lasted(o[id]) });
 const value = (v) => (Array.isArray(v) ? v.join(" ") : v === "" ? null : typeof v === "boolean" ? (v ? "yes" : "no") : v);
 
-const reported = (id, label, write) => ({ id, label, value: (c) => c.gpu?.[id], right: true, cell: (c) => write(c.gpu?.[id]) });
-
 /** Lists with figures that samples do not carry (memory, temperature, space) are read again at this interval. */
 const READ_MS = 5000;
-const READ_AGAIN = new Set(["containers", "volumes"]);
+const MEASURED = Object.entries({ aggregators: "aggregator", nodes: "server", switches: "switch" });
+const READ_AGAIN = new Set(["containers", "volumes", ...MEASURED.filter(([, of]) => readingColumns(of).length).map(([kind]) => kind)]);
 
 const COLUMNS = {
   jobs: (app) => [plain("name"), state, plain("count", "GPUs", { right: true }), { id: "spread", label: "Spread", value: (j) => spread(j.spread) }, plain("span", "span", { right: true }), plain("project"), plain("locality"), plain("policy"), plain("endpoints", "ranks", { wrap: true }), ...rates(app, "jobs"), plain("restarts", "restarts", { right: true }), plain("reason", "reason", { wrap: true })],
   endpoints: (app) => [plain("name"), state, plain("home"), plain("port"), { id: "job", label: "Job", value: (e) => e.job, cell: (e) => (e.job ? jobLink(app.looks, e.job) : "–") }, plain("rank", "rank", { right: true }), plain("server"), plain("model"), plain("fiber"), plain("ip", "IP"), plain("mac", "MAC"), figure("memory_bytes", "Memory", bytes), plain("emulated"), ...rates(app, "endpoints"), plain("reason", "reason", { wrap: true })],
-  aggregators: () => [plain("name"), up("connected"), plain("size", "ports", { right: true }), plain("used", "used", { right: true }), plain("free", "free", { right: true }), plain("jobs", "jobs", { wrap: true }), plain("endpoints", "endpoints", { wrap: true }), plain("dpid", "datapath")],
-  switches: () => [plain("name"), up("connected"), plain("vendor"), plain("model"), plain("ports", "ports", { right: true }), plain("circuits", "circuits", { right: true }), plain("foreign_circuits", "foreign", { right: true }), plain("serial"), plain("firmware"), plain("url", "address"), plain("error", "error", { wrap: true })],
+  aggregators: () => [plain("name"), up("connected"), plain("size", "ports", { right: true }), plain("used", "used", { right: true }), plain("free", "free", { right: true }), plain("jobs", "jobs", { wrap: true }), plain("endpoints", "endpoints", { wrap: true }), plain("dpid", "datapath"), ...readingColumns("aggregator")],
+  switches: () => [plain("name"), up("connected"), plain("vendor"), plain("model"), plain("ports", "ports", { right: true }), plain("circuits", "circuits", { right: true }), plain("foreign_circuits", "foreign", { right: true }), ...readingColumns("switch"), plain("serial"), plain("firmware"), plain("url", "address"), plain("error", "error", { wrap: true })],
   circuits: () => [plain("switch"), plain("a", "A"), plain("b", "B"), state, plain("endpoint"), plain("aggregator"), plain("aggregator_port", "port", { right: true }), plain("name"), plain("owner")],
-  containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), reported("temperature_c", "Temperature", celsius), reported("power_w", "Power", watts), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
-  nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true })],
+  containers: (app) => [plain("name"), state, plain("job"), plain("rank", "rank", { right: true }), plain("endpoint"), plain("server"), plain("exit_code", "exit", { right: true }), since("started_at"), ...rates(app, "containers"), figure("memory_bytes", "Memory", bytes), ...readingColumns("gpu", "gpu"), plain("source"), { id: "container_id", label: "Id", value: (c) => c.container_id.slice(0, 12) }],
+  nodes: () => [plain("name"), up("reachable"), plain("agent"), plain("endpoints", "endpoints", { wrap: true }), plain("jobs", "jobs", { wrap: true }), plain("containers", "containers", { right: true }), ...readingColumns("server")],
   volumes: () => [plain("server"), plain("name"), plain("mode"), plain("per"), figure("free_bytes", "Free", bytes), figure("total_bytes", "Size", bytes), plain("filesystem", "file system"), plain("quota"), plain("projects", "projects", { wrap: true }), { id: "data", label: "Directories", value: (v) => v.data.length, right: true }, plain("problem", "problem", { wrap: true })],
 };
 

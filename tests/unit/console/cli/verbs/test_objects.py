@@ -147,3 +147,18 @@ def test_describe_shows_what_a_gpu_tells_and_nothing_where_it_does_not(run: Run)
     assert {"temperature 61 °C", "power 350 W", "sm clock 1.98 GHz", "xid -"} <= words
     assert {"memory total 80 GiB", "throttle reasons sw_thermal"} <= words
     assert "temperature" not in run("describe", "endpoint", "gpu1").out
+
+
+def test_readings_are_columns_of_wide_lists_and_a_part_of_a_description(run: Run) -> None:
+    heads, row = run("get", "nodes", "-o", "wide").out.splitlines()
+    assert heads.split()[-2:] == ["LOAD", "AVAILABLE"]
+    assert row.split()[-3:] == ["1.25", "3", "GiB"]
+    assert "LOAD" not in run("get", "nodes").out
+    assert "LIT" not in run("get", "switches", "-o", "wide").out  # none reports it
+    shown = run("describe", "node", "s0").out
+    assert "readings:" in shown
+    assert "memory available" in shown
+    hot = run("get", "endpoints", "-o", "wide").out.splitlines()
+    assert hot[0].split()[-2:] == ["TEMP", "POWER"]
+    assert "61 °C" in hot[1]
+    assert hot[2].split()[-2:] == ["-", "-"]

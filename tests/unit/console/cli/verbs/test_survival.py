@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ import pytest
 from console.cli.show.recovery import lines, phases, steps
 from controller.base.errors import ServiceError
 from controller.schema.checkpoints import DrainView, RecoveriesView, RecoveryView
-from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
+from controller.schema.submit.request import CheckpointRequest, LocalCheckpoints
 from tests.parts.api.fake_service import FakeService
 from tests.parts.api.fake_survival import RECOVERY
 from tests.unit.console.cli.conftest import Run
 
-KEPT = CheckpointRequest(local=LocalCheckpoints(size_bytes=3 * 2**30))
+KEPT = asdict(CheckpointRequest(local=LocalCheckpoints(size_bytes=3 * 2**30)))
 HEADS = ["STEP", "RUN", "STATE", "PARTS", "BYTES", "WRITTEN", "PROTECTED", "PERSISTENT", "REASON"]
 
 

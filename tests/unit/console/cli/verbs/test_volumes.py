@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from controller.base.errors import ServiceError
@@ -16,7 +18,7 @@ def test_submit_asks_for_volumes_by_name(run: Run, service: FakeService) -> None
         *("--volume", "scratch:/s:ro", "--volume", "models:/m:rw", "--", "true"),
     )
     assert ran.code == 0, ran.err
-    asked = [v.model_dump() for v in service.requests[-1].volumes]
+    asked = [asdict(v) for v in service.requests[-1].volumes]
     assert asked == [
         {"volume": "imagenet", "path": "/data", "read_only": None},
         {"volume": "scratch", "path": "/s", "read_only": True},

@@ -19,6 +19,7 @@ from testbed.simulated.work import WorkEvent
 from tests.parts.api.apps import app_of
 from tests.parts.api.people import people_site
 from tests.parts.api.served import serving
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.api.gate.accounts import people
 
 BURST = int(FAILURES.burst)
@@ -136,8 +137,8 @@ async def test_the_schema_is_made_beside_the_loop(monkeypatch: pytest.MonkeyPatc
     assert len({reply.content for reply in replies}) == 1
 
 
-async def test_an_answer_names_a_bounded_number_of_wrong_fields() -> None:
-    transport = httpx.ASGITransport(app=app_of())
+async def test_an_answer_names_a_bounded_number_of_wrong_fields(rack: Rack) -> None:
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         reply = await client.post("/jobs", json={"count": 1, "command": [[]] * 2000})
         assert reply.status_code == 422

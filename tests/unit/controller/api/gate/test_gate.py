@@ -14,6 +14,7 @@ from controller.api.gate.pace import BYTES, HOOKS, Limit, RateLimit
 from controller.base.errors import ServiceError
 from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
 from controller.people.authz import Principal, Role
+from tests.parts.api.desks import answer, restore
 from tests.parts.api.people import PLENTY, Clock, Site, people_site
 
 
@@ -169,10 +170,10 @@ async def test_a_broken_header_is_no_token(site: Site, header: str) -> None:
 
 async def test_a_change_only_at_the_epoch_it_was_decided_at(site: Site) -> None:
     async with site.client("operator") as client:
-        stale = await client.post("/jobs/alpha-red/pause", headers={"If-Match": '"3"'})
+        stale = await client.post("/jobs/alpha-red/pause", headers={"If-Match": '"2"'})
         assert (stale.status_code, stale.json()["code"]) == (412, "conflict")
-        assert (await site.service.queries.job("alpha-red")).state == "running"
-        now = f'"{site.service.epoch}"'
+        assert site.desks.jobs.job("alpha-red").state == "running"
+        now = f'"{site.rack.see.epoch}"'
         fresh = await client.post("/jobs/alpha-red/pause", headers={"If-Match": now})
         assert fresh.json()["state"] == "paused"
         bad = await client.post("/jobs/alpha-red/resume", headers={"If-Match": "*"})
@@ -189,7 +190,7 @@ async def test_a_change_sent_twice_is_made_once(site: Site) -> None:
         )
         assert [r.status_code for r in both] == [201, 201]
         assert both[0].json() == both[1].json()
-        assert len(site.service.requests) == 1
+        assert site.jobs == ["twice"]
         reused = await client.post("/jobs", json={"count": 2, "name": "x"}, headers=headers)
         assert reused.status_code == 409
         assert (await other.post("/jobs", json=body, headers=headers)).status_code == 409
@@ -199,11 +200,11 @@ async def test_a_change_sent_twice_is_made_once(site: Site) -> None:
 
 async def test_a_refused_change_may_be_tried_again_after_a_crash(site: Site) -> None:
     async with site.client("operator") as client:
-        site.service.crash = "submit"
+        answer(site.desks.jobs, submit=RuntimeError("a secret inside"))
         headers = {"Idempotency-Key": "k-2"}
         body = {"count": 1, "name": "later"}
         assert (await client.post("/jobs", json=body, headers=headers)).status_code == 500
-        site.service.crash = None
+        restore(site.desks.jobs, "submit")
         assert (await client.post("/jobs", json=body, headers=headers)).status_code == 201
 
 

@@ -17,11 +17,14 @@ from controller.api.gate.rules import RouteTable
 from controller.api.operation import BODY_BYTES, KIB, MIB
 from controller.base.errors import ServiceError
 from tests.parts.api.apps import app_of
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app_of())
+async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    await submit(rack, "red", 1)
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8470") as client:
         yield client
 
@@ -58,8 +61,8 @@ async def test_large_bodies_are_refused(
     assert reply.json()["code"] == "invalid"
 
 
-async def test_a_body_that_stops_arriving_is_refused() -> None:
-    app = RequestLimits(app_of(), table=RouteTable([]))
+async def test_a_body_that_stops_arriving_is_refused(rack: Rack) -> None:
+    app = RequestLimits(app_of(rack.service), table=RouteTable([]))
     sent: list[Message] = []
 
     async def never() -> Message:

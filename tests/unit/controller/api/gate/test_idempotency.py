@@ -30,23 +30,23 @@ from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
 from controller.usage.ledger import Ledger
-from testbed.simulated.loop import settled
 from tests.parts.api.apps import app_of
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.desks import answer, never, restore
 from tests.parts.api.people import people_site
+from tests.parts.controller.rack import Rack
 
 BODY = {"count": 1, "name": "once"}
 KEYED = {"Idempotency-Key": "k-1"}
 
 
 @asynccontextmanager
-async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
+async def life(store_file: Path, rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
     answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
     transport = httpx.ASGITransport(
-        app=app_of(service, answers=answers), raise_app_exceptions=False
+        app=app_of(rack.service, answers=answers), raise_app_exceptions=False
     )
     try:
         async with httpx.AsyncClient(
@@ -57,71 +57,76 @@ async def life(store_file: Path, service: FakeService) -> AsyncIterator[httpx.As
         await store.close()
 
 
-async def test_a_repetition_after_a_restart_is_answered_as_before(tmp_path: Path) -> None:
-    service = FakeService()
-    async with life(tmp_path / "s.sqlite", service) as client:
+async def test_a_repetition_after_a_restart_is_answered_as_before(
+    tmp_path: Path, rack: Rack
+) -> None:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         first = await client.post("/jobs", json=BODY, headers=KEYED)
         assert first.status_code == 201
-    async with life(tmp_path / "s.sqlite", service) as client:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.content) == (201, first.content)
         assert again.headers["content-type"] == first.headers["content-type"]
-        assert len(service.requests) == 1
+        assert list(rack.see.jobs) == ["once"]
         other = await client.post("/jobs", json={**BODY, "name": "other"}, headers=KEYED)
         assert (other.status_code, other.json()["code"]) == (409, "conflict")
         new = await client.post(
             "/jobs", json={**BODY, "name": "other"}, headers={"Idempotency-Key": "k-2"}
         )
         assert new.status_code == 201
-    assert [r.name for r in service.requests] == ["once", "other"]
+    assert list(rack.see.jobs) == ["once", "other"]
 
 
-async def test_a_refusal_is_repeated_too(tmp_path: Path) -> None:
-    service = FakeService()
-    service.refuse["submit"] = ServiceError("conflict", "the name is taken", object="job/once")
-    async with life(tmp_path / "s.sqlite", service) as client:
+async def test_a_refusal_is_repeated_too(tmp_path: Path, rack: Rack) -> None:
+    refusal = ServiceError("conflict", "the name is taken", object="job/once")
+    answer(rack.desks.jobs, submit=refusal)
+    async with life(tmp_path / "s.sqlite", rack) as client:
         assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 409
-    service.refuse.clear()
-    async with life(tmp_path / "s.sqlite", service) as client:
+    restore(rack.desks.jobs, "submit")
+    async with life(tmp_path / "s.sqlite", rack) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.json()["detail"]) == (409, "the name is taken")
-    assert service.requests == []
+    assert not rack.see.jobs
 
 
-async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path) -> None:
-    service = FakeService()
-    service.delay_s["submit"] = 3600.0
-    async with life(tmp_path / "s.sqlite", service) as client:
+async def test_one_that_died_on_the_way_is_not_done_again(tmp_path: Path, rack: Rack) -> None:
+    asked = asyncio.Event()
+
+    async def submit(*_: object, **__: object) -> None:
+        asked.set()
+        await never()
+
+    answer(rack.desks.jobs, submit=submit)
+    async with life(tmp_path / "s.sqlite", rack) as client:
         lost = asyncio.create_task(client.post("/jobs", json=BODY, headers=KEYED))
         async with asyncio.timeout(60):
-            while "submit" not in service.entered:
-                await settled()
+            await asked.wait()
         lost.cancel()
         with pytest.raises(asyncio.CancelledError):
             await lost
-    async with life(tmp_path / "s.sqlite", service) as client:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.json()["code"]) == (409, "conflict")
         assert "unknown" in again.json()["detail"]
         assert again.json()["hint"].startswith("check /api/v1/jobs")
         assert again.json()["object"] == "api/v1/jobs"
-    assert service.requests == []
+    assert not rack.see.jobs
 
 
-async def test_one_that_took_too_long_goes_on_and_is_not_begun_again(tmp_path: Path) -> None:
-    service = FakeService()
-    service.refuse["submit"] = ServiceError("timeout", "no answer in 60 s; it goes on")
-    async with life(tmp_path / "s.sqlite", service) as client:
+async def test_one_that_took_too_long_goes_on_and_is_not_begun_again(
+    tmp_path: Path, rack: Rack
+) -> None:
+    answer(rack.desks.jobs, submit=ServiceError("timeout", "no answer in 60 s; it goes on"))
+    async with life(tmp_path / "s.sqlite", rack) as client:
         assert (await client.post("/jobs", json=BODY, headers=KEYED)).status_code == 504
-    service.refuse.clear()
-    async with life(tmp_path / "s.sqlite", service) as client:
+    restore(rack.desks.jobs, "submit")
+    async with life(tmp_path / "s.sqlite", rack) as client:
         again = await client.post("/jobs", json=BODY, headers=KEYED)
         assert (again.status_code, again.json()["code"]) == (504, "timeout")
-    assert service.requests == []
+    assert not rack.see.jobs
 
 
-async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> None:
-    service = FakeService()
+async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path, rack: Rack) -> None:
     store = Store(tmp_path / "s.sqlite")
     await store.load()
 
@@ -135,17 +140,16 @@ async def test_nothing_is_begun_when_its_key_can_not_be_kept(tmp_path: Path) -> 
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=app_of(service, answers=Full()))
+    transport = httpx.ASGITransport(app=app_of(rack.service, answers=Full()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         refused = await client.post("/jobs", json=BODY, headers=KEYED)
     await store.close()
     assert (refused.status_code, refused.json()["detail"]) == (500, "the disk is full")
-    assert service.requests == []
+    assert not rack.see.jobs
 
 
-async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> None:
+async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path, rack: Rack) -> None:
     """Half of its body arrived: that is not the request, which may still be sent again."""
-    service = FakeService()
     pieces: list[Message] = [
         {"type": "http.request", "body": b'{"count": 1, ', "more_body": True},
         {"type": "http.disconnect"},
@@ -158,7 +162,7 @@ async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    async with life(tmp_path / "s.sqlite", service) as client:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         headers = [(b"content-type", b"application/json"), (b"idempotency-key", b"k-1")]
         scope = {
             "type": "http",
@@ -175,19 +179,19 @@ async def test_a_request_that_broke_off_does_not_use_its_key(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("key", [b"", b"a b", b"caf\xe9", b"\xa0", b"k" * 201])
-async def test_a_key_is_what_the_schema_says(tmp_path: Path, key: bytes) -> None:
-    async with life(tmp_path / "s.sqlite", FakeService()) as client:
+async def test_a_key_is_what_the_schema_says(tmp_path: Path, key: bytes, rack: Rack) -> None:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         headers = [(b"idempotency-key", key)]
         reply = await client.post("/jobs", json=BODY, headers=headers)
         assert (reply.status_code, reply.json()["code"]) == (422, "invalid")
 
 
-async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path) -> None:
+async def test_a_body_that_is_too_large_is_no_defect(tmp_path: Path, rack: Rack) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(256 * KIB // 2**16 + 1):
             yield b" " * 2**16
 
-    async with life(tmp_path / "s.sqlite", FakeService()) as client:
+    async with life(tmp_path / "s.sqlite", rack) as client:
         reply = await client.post("/jobs", content=pieces(), headers=KEYED)
         assert (reply.status_code, reply.json()["code"]) == (413, "invalid")
 
@@ -207,7 +211,7 @@ def test_secrets_and_endless_answers_are_not_kept(
     assert (kept.status, kept.headers, kept.body) == (201, (), None)
 
 
-async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
+async def test_a_secret_answer_is_not_given_twice(tmp_path: Path, rack: Rack) -> None:
     store = Store(tmp_path / "s.sqlite")
     await store.load()
     seen: list[KeptAnswer] = []
@@ -223,7 +227,7 @@ async def test_a_secret_answer_is_not_given_twice(tmp_path: Path) -> None:
         async def record(self, *writes: Write) -> None:
             await self.commit(*writes)
 
-    transport = httpx.ASGITransport(app=app_of(answers=Watched()))
+    transport = httpx.ASGITransport(app=app_of(rack.service, answers=Watched()))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         first = await client.post("/jobs", json=BODY, headers=KEYED)
         assert first.status_code == 201
@@ -267,7 +271,7 @@ async def test_answers_are_bounded_in_age_number_and_size(tmp_path: Path) -> Non
 
 
 async def test_one_person_displaces_no_other_ones_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rack: Rack
 ) -> None:
     """A user floods with new keys; an operator's change is still not made twice."""
     monkeypatch.setattr(idempotency, "KEPT", 10)
@@ -276,7 +280,7 @@ async def test_one_person_displaces_no_other_ones_answers(
     answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
     async with people_site(tmp_path) as site:
         app = app_of(
-            site.service, Access(site.accounts, site.audit, clock=site.clock), answers=answers
+            site.rack.service, Access(site.accounts, site.audit, clock=site.clock), answers=answers
         )
         kept = replace(site, app=app)
         async with kept.client("operator") as keeper, kept.client("user-alpha") as flood:
@@ -288,7 +292,7 @@ async def test_one_person_displaces_no_other_ones_answers(
                 assert (await flood.post("/jobs", json=body, headers=headers)).status_code == 201
             again = await keeper.post("/jobs", json=BODY, headers=KEYED)
             assert (again.status_code, again.content) == (201, first.content)
-        assert [r.name for r in site.service.requests].count("once") == 1
+        assert "once" in site.jobs
     await store.close()
 
 
@@ -307,51 +311,55 @@ async def test_a_store_of_before_gets_the_table(tmp_path: Path) -> None:
 # --- If-Match -------------------------------------------------------------------------------
 
 
+async def moved(rack: Rack) -> None:
+    """Move the light of an endpoint, which makes an epoch."""
+    home = "as1" if rack.see.homes()["gpu0"] == "as0" else "as0"
+    await rack.desks.plans.attach("gpu0", home, wait_s=60)
+
+
 class SlowAnswers(AnswersInMemory):
     """Something else moves the fabric while a key is made durable."""
 
-    def __init__(self, service: FakeService) -> None:
+    def __init__(self, rack: Rack) -> None:
         super().__init__()
-        self.service = service
+        self.rack = rack
 
     async def commit(self, *writes: Write) -> None:
         await super().commit(*writes)
-        self.service.epoch += 1
+        await moved(self.rack)
 
 
 @pytest.mark.parametrize("keyed", [{}, KEYED])
 async def test_the_epoch_is_that_of_the_moment_when_the_change_is_made(
-    keyed: dict[str, str],
+    keyed: dict[str, str], rack: Rack
 ) -> None:
     """The fabric moves after the head, before the end of the body."""
-    service = FakeService()
 
     async def body() -> AsyncIterator[bytes]:
         yield b'{"count": 1, '
-        service.epoch += 7
+        await moved(rack)
         yield b'"name": "once"}'
 
-    transport = httpx.ASGITransport(app=app_of(service))
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
 
         async def submit() -> httpx.Response:
-            kind = {"content-type": "application/json", "If-Match": f'"{service.epoch}"'}
+            kind = {"content-type": "application/json", "If-Match": f'"{rack.see.epoch}"'}
             return await client.post("/jobs", content=body(), headers={**kind, **keyed})
 
         late = await submit()
         assert (late.status_code, late.json()["code"]) == (412, "conflict")
-        assert late.json()["object"] == f"epoch/{service.epoch}"
-        assert service.requests == []
-        wanted = {"If-Match": f'"{service.epoch}"', **keyed}
+        assert late.json()["object"] == f"epoch/{rack.see.epoch}"
+        assert not rack.see.jobs
+        wanted = {"If-Match": f'"{rack.see.epoch}"', **keyed}
         decided_again = await client.post("/jobs", json=BODY, headers=wanted)
         assert decided_again.status_code == 201
 
 
-async def test_the_epoch_is_looked_at_when_the_key_is_durable() -> None:
-    service = FakeService()
-    transport = httpx.ASGITransport(app=app_of(service, answers=SlowAnswers(service)))
+async def test_the_epoch_is_looked_at_when_the_key_is_durable(rack: Rack) -> None:
+    transport = httpx.ASGITransport(app=app_of(rack.service, answers=SlowAnswers(rack)))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
-        wanted = {"If-Match": f'"{service.epoch}"', **KEYED}
+        wanted = {"If-Match": f'"{rack.see.epoch}"', **KEYED}
         late = await client.post("/jobs", json=BODY, headers=wanted)
         assert late.status_code == 412
-        assert service.requests == []
+        assert not rack.see.jobs

@@ -16,6 +16,7 @@ from controller.base.errors import ServiceError
 from controller.daemon.listen import PeopleOptions
 from tests.parts.api.apps import app_of
 from tests.parts.api.served import serving
+from tests.parts.controller.rack import Rack
 from tests.unit.controller.api.certificates import certificate
 from tests.unit.controller.api.gate.accounts import people
 
@@ -75,8 +76,8 @@ def test_a_host_is_known_by_the_controllers_names(host: str, known: bool) -> Non
     assert OWN.known(host) is known
 
 
-async def test_without_tokens_a_name_made_to_resolve_to_loopback_reads_nothing() -> None:
-    transport = httpx.ASGITransport(app=app_of())
+async def test_without_tokens_a_name_made_to_resolve_to_loopback_reads_nothing(rack: Rack) -> None:
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         refused = await client.get("/api/v1/jobs", headers={"Host": "evil.example:8470"})
         assert (refused.status_code, refused.json()["code"]) == (421, "forbidden")

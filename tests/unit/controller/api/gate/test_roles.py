@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from fastapi.routing import APIRoute
 
-from controller.api.app import PARTS
+from controller.api.app import PARTS, PREFIX
 from controller.api.gate.rules import RouteTable
 from controller.api.operation import operation
 from controller.api.routes.metrics import site as metrics
@@ -22,11 +22,16 @@ from controller.api.scope.sight import Sight
 from controller.people.authz import VERBS, Authorisation, Owned, Principal, Role, authorise, may
 from controller.schema.fabric import AggregatorPortView, AggregatorView
 from controller.schema.images import PrepareRequest
-from controller.schema.insight.measurements import MeasurementRequest
 from controller.schema.plans import PlanRequest, RolloutRequest
 from controller.schema.stream import ChangedView, ResyncView
+from controller.schema.volumes import DataRemovalView
+from controller.state.records import Quarantine
 from tests.parts.api.apps import app_of
+from tests.parts.api.desks import answer
+from tests.parts.api.fake_engine import CHECKS, ENGINE
 from tests.parts.api.people import Site, people_site
+from tests.parts.api.studied import running
+from tests.parts.api.survival import KEPT, written
 
 TABLE = RouteTable(
     [
@@ -53,7 +58,7 @@ BODIES: dict[str, Any] = {
     "submit_jobs": {"jobs": [{"count": 1, "project": "alpha", "name": "alpha-other"}]},
     "make_plan": {},
     "predict_job": {"homes": {"gpu0": "as1"}},
-    "prepare_image": {"image": "trainer:2"},
+    "prepare_image": {"image": "image:2"},
     "attach_endpoint": {"aggregator": "as1"},
     "put_project": {"name": "gamma"},
     "put_allocation": {"site": "paper", "homes": {}},
@@ -64,13 +69,46 @@ BODIES: dict[str, Any] = {
     **{f"drain_{kind}": {} for kind in ("node", "aggregator", "switch")},
     "create_token": {"name": "eve", "role": "viewer", "projects": ["alpha"]},
 }
+IDENTS = {"transactions": "t2", "rollouts": "o1", "measurements": "m1"}
 PLAN = PlanRequest()
+NOTHING = DataRemovalView(volume="scratch", owner="alpha.alpha-red", dry_run=False, directories=[])
 SUCCESS = {200, 201, 202, 204}
 
 
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with people_site(tmp_path) as site:
+        yield site
+
+
+@pytest_asyncio.fixture
+async def whole(tmp_path: Path) -> AsyncIterator[Site]:
+    """A site with one of everything, where changes are answered and not made."""
+    async with people_site(tmp_path, checkpoint=KEPT) as site:
+        rack, desks = site.rack, site.desks
+        await written(rack, "alpha-red")
+        rack.parts.state.light.quarantine.put(Quarantine("as0/3", "no light", 1.0))
+        drained = await desks.drains.drain("node", "srv3", now=True)
+        rollout = await desks.rollouts.begin(
+            RolloutRequest(plan=await desks.plans.make_plan(PLAN), max_dark=1)
+        )
+        await rack.until(lambda: desks.rollouts.rollout(rollout.id).state == "committed")
+        plan = await desks.plans.make_plan(PLAN)
+        moved = desks.plans.transaction("t2")
+        measured = running(1).model_copy(update={"project": "alpha"})
+        red = desks.jobs.job("alpha-red")
+        answer(desks.jobs, cancel=red, pause=red, resume=red, submit=red, submit_all=[red.name])
+        answer(desks.plans, make_plan=plan, apply=moved, attach=moved, abort=moved)
+        answer(desks.rollouts, begin=rollout, abort=rollout)
+        answer(desks.drains, drain=drained, undrain=drained)
+        answer(
+            desks.measurements,
+            **{"start": measured, "take": measured, "view": measured},
+            **{"cancel": measured, "remove": measured},
+        )
+        answer(desks.engine, status=ENGINE, check=CHECKS, allocated=ENGINE.allocations[0])
+        answer(desks.data, remove=NOTHING)
+        answer(desks.health, accept_store=desks.health.health())
         yield site
 
 
@@ -88,8 +126,8 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "verify_checkpoints": "alpha-red",
         "drop_checkpoint": "alpha-red",
         "list_job_recoveries": "alpha-red",
-        "drain_node": "s0",
-        "undrain_node": "s0",
+        "drain_node": "srv0",
+        "undrain_node": "srv0",
         "drain_aggregator": "as0",
         "undrain_aggregator": "as0",
         "drain_switch": "ocs0",
@@ -107,10 +145,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "put_project": "gamma",
         "remove_data": "scratch",
     }
-    ident = "t1"
+    ident = IDENTS.get(path.removeprefix(PREFIX).split("/")[1], "")
     if name == "get_preparation":
-        request = PrepareRequest(image="trainer:1")
-        ident = (await site.service.commands.prepare_image(request)).id
+        ident = site.desks.images.prepare(PrepareRequest(image="image:1")).id
     if name == "revoke_token":
         token, _ = await site.accounts.create("spare", Role.VIEWER, ["alpha"])
         ident = token.id
@@ -119,24 +156,9 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         async with site.client(who) as client:
             made = await client.post("/jobs/alpha-red/exec", json=BODIES["prepare_exec"])
             ident = made.json().get("id", ident)
-    if name.endswith("_measurement"):
-        wanted = MeasurementRequest(type="links", project="alpha")
-        ident = (await site.service.commands.measure(wanted, "alice")).id
-        if name == "remove_measurement":
-            await site.service.commands.cancel_measurement(ident)
-    if name.startswith("undrain_"):
-        kind: Any = name.removeprefix("undrain_")
-        await site.service.commands.drain(kind, subjects[name], now=True)
     body = BODIES.get(name)
-    if name in {"get_rollout", "abort_rollout"}:
-        plan = await site.service.commands.make_plan(PLAN)
-        ident = (await site.service.commands.roll_out(RolloutRequest(plan=plan, max_dark=1))).id
     if name in {"apply_plan", "begin_rollout"}:
-        body = {"plan": json.loads((await site.service.commands.make_plan(PLAN)).model_dump_json())}
-    if "transactions/{ident}" in path:
-        await site.service.commands.apply(await site.service.commands.make_plan(PLAN), 0)
-        view = site.service.transactions_["t1"][0].model_copy(update={"jobs": ["alpha-red"]})
-        site.service.transactions_["t1"] = [view]
+        body = {"plan": json.loads((await site.desks.plans.make_plan(PLAN)).model_dump_json())}
     path = _path(path).format(
         name=subjects.get(name, ""),
         ident=ident,
@@ -189,30 +211,30 @@ def expected(who: str, name: str) -> set[int]:
 
 
 @pytest.mark.parametrize("who", CALLERS)
-async def test_every_route_for_every_role(site: Site, who: str) -> None:
+async def test_every_route_for_every_role(whole: Site, who: str) -> None:
     wrong = {}
     for method, path, name in OPERATIONS:
-        reply = await call(site, who, method, path, name)
+        reply = await call(whole, who, method, path, name)
         if reply.status_code not in expected(who, name):
             wrong[name] = (reply.status_code, reply.text)
     assert not wrong
     assert len(OPERATIONS) >= len(RULES) - 2  # the stream and the metrics have their own tests
 
 
-async def test_no_route_without_a_token(site: Site) -> None:
+async def test_no_route_without_a_token(whole: Site) -> None:
     for method, path, name in OPERATIONS:
-        reply = await call(site, None, method, path, name)
+        reply = await call(whole, None, method, path, name)
         assert (reply.status_code, reply.json()["code"]) == (401, "forbidden"), name
         assert reply.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize("who", CALLERS)
-async def test_a_refusal_changes_nothing(site: Site, who: str) -> None:
-    before = [job.model_dump() for job in await site.service.queries.jobs()]
+async def test_a_refusal_changes_nothing(whole: Site, who: str) -> None:
+    before = [job.model_dump() for job in await whole.desks.jobs.jobs()]
     for method, path, name in OPERATIONS:
         if method != "get" and expected(who, name) != SUCCESS:
-            await call(site, who, method, path, name)
-    assert [job.model_dump() for job in await site.service.queries.jobs()] == before
+            await call(whole, who, method, path, name)
+    assert [job.model_dump() for job in await whole.desks.jobs.jobs()] == before
 
 
 @pytest.mark.parametrize("tail", ["", "/cancel", "/pause", "/resume", "/logs"])
@@ -251,9 +273,9 @@ async def test_a_taken_name_tells_nothing(site: Site) -> None:
 
 
 async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
-    feed = site.service.feed
+    feed = site.desks.feed
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    frames = aiter(feed.read(None, Sight(beta, site.service.queries.owners).cut()))
+    frames = aiter(feed.read(None, Sight(beta, site.desks.jobs.owners).cut()))
     following = asyncio.ensure_future(anext(frames))
     assert feed.readers == 1
     feed.publish("changed", ChangedView(kind="job", name="alpha-red", epoch=1))
@@ -268,11 +290,12 @@ async def test_the_stream_shows_a_user_only_their_own(site: Site) -> None:
 
 async def test_the_stream_tells_a_user_that_an_own_job_is_gone(site: Site) -> None:
     beta = Principal("b", Role.USER, frozenset({"beta"}))
-    cut = Sight(beta, site.service.queries.owners).cut()
-    reader = site.service.feed.read(None, cut)
-    del site.service.jobs["beta-blue"], site.service.jobs["alpha-red"]
+    cut = Sight(beta, site.desks.jobs.owners).cut()
+    reader = site.desks.feed.read(None, cut)
+    for name in ("beta-blue", "alpha-red"):
+        site.rack.parts.state.jobs.remove(name)
     for name in ("alpha-red", "beta-blue", "", "unknown"):
-        site.service.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))
+        site.desks.feed.publish("changed", ChangedView(kind="job", name=name, epoch=1))
     names = [item.data.name for item in await reader.batch()]  # type: ignore[union-attr]
     assert names == ["beta-blue", ""]
 
@@ -303,7 +326,7 @@ def test_what_a_job_had_belongs_to_others_once_it_ended() -> None:
             for n in (0, 2)
         ],
     )
-    shown = redact.aggregator(seen)
+    shown = redact.view(seen)
     assert shown.jobs == ["beta-now"]
     assert [port.rx_bps for port in shown.ports] == [None, 1e9]
 

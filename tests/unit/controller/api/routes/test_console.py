@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest_asyncio
 
 from controller.api.routes import console
 from tests.parts.api.apps import app_of
+from tests.parts.controller.rack import Rack
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,8 @@ def folder() -> Path:
 
 
 @pytest_asyncio.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app_of())
+async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
         yield client
 
@@ -44,6 +46,14 @@ async def test_every_file_under_a_policy_without_inline_script(
         if path.endswith((".js", ".mjs")):
             assert "javascript" in answer.headers["content-type"], path
     assert "unsafe" not in console.POLICY
+
+
+async def test_the_catalogue_of_readings_is_a_module(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/console/js/readings.js")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["content-security-policy"] == console.POLICY
+    entries = json.loads(answer.text.removeprefix("export const READINGS = ").rstrip(";\n"))
+    assert {"temperature_c", "load"} <= {entry["name"] for entry in entries}
 
 
 @pytest.mark.parametrize(

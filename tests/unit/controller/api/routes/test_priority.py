@@ -36,11 +36,11 @@ async def test_the_priority_of_users_is_limited(
     site: Site, who: str, project: str, priority: int, status: int
 ) -> None:
     body = {"name": f"{project}-new", "count": 1, "project": project, "priority": priority}
-    before = len(await site.service.queries.jobs())
+    before = len(site.jobs)
     async with site.client(who) as client:
         reply = await client.post("/jobs", json=body)
     assert reply.status_code == status, reply.text
-    assert len(await site.service.queries.jobs()) == before + (status == 201)
+    assert len(site.jobs) == before + (status == 201)
     if status == 403:
         assert "at most priority 5, not 6" in reply.text
         assert "max_priority" in reply.text

@@ -42,7 +42,7 @@ async def test_the_project_of_a_job_that_names_none(site: Site, who: str, projec
         reply = await client.post("/jobs", json={"count": 1})
     assert reply.status_code == 201, reply.text
     assert reply.json()["project"] == project
-    assert [request.project for request in site.service.requests] == [project]
+    assert [site.rack.see.jobs[name].request.project for name in site.jobs] == [project]
 
 
 async def test_the_error_lists_the_projects_to_choose_from(site: Site) -> None:
@@ -50,7 +50,7 @@ async def test_the_error_lists_the_projects_to_choose_from(site: Site) -> None:
         reply = await client.post("/jobs", json={"count": 1})
     assert (reply.status_code, reply.json()["code"]) == (422, "invalid")
     assert reply.json()["hint"] == "name one of yours: alpha, beta"
-    assert not site.service.requests
+    assert not site.jobs
 
 
 async def test_a_project_that_is_named_is_the_one_that_is_meant(site: Site) -> None:

@@ -12,6 +12,7 @@ import pytest_asyncio
 import typer
 from typer.testing import CliRunner
 
+from console.cli.ask import asking
 from console.cli.verbs.light import repairs
 from controller.state.records import Quarantine
 from tests.parts.api.apps import app_of
@@ -106,7 +107,8 @@ def test_verbs(
     line: list[str], asked: tuple[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = FakeClient()
-    monkeypatch.setattr(repairs, "connect", lambda _: client)
+    for module in (asking, repairs):
+        monkeypatch.setattr(module, "connect", lambda _: client)
     done = CliRunner().invoke(_app(), line)
     assert (done.exit_code, client.asked) == (0, [asked])
     assert said in done.output
@@ -118,7 +120,8 @@ def test_verbs(
 def test_a_move_that_was_taken_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client = FakeClient()
     client.state = "rolled_back"
-    monkeypatch.setattr(repairs, "connect", lambda _: client)
+    for module in (asking, repairs):
+        monkeypatch.setattr(module, "connect", lambda _: client)
     done = CliRunner().invoke(_app(), ["attach", "gpu0", "as1"])
     assert done.exit_code == 1
     assert "rolled_back" in str(done.exception)

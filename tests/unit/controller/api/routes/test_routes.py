@@ -1,4 +1,4 @@
-"""Every route over the fake service: what it answers and how it refuses."""
+"""Every route over a rack in memory: what it answers and how it refuses."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import httpx
 import pytest
 
 from controller.base.errors import ServiceError
+from controller.devices.engine import EngineError, EngineFault, LogLine
 from tests.parts.api.apps import app_of
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.desks import answer, kept
+from tests.parts.controller.jobs import scattered
+from tests.parts.controller.rack import Rack
 
 PROBLEM = "application/problem+json"
 
 
 @pytest.fixture
-def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture
-async def client(service: FakeService) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=app_of(service))
+async def client(rack: Rack) -> AsyncIterator[httpx.AsyncClient]:
+    await scattered(rack)
+    transport = httpx.ASGITransport(app=app_of(rack.service))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1") as client:
         yield client
 
@@ -54,10 +53,12 @@ def assert_problem(reply: httpx.Response, status: int, code: str) -> dict[str, A
         "events",
     ],
 )
-async def test_lists_carry_items_and_epoch(client: httpx.AsyncClient, kind: str) -> None:
+async def test_lists_carry_items_and_epoch(
+    client: httpx.AsyncClient, rack: Rack, kind: str
+) -> None:
     reply = await client.get(f"/{kind}")
     assert reply.status_code == 200
-    assert reply.json()["epoch"] == 4
+    assert reply.json()["epoch"] == rack.see.epoch
     assert reply.json()["items"]
 
 
@@ -73,36 +74,39 @@ async def test_events_are_paged_by_id(client: httpx.AsyncClient) -> None:
     assert [event["id"] for event in reply.json()["items"]] == [4, 5]
 
 
-async def test_submit_creates_a_job(client: httpx.AsyncClient, service: FakeService) -> None:
-    body = {"count": 2, "name": "blue", "env": {"SEED": "7"}, "endpoints": ["gpu4", "gpu5"]}
+async def test_submit_creates_a_job(client: httpx.AsyncClient, rack: Rack) -> None:
+    body = {"count": 2, "name": "late", "env": {"APP_SEED": "7"}, "endpoints": ["gpu4", "gpu5"]}
     reply = await client.post("/jobs", json=body)
     assert reply.status_code == 201
-    assert reply.headers["location"] == "/api/v1/jobs/blue"
-    assert reply.json()["reason"] == "waits for 2 more GPUs"
-    assert service.requests[0].endpoints == ["gpu4", "gpu5"]
+    assert reply.headers["location"] == "/api/v1/jobs/late"
+    assert reply.json()["state"] == "pending"
+    assert rack.see.jobs["late"].request.endpoints == ("gpu4", "gpu5")
 
 
 @pytest.mark.parametrize(
-    ("verb", "state"), [("cancel", "cancelled"), ("pause", "paused"), ("resume", "running")]
+    ("verbs", "state"),
+    [(["cancel"], "cancelled"), (["pause"], "paused"), (["pause", "resume"], "running")],
 )
-async def test_job_verbs(client: httpx.AsyncClient, verb: str, state: str) -> None:
-    reply = await client.post(f"/jobs/red/{verb}")
-    assert reply.status_code == 200
-    assert reply.json()["state"] == state
+async def test_job_verbs(
+    client: httpx.AsyncClient, rack: Rack, verbs: list[str], state: str
+) -> None:
+    for verb in verbs:
+        assert (await client.post(f"/jobs/red/{verb}")).status_code == 200
+    await rack.state("red", state)
 
 
-async def test_plan_and_apply(client: httpx.AsyncClient, service: FakeService) -> None:
+async def test_plan_and_apply(client: httpx.AsyncClient, rack: Rack) -> None:
     plan = (await client.post("/plans", json={"job": "red", "max_moves": 4})).json()
     assert [(m["endpoint"], m["from"], m["to"]) for m in plan["moves"]] == [
         ("gpu2", "as1", "as0"),
+        ("gpu3", "as1", "as0"),
         ("gpu4", "as0", "as1"),
     ]
-    assert service.plans[0].max_moves == 4
     reply = await client.post("/transactions", json={"plan": plan})
     assert reply.status_code == 202
-    assert reply.headers["location"] == "/api/v1/transactions/t1"
+    assert reply.headers["location"] == "/api/v1/transactions/t2"
     assert reply.json()["state"] == "running"
-    assert (await client.get("/transactions/t1")).json()["id"] == "t1"
+    assert (await client.get("/transactions/t2")).json()["id"] == "t2"
 
 
 async def test_apply_can_wait_for_the_end(client: httpx.AsyncClient) -> None:
@@ -111,34 +115,38 @@ async def test_apply_can_wait_for_the_end(client: httpx.AsyncClient) -> None:
     assert reply.json()["state"] == "committed"
 
 
-async def test_stale_plan_is_a_conflict(client: httpx.AsyncClient, service: FakeService) -> None:
+async def test_stale_plan_is_a_conflict(client: httpx.AsyncClient) -> None:
     plan = (await client.post("/plans", json={})).json()
-    service.epoch = 9
+    await client.post("/jobs/red/cancel")
     problem = assert_problem(
         await client.post("/transactions", json={"plan": plan}), 409, "conflict"
     )
-    assert "epoch 4" in problem["detail"]
-    assert "epoch 9" in problem["detail"]
+    assert "epoch 3, now 4" in problem["detail"]
 
 
-async def test_logs_are_json_lines(client: httpx.AsyncClient, service: FakeService) -> None:
+async def test_logs_are_json_lines(client: httpx.AsyncClient, rack: Rack) -> None:
+    asked = kept(rack.engine, "logs")
     reply = await client.get("/jobs/red/logs", params={"rank": 1, "tail": 2, "follow": True})
     assert reply.headers["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in reply.text.splitlines()]
     assert [(line["rank"], line["text"]) for line in lines] == [
-        (1, '{"step":1}'),
-        (1, '{"step":2}'),
+        (1, "one"),
+        (1, "two"),
     ]
-    assert service.followed
+    assert asked[0].args[:4] == ("red", 1, 2, True)
 
 
 async def test_an_error_in_mid_stream_ends_it_with_a_problem(
-    client: httpx.AsyncClient, service: FakeService
+    client: httpx.AsyncClient, rack: Rack
 ) -> None:
-    service.log_error = ServiceError("unavailable", "agent s0 is gone", object="node/s0")
+    async def broken(*_: object, **__: object) -> AsyncIterator[LogLine]:
+        yield LogLine(0, 1.0, "stdout", "one")
+        raise EngineError([EngineFault("unavailable", "server/srv0", "no answer")])
+
+    answer(rack.engine, logs=broken)
     reply = await client.get("/jobs/red/logs")
     last = json.loads(reply.text.splitlines()[-1])
-    assert (last["code"], last["status"], last["object"]) == ("unavailable", 503, "node/s0")
+    assert (last["code"], last["status"], last["object"]) == ("unavailable", 503, "job/red")
 
 
 @pytest.mark.parametrize(
@@ -154,9 +162,10 @@ async def test_an_error_in_mid_stream_ends_it_with_a_problem(
     ],
 )
 async def test_service_errors_become_problems(
-    client: httpx.AsyncClient, service: FakeService, code: Any, status: int
+    client: httpx.AsyncClient, rack: Rack, code: Any, status: int
 ) -> None:
-    service.refuse["jobs"] = ServiceError(code, "because", object="job/x", hint="do this")
+    refusal = ServiceError(code, "because", object="job/x", hint="do this")
+    answer(rack.desks.jobs, jobs=refusal)
     problem = assert_problem(await client.get("/jobs"), status, code)
     assert (problem["detail"], problem["object"], problem["hint"]) == (
         "because",
@@ -168,9 +177,9 @@ async def test_service_errors_become_problems(
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/jobs/blue"),
-        ("GET", "/jobs/blue/logs"),
-        ("POST", "/jobs/blue/cancel"),
+        ("GET", "/jobs/green"),
+        ("GET", "/jobs/green/logs"),
+        ("POST", "/jobs/green/cancel"),
         ("GET", "/transactions/t99"),
         ("GET", "/jobs/red/logs?rank=4"),
         ("GET", "/nothing/here"),
@@ -234,9 +243,7 @@ async def test_a_body_that_is_not_json(client: httpx.AsyncClient) -> None:
     assert_problem(reply, 422, "invalid")
 
 
-async def test_a_crash_tells_nothing_of_the_inside(
-    client: httpx.AsyncClient, service: FakeService
-) -> None:
-    service.crash = "jobs"
+async def test_a_crash_tells_nothing_of_the_inside(client: httpx.AsyncClient, rack: Rack) -> None:
+    answer(rack.desks.jobs, jobs=RuntimeError("a secret inside"))
     problem = assert_problem(await client.get("/jobs"), 500, "failed")
     assert "secret" not in json.dumps(problem)

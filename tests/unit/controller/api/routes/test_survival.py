@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -12,13 +14,16 @@ import pytest_asyncio
 from controller.api.routes import checkpoints
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
-from controller.schema.jobs import CheckpointRequest, LocalCheckpoints
+from tests.parts.api.desks import answer, never
 from tests.parts.api.people import Site, people_site
+from tests.parts.api.survival import KEPT, damage, lost, written
+from tests.parts.controller.jobs import submit
 
 
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with people_site(tmp_path) as site:
+    async with people_site(tmp_path, checkpoint=KEPT) as site:
+        await written(site.rack, "alpha-red")
         yield site
 
 
@@ -27,7 +32,16 @@ async def ask(site: Site, who: str, method: str, path: str, **sent: object) -> h
         return await client.request(method, path, **sent)  # type: ignore[arg-type]
 
 
+def changes(site: Site) -> list[str]:
+    """What the servers were asked to verify or to drop."""
+    calls = [name for name, _, _ in site.rack.engine.kept.calls]
+    return [name for name in calls if name in ("verify_steps", "drop_steps")]
+
+
 async def test_a_user_reads_the_checkpoints_of_own_jobs_without_others_names(site: Site) -> None:
+    view = await site.desks.checkpoints.checkpoints("alpha-red")
+    view.steps[0] = view.steps[0].model_copy(update={"why": "gpu4 waits for job beta-blue"})
+    answer(site.desks.checkpoints, checkpoints=view)
     mine = await ask(site, "user-alpha", "GET", "/jobs/alpha-red/checkpoints")
     steps = mine.json()["steps"]
     assert [(step["step"], step["state"]) for step in steps] == [
@@ -56,35 +70,33 @@ async def test_another_projects_job_is_not_found(site: Site, method: str, tail: 
     nobodys = await ask(site, "user-beta", method, f"/jobs/alpha-not/{tail}")
     assert theirs.status_code == nobodys.status_code == 404
     assert theirs.text.replace("alpha-red", "X") == nobodys.text.replace("alpha-not", "X")
-    assert not site.service.dropped
-    assert not site.service.verified
+    assert not changes(site)
 
 
 async def test_a_viewer_changes_nothing(site: Site) -> None:
     for method, tail in (("POST", "verify"), ("DELETE", "200")):
         reply = await ask(site, "viewer-alpha", method, f"/jobs/alpha-red/checkpoints/{tail}")
         assert reply.status_code == 403
-    assert not site.service.verified
+    assert not changes(site)
 
 
 async def test_one_step_or_all_are_verified_and_it_is_recorded(site: Site) -> None:
+    damage(site.rack, 300)
     path = "/jobs/alpha-red/checkpoints/verify"
     whole = await ask(site, "user-alpha", "POST", path)
     assert whole.json()["damaged"][0]["damages"] == ["model.pt: crc32c"]
     one = await ask(site, "user-alpha", "POST", path, params={"step": 200})
     assert one.json()["damaged"] == []
-    assert site.service.verified == [("alpha-red", None), ("alpha-red", 200)]
     kept = await site.audit.records(None, 10)
     assert [record.action for record in kept] == ["verify_checkpoints"] * 2
 
 
 async def test_a_verification_may_take_minutes(site: Site) -> None:
     assert checkpoints.VERIFY_S == 600
-    site.service.delay_s["verify_checkpoints"] = 2 * checkpoints.VERIFY_S
+    answer(site.desks.checkpoints, verify_checkpoints=never)
     late = await ask(site, "operator", "POST", "/jobs/alpha-red/checkpoints/verify")
     assert late.status_code == 504
     assert "continues" in late.json()["hint"]
-    del site.service.delay_s["verify_checkpoints"]
 
 
 async def test_the_newest_complete_step_is_dropped_by_force_only(site: Site) -> None:
@@ -92,9 +104,16 @@ async def test_the_newest_complete_step_is_dropped_by_force_only(site: Site) -> 
     refused = await ask(site, "user-alpha", "DELETE", f"{path}/300")
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
     left = await ask(site, "user-alpha", "DELETE", f"{path}/300", params={"force": True})
-    assert [step["step"] for step in left.json()["steps"]] == [400, 200]
-    again = await ask(site, "user-alpha", "DELETE", f"{path}/300", params={"force": True})
-    assert again.status_code == 404
+    assert [(step["step"], step["state"]) for step in left.json()["steps"]] == [
+        (400, "written"),
+        (300, "dropped"),
+        (200, "persistent"),
+    ]
+    await asyncio.sleep(1)  # the servers say that it is gone
+    steps = (await ask(site, "user-alpha", "GET", path)).json()["steps"]
+    assert [step["step"] for step in steps] == [400, 200]
+    unknown = await ask(site, "user-alpha", "DELETE", f"{path}/301", params={"force": True})
+    assert unknown.status_code == 404
 
 
 async def test_a_drop_that_is_repeated_with_its_key_happens_once(site: Site) -> None:
@@ -115,6 +134,7 @@ async def test_a_step_is_a_number(site: Site, step: str, status: int) -> None:
 
 
 async def test_recoveries_of_a_job_have_phases(site: Site) -> None:
+    lost(site.rack, "alpha-red", why="the spare of job beta-blue")
     reply = await ask(site, "viewer-alpha", "GET", "/jobs/alpha-red/recoveries")
     found = reply.json()["recoveries"][0]
     assert (found["swaps"], found["light_s"], found["own_s"]) == ({"gpu3": "gpu5"}, 0.8, 2.5)
@@ -123,8 +143,11 @@ async def test_recoveries_of_a_job_have_phases(site: Site) -> None:
 
 async def test_what_failures_cost_the_site_is_for_those_who_see_all_of_it(site: Site) -> None:
     assert (await ask(site, "user-alpha", "GET", "/recoveries")).status_code == 403
-    whole = await ask(site, "operator", "GET", "/recoveries", params={"since": 12.5})
-    assert (whole.json()["since"], whole.json()["failures"]["program"]) == (12.5, 2)
+    for number in (1, 2):
+        lost(site.rack, "alpha-red", cause="program", number=number)
+    since = site.rack.see.jobs["alpha-red"].submitted_at
+    whole = await ask(site, "operator", "GET", "/recoveries", params={"since": since})
+    assert (whole.json()["since"], whole.json()["failures"]["program"]) == (since, 2)
     everywhere = Principal("eve", Role.VIEWER, frozenset({"*"}))
     assert authorise(everywhere, "recoveries:read") == "allowed"
 
@@ -132,7 +155,7 @@ async def test_what_failures_cost_the_site_is_for_those_who_see_all_of_it(site: 
 @pytest.mark.parametrize(
     ("path", "about"),
     [
-        ("/nodes/s0", "node/s0"),
+        ("/nodes/srv0", "node/srv0"),
         ("/aggregators/as0", "aggregator/as0"),
         ("/switches/ocs0", "switch/ocs0"),
     ],
@@ -152,43 +175,44 @@ async def test_operators_drain_and_everyone_sees_it(site: Site, path: str, about
 
 
 async def test_a_drain_is_refused_for_what_is_not_there_or_at_another_epoch(site: Site) -> None:
-    assert (await ask(site, "operator", "POST", "/nodes/s9/drain", json={})).status_code == 404
-    old = {"If-Match": '"3"'}
-    reply = await ask(site, "operator", "POST", "/nodes/s0/drain", json={}, headers=old)
+    assert (await ask(site, "operator", "POST", "/nodes/srv9/drain", json={})).status_code == 404
+    old = {"If-Match": '"1"'}
+    reply = await ask(site, "operator", "POST", "/nodes/srv0/drain", json={}, headers=old)
     assert reply.status_code == 412
-    assert not site.service.drained
+    assert not site.desks.drains.views()
 
 
 async def test_a_job_without_checkpoints_is_a_conflict_with_a_hint(site: Site) -> None:
-    site.service.refuse["checkpoints"] = ServiceError(
-        "conflict",
-        "job alpha-red keeps no checkpoints",
-        object="job/alpha-red",
-        hint="submit it with --checkpoint-size",
-    )
-    reply = await ask(site, "user-alpha", "GET", "/jobs/alpha-red/checkpoints")
+    reply = await ask(site, "user-beta", "GET", "/jobs/beta-blue/checkpoints")
     assert (reply.status_code, reply.json()["hint"][:14]) == (409, "submit it with")
 
 
 async def test_metrics_have_bytes_phases_and_hours_lost(site: Site) -> None:
-    kept = CheckpointRequest(local=LocalCheckpoints(size_bytes=2**30))
-    asked = {"checkpoint": kept, "spares": ["gpu5"], "spares_asked": 3, "started_at": 1.0}
-    site.service.put("alpha-red", "running", ["gpu0", "gpu2"], **asked)
-    site.service.put("old", "completed", ["gpu1"], finished_at=9.0, **asked)
-    text = (await ask(site, "operator", "GET", "http://127.0.0.1:8470/metrics")).text
-    assert 'lightloom_checkpoint_bytes{job="alpha-red",state="protected"} 2.147483648e+09' in text
-    assert 'lightloom_checkpoint_written_seconds{job="alpha-red"} 0.8' in text
-    assert 'lightloom_checkpoint_unprotected_seconds{job="alpha-red"} 2.0' in text
-    assert 'lightloom_job_spares_missing{job="alpha-red"} 2.0' in text
-    assert 'job="old"' not in text
-    assert 'lightloom_recovery_seconds_count{phase="light"} 3.0' in text
+    metrics = "http://127.0.0.1:8470/metrics"
+    text = (await ask(site, "operator", "GET", metrics)).text
     assert 'lightloom_recovery_seconds_count{phase="stop"} 0.0' in text  # from the start on
-    assert 'lightloom_recovery_open_seconds{job="alpha-red"} 7.0' in text
+    asked: dict[str, Any] = {"checkpoint": KEPT, "spares": 4, "spares_needed": False}
+    await submit(site.rack, "spared", 2, **asked)
+    await submit(site.rack, "old", 1, **asked)
+    await site.rack.state("spared", "running")
+    await site.desks.jobs.cancel("old")
+    await asyncio.sleep(1)
+    lost(site.rack, "alpha-red", cause="program", gpus=2)
+    failed_at = site.rack.see.now() - 7
+    lost(site.rack, "alpha-red", stage="started", failed_at=failed_at, finished_at=None)
+    text = (await ask(site, "operator", "GET", metrics)).text
+    assert 'lightloom_checkpoint_bytes{job="alpha-red",state="protected"} 2000.0' in text
+    assert 'lightloom_checkpoint_written_seconds{job="alpha-red"} 0.5' in text
+    assert 'lightloom_checkpoint_unprotected_seconds{job="alpha-red"}' in text
+    assert 'lightloom_job_spares_missing{job="spared"} 3.0' in text
+    assert 'job="old"' not in text
+    assert 'lightloom_recovery_seconds_count{phase="light"} 1.0' in text
+    assert 'lightloom_recovery_open_seconds{job="alpha-red"} 7.' in text
     assert 'lightloom_lost_gpu_seconds_total{cause="program"} 36.0' in text
 
 
 async def test_metrics_do_without_what_cannot_be_read(site: Site) -> None:
-    site.service.refuse["survival"] = ServiceError("unavailable", "not now")
+    answer(site.desks.checkpoints, sums=ServiceError("unavailable", "not now"))
     reply = await ask(site, "operator", "GET", "http://127.0.0.1:8470/metrics")
     assert reply.status_code == 200
     assert "lightloom_jobs{" in reply.text

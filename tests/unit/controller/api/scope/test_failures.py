@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from controller.api.scope.redact import Redactor
 from controller.people.authz import Owned
-from tests.parts.api.fake_service import FakeService
+from controller.schema.jobs import JobView
+from tests.parts.controller.jobs import submit
+from tests.parts.controller.rack import Rack
 
 
-def test_a_failure_names_no_other_projects_job_and_no_address() -> None:
+async def test_a_failure_names_no_other_projects_job_and_no_address(rack: Rack) -> None:
     failure = {
         "rank": 0,
         "endpoint": "gpu0",
@@ -17,9 +19,10 @@ def test_a_failure_names_no_other_projects_job_and_no_address() -> None:
         "lines": ["connecting to 10.77.0.2:2222 for job beta-blue"],
         "unread": "the output of rank 0 cannot be read: dial 10.9.8.7:7701",
     }
-    view = FakeService().put("alpha-red", "failed", ["gpu0"], project="alpha", failure=failure)
+    ran = await submit(rack, "alpha-red", 1, project="alpha")
+    view = JobView.model_validate(ran.model_dump() | {"state": "failed", "failure": failure})
     owned = Owned("alpha-red", "alpha", ("gpu0",), holding=False, ended=True)
-    job = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).job(view)
+    job = Redactor(frozenset({"alpha"}), {"alpha-red": owned}).view(view)
     assert job is not None
     shown = job.failure
     assert shown is not None

@@ -5,17 +5,13 @@ import pytest
 from controller.api.scope.sight import Sight
 from controller.base.errors import ServiceError
 from controller.people.authz import Principal, Role, authorise
-from controller.schema.insight.measurements import MeasurementRequest
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.studied import running
 
 
 async def test_a_user_sees_measurements_of_own_projects_only() -> None:
-    fake = FakeService()
-    for project in ("vision", "speech"):
-        request = MeasurementRequest(type="links", project=project)
-        await fake.commands.measure(request, "alice")
-    first, second = await fake.queries.measurements()
-    bob = Sight(Principal("bob", Role.USER, frozenset({"vision"})), fake.queries.owners)
+    first = running(1).model_copy(update={"project": "vision"})
+    second = running(2).model_copy(update={"project": "speech"})
+    bob = Sight(Principal("bob", Role.USER, frozenset({"vision"})), dict)
     assert await bob.show_all([first, second]) == [first]
     assert bob.require(first, "measurement", "m1").project == "vision"
     with pytest.raises(ServiceError, match="there is no measurement m2"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.parts.api.desks import answer
 from tests.parts.api.people import people_site
 from tests.unit.controller.api.scope.projects import People, people, submitted
 
@@ -45,10 +46,10 @@ async def test_a_name_belongs_to_the_longest_project_that_it_starts_with(tmp_pat
 
 async def test_a_project_without_jobs_owns_its_names_too(tmp_path: Path) -> None:
     async with people_site(tmp_path) as site, site.client("user-alpha") as client:
-        site.service.projects = {"alpha", "beta", "alpha-prod"}
+        answer(site.desks.jobs, projects={"alpha", "beta", "alpha-prod"})
         job = {"project": "alpha", "count": 1, "name": "alpha-prod-x"}
         assert (await client.post("/jobs", json=job)).status_code == 422
-        assert not site.service.requests
+        assert not site.jobs
 
 
 async def test_the_projects_of_the_site_are_known(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from controller.api.scope.redact import ANOTHER, Redactor
 from controller.api.scope.sight import Sight
 from controller.devices.engine import OfferedVolume, VolumeData
 from controller.people.authz import Owned, Principal, Role
+from controller.schema.fabric import AggregatorPortView, AggregatorView, NodeView
 from controller.schema.jobs import JobView, PlanHintView, WaitView
 from controller.state.offers import Offers, offer_of
 from sitefile.volumes import Volume
@@ -158,9 +159,11 @@ def test_every_text_of_a_waiting_job_is_cut() -> None:
         remedy="job green starts",
         plan=hint,
     )
-    job = JobView.model_construct(reason="job/beta-blue", project="alpha", conditions=[], wait=wait)
-    assert ALPHA.job(job.model_copy(update={"project": "beta"})) is None
-    shown = ALPHA.job(job)
+    job = JobView.model_construct(
+        reason="job/beta-blue", project="alpha", conditions=[], ranks=[], wait=wait
+    )
+    assert ALPHA.view(job.model_copy(update={"project": "beta"})) is None
+    shown = ALPHA.view(job)
     assert shown is not None
     assert shown.wait is not None
     assert shown.wait.plan is not None
@@ -222,3 +225,32 @@ async def test_volumes_show_a_user_only_what_their_projects_may_use_and_left(
             assert (reply.status_code, reply.json()["owner"]) == (200, "beta.beta-red")
             assert (await client.delete("/volumes/shared/data/..")).status_code in (404, 405, 422)
             assert (await client.delete("/volumes/shared/data/a.b.c")).status_code == 422
+
+
+def test_what_other_jobs_do_to_a_server_or_a_port_is_not_shown() -> None:
+    busy = {"load": 9.0}
+    server = NodeView(
+        name="s0",
+        agent=ADDRESS,
+        reachable=True,
+        endpoints=["gpu0"],
+        jobs=[f"beta-{MERGER}"],
+        containers=3,
+        readings=busy,
+    )
+    port = AggregatorPortView(
+        port=1, kind="fiber", far="ocs0/1.1.1", endpoint="gpu0", readings=busy
+    )
+    aggregator = AggregatorView(
+        name="as0",
+        dpid="1",
+        connected=True,
+        size=1,
+        used=1,
+        free=0,
+        endpoints=["gpu0"],
+        jobs=[f"beta-{MERGER}"],
+        ports=[port],
+    )
+    assert ALPHA.node(server, 0).readings is None
+    assert ALPHA.aggregator(aggregator).ports[0].readings is None

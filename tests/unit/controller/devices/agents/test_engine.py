@@ -116,12 +116,12 @@ async def test_telemetry_comes_back_after_a_broken_stream(free_port: int) -> Non
     seen: list[RankSample] = []
     async with asyncio.timeout(60), contextlib.aclosing(engine.telemetry()) as stream:
         async for sample in stream:
-            seen.append(sample)
+            if isinstance(sample, RankSample):
+                seen.append(sample)
             if len(seen) == 2:
                 break
     assert [s.rank for s in seen] == [1, 2]
-    assert seen[0].utilisation is None
-    assert seen[0].memory_bytes is None
+    assert seen[0].values == {}
     assert engine.reachable()["srv0"]
     await engine.close()
     await server.stop(0)
@@ -156,9 +156,9 @@ def test_a_figure_that_is_none_harms_no_view(number: float) -> None:
     sample = pb.Sample(job="red", utilisation=number, source="s" * 10_000, gpu=gpu)
     (found,) = messages.samples_of(pb.TelemetryBatch(time=9.0, samples=[sample]), 5.0)
     assert found.time == 5.0  # a clock that is ahead does not make a sample last
-    assert found.utilisation is None or 0 <= found.utilisation <= 1
-    assert found.gpu is not None
-    assert found.gpu.temperature_c is None or math.isfinite(found.gpu.temperature_c)
+    assert found.real
+    assert 0 <= found.values.get("utilisation", 0) <= 1
+    assert math.isfinite(found.values.get("temperature_c", 0))
     assert len(repr(found)) < 10_000
 
 

@@ -11,7 +11,7 @@ from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.rules.rule import unpack_cookie
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from controller.state.state import State
 from tests.parts.controller.rack import Rack
 

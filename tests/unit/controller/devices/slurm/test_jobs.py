@@ -14,8 +14,8 @@ from controller.devices.slurm.jobs import (
     MAX_NAME,
     NodeMap,
     Record,
+    job_in,
     key_of,
-    number_in,
     record_of,
     vanished,
 )
@@ -382,7 +382,7 @@ def test_any_value_gives_a_job_or_an_error(value: object) -> None:
 
 
 def test_keys() -> None:
-    assert number_in(key_of(4711)) == 4711
-    assert number_in("kueue:1") is None
-    assert number_in("slurm:x") is None
-    assert number_in("slurm:") is None
+    assert job_in(key_of(4711)) == 4711
+    assert job_in("kueue:1") is None
+    assert job_in("slurm:x") is None
+    assert job_in("slurm:") is None

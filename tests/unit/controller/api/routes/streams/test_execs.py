@@ -18,9 +18,10 @@ from controller.api import executing
 from controller.api import following as api_following
 from controller.api.executing import MOST_PER_TOKEN, OPEN_S, Sessions
 from controller.api.routes.streams import execs
-from controller.base.errors import ServiceError
+from controller.devices.engine import RankState
 from testbed.simulated.loop import settled
 from tests.parts.api.people import Site, people_site
+from tests.parts.api.repeater import Repeater
 from tests.unit.controller.api.follower import following
 
 JOB = "/jobs/alpha-red/exec"
@@ -31,6 +32,12 @@ USER = "user-alpha"
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     async with people_site(tmp_path) as site:
         yield site
+
+
+@pytest.fixture
+def ran(site: Site) -> Repeater:
+    """What ran."""
+    return Repeater(site.rack.engine)
 
 
 async def prepare(client: httpx.AsyncClient, *command: str, **more: Any) -> str:
@@ -59,7 +66,9 @@ async def records(site: Site) -> list[tuple[str, str, int, str]]:
     return [(r.actor, r.action, r.outcome, r.detail) for r in found]
 
 
-async def test_a_command_is_recorded_before_it_begins_and_at_its_end(site: Site) -> None:
+async def test_a_command_is_recorded_before_it_begins_and_at_its_end(
+    site: Site, ran: Repeater
+) -> None:
     async with site.client(USER) as client:
         ident = await prepare(client, "sh", "-c", "echo it's")
         ((who, action, outcome, detail),) = await records(site)
@@ -67,7 +76,7 @@ async def test_a_command_is_recorded_before_it_begins_and_at_its_end(site: Site)
         assert detail.startswith(f"{ident[:8]}: rank 0")
         assert "sh -c " in detail
         assert ident not in detail
-        assert site.service.commands_run == []
+        assert ran.begun == []
         shown = lines(await client.get(f"{JOB}/{ident}"))
     assert shown == [
         {"stream": "stderr", "data": text(b"no more\n")},
@@ -79,15 +88,15 @@ async def test_a_command_is_recorded_before_it_begins_and_at_its_end(site: Site)
     assert (await site.audit.verify()).ok
 
 
-async def test_a_command_that_cannot_be_recorded_does_not_begin(site: Site) -> None:
+async def test_a_command_that_cannot_be_recorded_does_not_begin(site: Site, ran: Repeater) -> None:
     site.audit.damage = "the disk is full"
     async with site.client(USER) as client:
         refused = await client.post(JOB, json={"command": ["true"]})
         assert refused.status_code == 500
-    assert "exec" not in site.service.entered
+    assert ran.begun == []
 
 
-async def test_input_reaches_the_command_once_and_in_order(site: Site) -> None:
+async def test_input_reaches_the_command_once_and_in_order(site: Site, ran: Repeater) -> None:
     async with site.client(USER) as client:
         ident = await prepare(client, "cat", stdin=True, terminal=True)
         path = f"{JOB}/{ident}/input"
@@ -109,7 +118,7 @@ async def test_input_reaches_the_command_once_and_in_order(site: Site) -> None:
         shown = lines(await reading)
         assert b"".join(base64.b64decode(s["data"]) for s in shown[:-2]) == b"one two\x00"
         assert (await client.post(path, json={"seq": 4, "stdin": ""})).status_code == 404
-    assert [(w.rows, w.columns) for w in site.service.windows] == [(40, 100)]
+    assert [(w.rows, w.columns) for w in ran.windows] == [(40, 100)]
     actions = [action for _, action, _, _ in await records(site)]
     assert "send_exec_input" not in actions  # neither input nor its number is kept
     assert "one" not in str(await records(site))
@@ -122,7 +131,7 @@ async def test_input_for_a_command_without_input_is_refused(site: Site) -> None:
         assert refused.status_code == 409
 
 
-async def test_a_command_is_its_callers_and_runs_once(site: Site) -> None:
+async def test_a_command_is_its_callers_and_runs_once(site: Site, ran: Repeater) -> None:
     async with site.client(USER) as client:
         ident = await prepare(client, "true")
         for who in ("admin", "user-beta", "viewer-alpha", None):
@@ -135,11 +144,11 @@ async def test_a_command_is_its_callers_and_runs_once(site: Site) -> None:
         assert (await client.get(f"/jobs/red/exec/{ident}")).status_code == 404
         assert lines(await client.get(f"{JOB}/{ident}"))[-1]["exit_code"] == 3
         assert (await client.get(f"{JOB}/{ident}")).status_code == 404
-    assert len(site.service.commands_run) == 1
+    assert len(ran.begun) == 1
 
 
 async def test_a_command_of_another_project_and_of_a_viewer_is_refused_and_recorded(
-    site: Site,
+    site: Site, ran: Repeater
 ) -> None:
     for who, status in (("user-beta", 404), ("viewer-alpha", 403)):
         async with site.client(who) as client:
@@ -151,34 +160,33 @@ async def test_a_command_of_another_project_and_of_a_viewer_is_refused_and_recor
         ("viewer-alpha", 403),
     ]
     assert "cat /data/key" in found[0][3]
-    assert site.service.commands_run == []
+    assert ran.begun == []
 
 
-async def test_a_command_ends_with_its_caller_and_with_its_token(site: Site) -> None:
+async def test_a_command_ends_with_its_caller_and_with_its_token(site: Site, ran: Repeater) -> None:
     async with site.client(USER) as client:
         left = await prepare(client, "cat", stdin=True)
         revoked = await prepare(client, "cat", stdin=True)
         for ident in (left, revoked):
             await client.post(f"{JOB}/{ident}/input", json={"seq": 1, "stdin": "AAAA"})
-    service = site.service
     async with following(site, site.secrets[USER], f"{JOB}/{left}"):
-        await until(lambda: len(service.commands_run) == 1)
-    await until(lambda: service.commands_ended == 1)
+        await until(lambda: len(ran.begun) == 1)
+    await until(lambda: ran.ended == 1)
     async with following(site, site.secrets[USER], f"{JOB}/{revoked}") as follower:
-        await until(lambda: len(service.commands_run) == 2)
+        await until(lambda: len(ran.begun) == 2)
         token = next(t.id for t in site.accounts.tokens() if t.name == USER)
         async with site.client("admin") as admin:
             await admin.delete(f"/tokens/{token}")
         async with asyncio.timeout(60):
             await follower.task
-    await until(lambda: service.commands_ended == 2)
+    await until(lambda: ran.ended == 2)
     ends = [detail for _, action, _, detail in await records(site) if action == "end_exec"]
     assert len(ends) == 2
     assert all("its caller left" in detail for detail in ends)
 
 
 async def test_an_error_after_the_beginning_is_the_last_line(site: Site) -> None:
-    site.service.refuse["exec_begun"] = ServiceError("conflict", "job alpha-red is frozen")
+    site.rack.engine.set_all("alpha-red", RankState.PAUSED)
     async with site.client(USER) as client:
         ident = await prepare(client, "true")
         (problem,) = lines(await client.get(f"{JOB}/{ident}"))
@@ -195,7 +203,9 @@ async def test_users_leave_room_for_operators(site: Site, monkeypatch: pytest.Mo
         await prepare(operator, "true")
 
 
-async def test_a_token_has_so_many_commands_and_unopened_ones_are_dropped(site: Site) -> None:
+async def test_a_token_has_so_many_commands_and_unopened_ones_are_dropped(
+    site: Site, ran: Repeater
+) -> None:
     now = 0.0
     site.app.state.sessions = Sessions(lambda: now)
     async with site.client(USER) as client:
@@ -207,7 +217,7 @@ async def test_a_token_has_so_many_commands_and_unopened_ones_are_dropped(site: 
         now = OPEN_S
         assert (await client.get(f"{JOB}/{idents[0]}")).status_code == 404
         await prepare(client, "true")
-    assert site.service.commands_run == []
+    assert ran.begun == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +237,7 @@ async def test_what_cannot_run_is_refused(site: Site, body: dict[str, Any]) -> N
         assert (await client.post(JOB, json=body)).status_code == 422
 
 
-async def test_a_silent_command_keeps_its_connection_open(site: Site) -> None:
+async def test_a_silent_command_keeps_its_connection_open(site: Site, ran: Repeater) -> None:
     async with site.client(USER) as client:
         ident = await prepare(client, "cat", stdin=True)
         caller = site.app.state.access.caller(client.headers)
@@ -235,10 +245,12 @@ async def test_a_silent_command_keeps_its_connection_open(site: Site) -> None:
     pieces = execs._json_lines(session)
     assert await anext(pieces) == execs.PING
     await pieces.aclose()
-    assert site.service.commands_ended == 1
+    assert ran.ended == 1
 
 
-async def test_output_has_a_rate(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_has_a_rate(
+    site: Site, monkeypatch: pytest.MonkeyPatch, ran: Repeater
+) -> None:
     monkeypatch.setattr(api_following, "RATE_BPS", 10_000)
     monkeypatch.setattr(api_following, "RATE_BURST", 0)
     async with site.client(USER) as client:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.devices.aggregators import AttachPoint
+from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.openflow.rules import compiler as flows
 from controller.devices.openflow.rules.compiler import FlowError
 from controller.devices.openflow.rules.pipeline import PROBE_MAC, ROCE_UDP_PORT
@@ -326,13 +327,24 @@ def test_every_single_step_of_a_regroup_is_isolated(old, new, chance):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(states(), st.sets(st.sampled_from(NAMES), max_size=2)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(
+            states(),
+            st.sets(st.sampled_from(NAMES), max_size=2),
+            st.lists(st.sampled_from(BIG.uplinks), unique=True).map(tuple),
+        ),
+        max_size=5,
+    )
+)
 def test_compiling_on_from_any_state_gives_the_result_of_a_full_compilation(story):
     """Only the epochs in cookies may differ, regardless of the history."""
     compiler, last = flows.Compiler(BIG), flows.Compiled()
-    for epoch, ((places, jobs), held) in enumerate(story):
-        last = compiler.next(last, epoch, places, jobs, frozenset(held))
-        fresh = flows.compile(BIG, epoch, places, jobs, frozenset(held))
+    for epoch, ((places, jobs), held, uplinks) in enumerate(story):
+        wanted = Forwarding(epoch, places, jobs, frozenset(held), uplinks=uplinks)
+        last = compiler.next(last, wanted)
+        site = replace(BIG, uplinks=uplinks)
+        fresh = flows.compile(site, epoch, places, jobs, frozenset(held))
         assert last.programs.keys() == fresh.keys()
         for name, program in fresh.items():
             assert not diff(last.programs[name], program)
@@ -345,12 +357,32 @@ def test_what_a_change_does_not_touch_is_not_compiled_again():
     site = make_site(aggregators=3, endpoints=6, links=((0, 1), (1, 2)))
     places = attach(("gpu0", "as0", 1), ("gpu1", "as0", 2), ("gpu2", "as1", 1), ("gpu3", "as2", 1))
     jobs = {"red": ("gpu0", "gpu1"), "blue": ("gpu2", "gpu3")}
-    compiler = flows.Compiler(site)
-    first = compiler.next(flows.Compiled(), 1, places, jobs)
-    held = compiler.next(first, 2, places, jobs, frozenset({"gpu3"}))
+    compiler, now = flows.Compiler(site), Forwarding(1, places, jobs, uplinks=site.uplinks)
+    first = compiler.next(flows.Compiled(), now)
+    held = compiler.next(first, replace(now, epoch=2, held=frozenset({"gpu3"})))
     assert held.programs["as0"] is first.programs["as0"]
     assert held.programs["as1"] is not first.programs["as1"]
-    assert compiler.next(held, 3, places, jobs, frozenset({"gpu3"})).programs == held.programs
-    moved = compiler.next(first, 2, {**places, "gpu3": AttachPoint("as2", 2)}, jobs)
+    again = compiler.next(held, replace(now, epoch=3, held=frozenset({"gpu3"})))
+    assert again.programs == held.programs
+    elsewhere = {**places, "gpu3": AttachPoint("as2", 2)}
+    moved = compiler.next(first, replace(now, epoch=2, attachments=elsewhere))
     kept = [r for r in moved.programs["as0"].rules if unpack_cookie(r.cookie)[0] != 1]
     assert not kept, "rules of a job that stays keep their epoch"
+
+
+def test_a_change_of_uplinks_compiles_only_the_jobs_that_use_them():
+    site = make_site(aggregators=4, links=((0, 1), (2, 3), (2, 3), (1, 2)))
+    places = attach(
+        ("gpu0", "as0", 1),
+        ("gpu1", "as0", 2),
+        ("gpu2", "as1", 1),
+        ("gpu4", "as2", 1),
+        ("gpu5", "as3", 1),
+    )
+    jobs = {"red": ("gpu0", "gpu2"), "blue": ("gpu4", "gpu5"), "one": ("gpu1",)}
+    compiler, now = flows.Compiler(site), Forwarding(1, places, jobs, uplinks=site.uplinks)
+    first = compiler.next(flows.Compiled(), now)
+    narrow = compiler.next(first, replace(now, epoch=2, uplinks=site.uplinks[:2]))
+    same = {job for job, parts in narrow.fragments.items() if parts is first.fragments[job]}
+    assert same == {"red", "one"}
+    assert [n for n, p in narrow.programs.items() if p is first.programs[n]] == ["as0", "as1"]

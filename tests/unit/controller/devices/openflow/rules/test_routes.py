@@ -22,7 +22,7 @@ def test_uplinks_are_those_of_all_shortest_paths(
     graph = nx.MultiGraph()
     graph.add_nodes_from(range(SIZE))
     graph.add_edges_from((a, b, n) for n, (a, b) in enumerate(links))
-    wiring = Wiring(make_site(aggregators=SIZE, links=tuple(links)))
+    wiring = Wiring(make_site(aggregators=SIZE, links=tuple(links)).uplinks)
     for here, there in questions:
         far = nx.single_source_shortest_path_length(graph, there)
         right = sorted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from controller.schema.base import View
+from controller.schema.marks import Plain
 
 By = Literal["project", "user", "job"]
 
@@ -27,10 +28,10 @@ class UsageSumsView(View):
 class UsageLineView(UsageSumsView):
     """The usage of one project, user or job; the fields of the others are None."""
 
-    project: str | None = None
-    user: str | None = None
+    project: Plain | None = None
+    user: Plain | None = None
     """Empty: submitted without authentication, or before names were kept."""
-    job: str | None = None
+    job: Plain | None = None
     submitted_at: float | None = None
 
 

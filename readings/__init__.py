@@ -1,0 +1,1 @@
+"""What can be measured of an object: each reading is declared once, in the catalogue."""
