@@ -18,6 +18,7 @@ from container_mgr.rpc import messages
 from controller.api.routes.metrics.readings import of_readings
 from controller.devices.agents.messages import server_of
 from controller.devices.engine import RankSample, ServerSample
+from readings.catalogue import as_module
 from readings.reading import Object
 from tests.parts.controller.gpus import START, sampled, site
 from tests.parts.controller.jobs import submit
