@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlink.checkpoints import HoldingKind
 from checkpoints.ledger import Key, State
-from checkpoints.schemes import Scheme
+from checkpoints.values import Scheme
 from controller.schema.checkpoints import (
     CheckpointsView,
     CheckpointView,

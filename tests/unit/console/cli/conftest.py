@@ -19,7 +19,8 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from console.cli.main import main
-from controller.schema.jobs import JobRequest, JobView
+from controller.schema.jobs import JobView
+from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.api.apps import app_of
 from tests.parts.api.desks import answer

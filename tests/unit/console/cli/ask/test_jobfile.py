@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from tests.unit.console.cli.conftest import Run
 
 TEXT = """

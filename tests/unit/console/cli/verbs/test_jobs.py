@@ -12,7 +12,7 @@ import pytest
 from console.cli.show.describe import print_object
 from controller.base.errors import ServiceError
 from controller.devices.engine import EngineError, EngineFault, LogLine
-from controller.schema.jobs import JobRequest
+from controller.schema.submit.request import JobRequest
 from tests.parts.api.desks import answer, kept, show
 from tests.parts.controller.rack import Rack
 from tests.unit.console.cli.conftest import Run, Served
