@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.schema.submit.request import JobRequest
 from tests.parts.api import studied
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.survival import RECOVERIES, checkpoints_view
+from tests.parts.controller.rack import Rack
 
 STUDIED = {
     "links": studied.links(("gpu0", "gpu1", "gpu2", "gpu3")),
@@ -23,15 +25,15 @@ def _document(view: Any) -> Json:
     return view.model_dump(mode="json", by_alias=True)
 
 
-async def record(said: str) -> Json:
+async def record(rack: Rack, said: str) -> Json:
     """Return a record of job ``red`` that failed once; ``said`` is what others wrote."""
-    fake = FakeService()
-    queries = fake.queries
+    await rack.desks.jobs.submit(JobRequest(name="red", count=4))
+    await rack.state("red", "running")
     failure = {
         "rank": 0, "endpoint": "gpu0", "epoch": 7, "exit_code": 137, "cause": f"cause {said}",
         "others": f"others {said}", "lines": [f"words {said}"], "unread": f"unread {said}",
     }  # fmt: skip
-    job = _document(await queries.job("red")) | {
+    job = _document(rack.desks.jobs.job("red")) | {
         "reason": f"reason {said}",
         "command": ["python", "train.py"],
         "image_digest": "sha256:abc",
@@ -55,8 +57,8 @@ async def record(said: str) -> Json:
         own: job,
         "/series": {"interval_s": 2.0, "times": times, "containers": [line], "markers": []},
         f"{own}/comms": _document(studied.comms()),
-        f"{own}/checkpoints": _document(await queries.checkpoints("red")),
-        f"{own}/recoveries": _document(await queries.recoveries("red")),
+        f"{own}/checkpoints": _document(checkpoints_view(job["endpoints"])),
+        f"{own}/recoveries": _document(RECOVERIES),
         "/predictions": {"items": [_document(p) for p in studied.predictions("red")]},
         "/advice": _document(studied.advice("red", "red")),
     }

@@ -76,9 +76,11 @@ async def test_a_report_of_a_job_opens_without_errors(
     assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
-async def test_a_report_shows_every_fact_as_text(page: Page, tmp_path: Path) -> None:
+async def test_a_report_shows_every_fact_as_text(
+    page: Page, rack: TalkingRack, tmp_path: Path
+) -> None:
     file = tmp_path / "red.html"
-    file.write_text(report_page(EVIL, await record(EVIL)), encoding="utf-8")
+    file.write_text(report_page(EVIL, await record(rack, EVIL)), encoding="utf-8")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     await page.goto(file.as_uri())
@@ -113,9 +115,11 @@ async def test_a_report_shows_every_fact_as_text(page: Page, tmp_path: Path) -> 
     assert await page.evaluate("window.ran") is None
 
 
-async def test_a_script_in_a_report_does_not_run(context: BrowserContext, tmp_path: Path) -> None:
+async def test_a_script_in_a_report_does_not_run(
+    context: BrowserContext, rack: TalkingRack, tmp_path: Path
+) -> None:
     """The policy stops what the escaping would let through."""
-    text = report_page("red", await record("red"))
+    text = report_page("red", await record(rack, "red"))
     file = tmp_path / "red.html"
     file.write_text(text.replace("</body>", "<script>window.ran = 1</script></body>"))
     page = await context.new_page()

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from controller.schema.checkpoints import (
-    DrainKind,
-    DrainView,
-    RecoveriesView,
-    SiteRecoveriesView,
-)
+from controller.schema.checkpoints import CheckpointsView, DrainKind, DrainView
 from controller.schema.jobs import read_job
 from controller.schema.submit.request import JobRequest
-from tests.parts.api.fake_service import FakeService
-from tests.parts.api.survival import RECOVERY
+from tests.parts.api.desks import answer
+from tests.parts.api.survival import (
+    INTERVAL,
+    OF_SITE,
+    RECOVERIES,
+    checkpoints_view,
+    verified,
+)
 from tests.web.world import TalkingRack, enter, people, served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -26,40 +27,53 @@ WIDER = "() => document.documentElement.scrollWidth > document.documentElement.c
 KEPT: dict[str, Any] = {"local": {"size_bytes": 3 * 2**30}, "complete": "dcp"}
 
 
-class Desk:
-    """The fake controller's checkpoints, recoveries and drains."""
+class Known:
+    """What is known of red's checkpoints and of what it has lost, and the drains that are begun."""
 
-    def __init__(self) -> None:
-        self.fake = FakeService()
-        self.checkpoints = self.fake.queries.checkpoints
-        self.checkpoint_advice = self.fake.queries.checkpoint_advice
-        self.verify_checkpoints = self.fake.commands.verify_checkpoints
-        self.drop_checkpoint = self.fake.commands.drop_checkpoint
-        self.undrain = self.fake.commands.undrain
+    def __init__(self, rack: TalkingRack) -> None:
+        self.dropped: set[int] = set()
+        self.drained: dict[str, DrainView] = {}
+        self._endpoints = rack.desks.jobs.job("red").endpoints
+        answer(
+            rack.desks.checkpoints,
+            checkpoints=self.checkpoints,
+            checkpoint_advice=INTERVAL,
+            verify_checkpoints=verified(None),
+            drop_checkpoint=self.drop,
+        )
+        answer(rack.desks.recoveries, of_job=RECOVERIES, of_site=OF_SITE)
+        drained = self.drained
+        answer(
+            rack.desks.drains,
+            views=lambda: list(drained.values()),
+            drain=self.drain,
+            undrain=self.undrain,
+        )
 
-    def of_job(self, name: str) -> RecoveriesView:
-        lost = {"endpoint": 0.02}
-        return RecoveriesView(job=name, ettr=0.93, gpu_hours_lost=lost, recoveries=[RECOVERY])
+    async def checkpoints(self, _: str) -> CheckpointsView:
+        return checkpoints_view(self._endpoints, without=self.dropped)
 
-    async def of_site(self, since: float) -> SiteRecoveriesView:
-        return await self.fake.queries.site_recoveries(since)
-
-    def views(self) -> list[DrainView]:
-        return list(self.fake.drained.values())
+    async def drop(self, name: str, step: int, *, force: bool) -> CheckpointsView:
+        self.dropped.add(step)
+        return await self.checkpoints(name)
 
     async def drain(self, kind: DrainKind, name: str, *, now: bool = False) -> DrainView:
-        return await self.fake.commands.drain(kind, name, now=now)
+        jobs = {} if now else {"red": "a protected checkpoint"}
+        about, state = f"{kind}/{name}", "draining" if jobs else "drained"
+        view = {"object": about, "state": state, "since": 1.0, "jobs": jobs}
+        self.drained[about] = DrainView.model_validate(view)
+        return self.drained[about]
+
+    async def undrain(self, kind: DrainKind, name: str) -> DrainView:
+        return self.drained.pop(f"{kind}/{name}")
 
 
-async def with_desk(rack: TalkingRack) -> Desk:
-    """Let a job run that keeps checkpoints; what is known of them is fake."""
-    desk = Desk()
-    for name in ("checkpoints", "recoveries", "drains"):  # the API was made with these desks
-        object.__setattr__(rack.desks, name, desk)
+async def with_desk(rack: TalkingRack) -> Known:
+    """Let a job run that keeps checkpoints; what is known of them is ordered."""
     request = {"name": "red", "count": 4, "command": ["train"], "checkpoint": KEPT}
     await rack.desks.jobs.submit(read_job(request))
     await rack.state("red", "running")
-    return desk
+    return Known(rack)
 
 
 @pytest.mark.parametrize("width", [1280, 1920])
@@ -102,12 +116,12 @@ async def test_a_step_is_dropped_after_a_question_with_the_keyboard(
     await expect(dialog).to_contain_text("It is the newest complete one")
     await page.keyboard.press("Escape")
     await expect(dialog).to_have_count(0)
-    assert not desk.fake.dropped
+    assert not desk.dropped
     await kept.get_by_role("row", name="200").get_by_role("button", name="Drop").press("Enter")
     await expect(dialog).not_to_contain_text("newest complete")
     await page.keyboard.press("Enter")  # the verb has the focus
     await expect(kept.get_by_role("row")).to_have_count(3)
-    assert desk.fake.dropped == {"red": {200}}
+    assert desk.dropped == {200}
     await kept.get_by_role("button", name="Verify all parts").press("Enter")
     await expect(page.get_by_text("1 of 24 parts are damaged")).to_be_visible()
 
@@ -124,11 +138,11 @@ async def test_an_operator_drains_and_puts_back(page: Page, url: str, rack: Talk
     await group.get_by_role("button", name="Do not wait").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drain now").click()
     await expect(group).to_contain_text("drained")
-    assert desk.fake.drained["aggregator/as0"].jobs == {}
+    assert desk.drained["aggregator/as0"].jobs == {}
     await group.get_by_role("button", name="Put back into use").click()
     await page.get_by_role("dialog").get_by_role("button", name="Put it back").click()
     await expect(group.get_by_role("button", name="Drain …")).to_be_visible()
-    assert not desk.fake.drained
+    assert not desk.drained
     await page.goto(f"{url}/#/objects/endpoints/gpu0")
     await expect(page.locator(".drawer h2")).to_have_text("endpoint/gpu0")
     await expect(group).to_be_hidden()

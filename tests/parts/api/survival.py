@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -159,13 +160,13 @@ def checkpoint_view(step: int, state: State, endpoints: list[str], *, why: str) 
     )
 
 
-def checkpoints_view(endpoints: list[str], *, without: int = 0) -> CheckpointsView:
+def checkpoints_view(endpoints: list[str], *, without: Collection[int] = ()) -> CheckpointsView:
     """Return what red has, of which a server says nothing."""
     why = "gpu4 waits for job beta-blue"
     steps = [
         checkpoint_view(step, state, endpoints, why=why if step == max(STEPS) else "")
         for step, state in STEPS.items()
-        if step != without
+        if step not in without
     ]
     return CheckpointsView(
         job="red",

@@ -24,7 +24,6 @@ from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.api.apps import app_of
 from tests.parts.api.desks import answer
-from tests.parts.api.fake_service import FakeService
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
@@ -138,30 +137,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real_time)
 
 
-_FAKED = {"plans", "measure", "files", "interrupts"}
-"""What is tested over a controller that pretends."""
-
-
 def _unsaid(*_: object) -> NoReturn:
     raise structlog.DropEvent
 
 
 @pytest.fixture
-def service(_server: Served) -> FakeService:
-    fake = FakeService()
-    _server.app.state.desks = fake.desks
-    return fake
-
-
-@pytest.fixture
-def url(
-    _server: Served, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> str:
+def url(_server: Served, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the address of a controller that no test has changed."""
-    if request.module.__name__.rpartition(".test_")[2] in _FAKED:
-        request.getfixturevalue("service")
-    else:
-        _server.ready(tmp_path_factory.mktemp("rack"))
+    _server.ready(tmp_path_factory.mktemp("rack"))
     structlog.configure(processors=[_unsaid])  # what the controller says is not the command's
     return _server.url
 

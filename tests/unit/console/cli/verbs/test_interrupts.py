@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts.api.fake_service import FakeService
+from controller.schema.checkpoints import DrainView
+from tests.parts.api.desks import answer
+from tests.parts.api.rollouts import roll_out
+from tests.parts.controller.rack import Rack
 from tests.parts.terminal import Program
 from tests.unit.console.cli.conftest import Run
 
@@ -33,12 +36,12 @@ def test_a_job_runs_on(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "at", "carrier", "ident"),
-    [((), "t1 running", "transaction", "t1"), (("--max-dark", "1"), "o1 batch", "rollout", "o1")],
+    [((), "t2 running", "transaction", "t2"), (("--max-dark", "1"), "o1 batch", "rollout", "o1")],
 )
 def test_a_transaction_and_a_rollout_go_on(
     run: Run,
     url: str,
-    service: FakeService,
+    rack: Rack,
     tmp_path: Path,
     *,
     options: tuple[str, ...],
@@ -46,7 +49,10 @@ def test_a_transaction_and_a_rollout_go_on(
     carrier: str,
     ident: str,
 ) -> None:
-    service.end_state = "running"
+    roll_out(rack.desks, "running")
+    view = rack.desks.plans.transaction("t1")
+    goes_on = {"id": "t2", "state": "running", "phase": "switch", "finished_at": None}
+    answer(rack.desks.plans, transaction=view.model_copy(update=goes_on))
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     told = interrupted(url, "apply", str(file), "--yes", "--wait", *options, at=at)
@@ -55,7 +61,10 @@ def test_a_transaction_and_a_rollout_go_on(
     assert f"lightloom abort {ident}" in told
 
 
-def test_a_drain_goes_on(url: str) -> None:
+def test_a_drain_goes_on(url: str, rack: Rack) -> None:
+    waits = {"red": "a protected checkpoint"}
+    view = DrainView(object="switch/ocs0", state="draining", since=1.0, jobs=waits)
+    answer(rack.desks.drains, drain=view, views=[view])
     told = interrupted(url, "drain", "switch", "ocs0", "--wait", at="waits for")
     assert told.startswith("the drain of switch/ocs0 goes on without this command")
     assert "lightloom undrain switch ocs0" in told

@@ -14,8 +14,11 @@ from console.cli.show import output
 from console.cli.show.plans import print_plan, proof
 from console.cli.verbs.light import plans
 from console.cli.verbs.standalone import plan_file
+from controller.schema.live import TopRowView, TopView
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
-from tests.parts.api.fake_service import FakeService
+from tests.parts.api.desks import answer, kept
+from tests.parts.api.rollouts import roll_out
+from tests.parts.controller.rack import Rack
 from tests.unit.console.cli.conftest import Run
 
 STATE = """
@@ -60,22 +63,23 @@ def test_plan_as_text(run: Run) -> None:
     ran = run("plan")
     assert ran.code == 0
     for words in (
-        "plan p1 for site paper at epoch 4",
-        "gpu2       as1    as0",
-        "excess span   1 -> 0",
-        "ocs0 1.1.2 - 2.1.3 (gpu2 at as1/3)",
-        "0.045 s predicted",
-        "2.20 times as fast",
+        "for site paper at epoch 2",
+        "gpu2 as1 as0",
+        "excess span 1 -> 0",
+        "ocs0 1.1.3 - 2.1.3 (gpu2 at as0/3)",
+        "0.095 s predicted",
+        "4.39 times as fast",
     ):
-        assert words in ran.out
+        assert words in " ".join(ran.out.split())
 
 
-def test_plan_passes_its_limits_on(run: Run, service: FakeService) -> None:
+def test_plan_passes_its_limits_on(run: Run, rack: Rack) -> None:
+    asked = kept(rack.desks.plans, "make_plan")
     run(
         *("plan", "--job", "job/red", "--max-jobs-paused", "1", "--max-moves", "2"),
         *("--objective", "moves", "--time-limit", "3"),
     )
-    request = service.plans[0]
+    request = asked[0].args[0]
     assert (request.job, request.max_jobs_paused, request.max_moves) == ("red", 1, 2)
     assert (request.objective, request.time_limit_s) == ("moves", 3.0)
 
@@ -92,8 +96,8 @@ def test_plan_exit_code_is_detailed_on_request_only(run: Run) -> None:
     assert run("plan", "--job", "blue").code == 5
 
 
-def test_nothing_to_gain(run: Run, service: FakeService, tmp_path: Path) -> None:
-    service.homes["gpu2"] = "as0"
+def test_nothing_to_gain(run: Run, tmp_path: Path) -> None:
+    assert run("defrag", "--yes").code == 0
     ran = run("plan", "--detailed-exitcode")
     assert ran.code == 0
     assert "Nothing to gain" in ran.out
@@ -112,11 +116,11 @@ def test_nothing_to_gain(run: Run, service: FakeService, tmp_path: Path) -> None
 def test_save_and_apply(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     assert run("plan", "--out", str(file)).code == 0
-    assert json.loads(file.read_text())["id"] == "p1"
+    assert json.loads(file.read_text())["id"]
     ran = run("apply", str(file), "--wait", "-o", "json")
     assert ran.code == 0
     assert ran.document["state"] == "committed"
-    assert "t1 running: switch" in ran.err
+    assert "t2 running: " in ran.err
 
 
 def test_apply_does_not_wait_unasked(run: Run, tmp_path: Path) -> None:
@@ -124,24 +128,27 @@ def test_apply_does_not_wait_unasked(run: Run, tmp_path: Path) -> None:
     file.write_text(run("plan", "-o", "json").out)
     ran = run("apply", str(file))
     assert ran.code == 0
-    assert ran.out == "transaction/t1 running: switch\n"
+    assert ran.out.startswith("transaction/t2 running: ")
 
 
-def test_apply_of_a_stale_plan_names_both_epochs(
-    run: Run, service: FakeService, tmp_path: Path
-) -> None:
+def test_apply_of_a_stale_plan_names_both_epochs(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
-    service.epoch = 9
+    assert run("cancel", "red").code == 0
     ran = run("apply", str(file), "-o", "json")
     assert ran.code == 6
     assert ran.error["code"] == "conflict"
-    assert "epoch 4" in ran.error["message"]
-    assert "epoch 9" in ran.error["message"]
+    assert "epoch 2, now 3" in ran.error["message"]
 
 
-def test_apply_that_is_rolled_back_fails(run: Run, service: FakeService, tmp_path: Path) -> None:
-    service.end_state = "rolled_back"
+def ends(rack: Rack, **changes: object) -> None:
+    """Let every transaction be shown so."""
+    view = rack.desks.plans.transaction("t1")
+    answer(rack.desks.plans, transaction=view.model_copy(update=changes))
+
+
+def test_apply_that_is_rolled_back_fails(run: Run, rack: Rack, tmp_path: Path) -> None:
+    ends(rack, state="rolled_back", result="no light on as0/3")
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     ran = run("apply", str(file), "--wait", "-o", "json")
@@ -150,8 +157,8 @@ def test_apply_that_is_rolled_back_fails(run: Run, service: FakeService, tmp_pat
     assert "no light on as0/3" in ran.error["message"]
 
 
-def test_apply_can_time_out(run: Run, service: FakeService, tmp_path: Path) -> None:
-    service.end_state = "running"
+def test_apply_can_time_out(run: Run, rack: Rack, tmp_path: Path) -> None:
+    ends(rack, state="running", phase="switch", finished_at=None)
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     assert run("apply", str(file), "--wait", "--timeout", "0.1").code == 124
@@ -175,39 +182,40 @@ def test_a_plan_that_was_tampered_with(run: Run, tmp_path: Path) -> None:
     assert "plan.moves.0.endpoint" in ran.err
 
 
-def test_defrag_needs_a_yes(run: Run, service: FakeService) -> None:
+def test_defrag_needs_a_yes(run: Run, rack: Rack) -> None:
+    asked = kept(rack.desks.plans, "make_plan")
     ran = run("defrag")
     assert ran.code == 2
     assert "--yes" in ran.err
-    assert service.plans == []
+    assert asked == []
     ran = run("defrag", "--yes", "-o", "json")
     assert ran.code == 0
     assert set(ran.document) == {"plan", "transaction"}
     assert ran.document["transaction"]["state"] == "committed"
-    assert service.homes["gpu2"] == "as0"
+    assert rack.see.homes()["gpu2"] == "as0"
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
 def test_a_terminal_is_asked(
-    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+    run: Run, rack: Rack, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     ran = run("defrag")
     assert ran.code == code
-    assert "Move 2 endpoint(s)?" in ran.err
-    assert (service.epoch == 5) is (code == 0)
+    assert "Move 3 endpoint(s), stalling red meanwhile?" in ran.err
+    assert (rack.see.homes()["gpu2"] == "as0") is (code == 0)
 
 
 def test_apply_asks_at_a_terminal_unless_yes(
-    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, rack: Rack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     monkeypatch.setattr("sys.stdin", Terminal("n"))
     assert run("apply", str(file)).code == 1
-    assert service.epoch == 4
-    assert run("apply", str(file), "--yes").code == 0
-    assert service.epoch == 5
+    assert rack.see.homes()["gpu2"] == "as1"
+    assert run("apply", str(file), "--yes", "--wait").code == 0
+    assert rack.see.homes()["gpu2"] == "as0"
 
 
 @pytest.fixture
@@ -285,15 +293,17 @@ def test_a_knot_is_cut_by_a_second_pause(offline: Run, tmp_path: Path) -> None:
     assert "paused more than once: " in shown
 
 
-def test_limits_of_batches_reach_the_controller(run: Run, service: FakeService) -> None:
+def test_limits_of_batches_reach_the_controller(run: Run, rack: Rack) -> None:
+    plans = kept(rack.desks.plans, "make_plan")
     run("plan", "--max-dark", "3", "--max-pauses", "2", "--park")
-    asked = service.plans[-1]
+    asked = plans[-1].args[0]
     assert (asked.max_dark, asked.max_pauses, asked.park) == (3, 2, True)
     run("plan", "--no-park")
-    assert service.plans[-1].park is False
+    assert plans[-1].args[0].park is False
 
 
-def test_apply_in_batches(run: Run, service: FakeService, tmp_path: Path) -> None:
+def test_apply_in_batches(run: Run, rack: Rack, tmp_path: Path) -> None:
+    roll_out(rack.desks, "committed")
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     ran = run("apply", str(file), "--max-dark", "1")
@@ -307,11 +317,11 @@ def test_apply_in_batches(run: Run, service: FakeService, tmp_path: Path) -> Non
     assert "o1" in run("get", "rollouts", "-o", "wide").out
     assert run("describe", "rollout", "o1", "-o", "json").document["transactions"] == ["t1", "t2"]
     assert run("abort", "rollout/o1").out.startswith("rollout/o1 committed")
-    assert not service.transactions_
+    assert [view.id for view in rack.desks.plans.transactions()] == ["t1"]
 
 
-def test_a_rollout_that_stops_fails(run: Run, service: FakeService, tmp_path: Path) -> None:
-    service.end_state = "rolled_back"
+def test_a_rollout_that_stops_fails(run: Run, rack: Rack, tmp_path: Path) -> None:
+    roll_out(rack.desks, "rolled_back")
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     ran = run("apply", str(file), "--max-dark", "1", "--wait", "-o", "json")
@@ -320,8 +330,8 @@ def test_a_rollout_that_stops_fails(run: Run, service: FakeService, tmp_path: Pa
     assert ran.error["hint"] == "what is done stays; make a new plan for the rest"
 
 
-def test_a_rollout_can_outlast_the_cli(run: Run, service: FakeService, tmp_path: Path) -> None:
-    service.end_state = "running"
+def test_a_rollout_can_outlast_the_cli(run: Run, rack: Rack, tmp_path: Path) -> None:
+    roll_out(rack.desks, "running")
     file = tmp_path / "p.json"
     run("plan", "--out", str(file))
     ran = run("apply", str(file), "--max-dark", "1", "--wait", "--timeout", "0.1")
@@ -378,7 +388,25 @@ def test_state_files_that_cannot_be_used(offline: Run, tmp_path: Path) -> None:
     assert str(bad) in ran.error["message"]
 
 
-def test_top(run: Run) -> None:
+@pytest.fixture
+def busy(rack: Rack) -> Rack:
+    """A controller whose job sends and receives, and whose GPU tells what it does."""
+    row = TopRowView(name="red", state="running", rx_bps=1e8, tx_bps=2e8, utilisation=0.5)
+    told = {"source": "nvml", "temperature_c": 61.0, "power_w": 350.5}
+    top = TopView(
+        time=1.0,
+        epoch=4,
+        jobs=[row.model_copy(update={"spread": {"as0": 2, "as1": 2}, "excess_span": 1})],
+        containers=[row.model_copy(update={"name": "ll-red-0-4", "job": "red", "rank": 0} | told)],
+        endpoints=[row.model_copy(update={"name": "gpu0", "home": "as0"})],
+        access_bps=250e6,
+        excess_span=1,
+    )
+    answer(rack.desks.jobs, top=top)
+    return rack
+
+
+def test_top(run: Run, busy: Rack) -> None:
     ran = run("top")
     assert ran.out.splitlines()[0].split() == [
         "NAME",
@@ -402,7 +430,7 @@ def test_top(run: Run) -> None:
     assert row.split()[-1] == "█"
 
 
-def test_top_has_a_column_for_what_some_gpu_tells(run: Run) -> None:
+def test_top_has_a_column_for_what_some_gpu_tells(run: Run, busy: Rack) -> None:
     head, row = run("top", "containers").out.splitlines()
     assert head.split()[-2:] == ["TEMP", "POWER"]
     assert row.split()[-4:] == ["61", "°C", "350", "W"]
@@ -412,7 +440,7 @@ def test_top_has_a_column_for_what_some_gpu_tells(run: Run) -> None:
 
 
 def test_plan_text_says_what_it_is_worth_and_who_is_left_alone(
-    run: Run, service: FakeService, capsys: pytest.CaptureFixture[str]
+    run: Run, rack: Rack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = run("plan", "-o", "json").document
     document["worth"] = {"verdict": "open", "reason": "gain 0 to 900 GPU seconds for 3 of pauses"}
@@ -441,25 +469,26 @@ def test_plan_text_says_what_it_is_worth_and_who_is_left_alone(
     assert "left alone blue" in capsys.readouterr().out
 
 
-def test_force_is_passed_on(run: Run, service: FakeService) -> None:
+def test_force_is_passed_on(run: Run, rack: Rack) -> None:
+    asked = kept(rack.desks.plans, "make_plan")
     run("plan", "--force")
     run("defrag", "--yes")
-    assert [request.force for request in service.plans] == [True, False]
+    assert [call.args[0].force for call in asked] == [True, False]
 
 
 class Slow:
     """A planner that has no answer until the command has reported twice."""
 
-    def __init__(self, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports: list[str] = []
         self._enough = threading.Event()
         self._say = output.say
-        self._make, self._roll_out = service.commands.make_plan, service.commands.roll_out
+        self._make, self._roll_out = rack.desks.plans.make_plan, rack.desks.rollouts.begin
         monkeypatch.setattr(plans, "SLOW_S", 0.0)
         monkeypatch.setattr(plans, "REPORT_EVERY_S", 0.01)
         monkeypatch.setattr(output, "say", self.say)
-        monkeypatch.setattr(service.commands, "make_plan", self.make_plan)
-        monkeypatch.setattr(service.commands, "roll_out", self.roll_out)
+        answer(rack.desks.plans, make_plan=self.make_plan)
+        answer(rack.desks.rollouts, begin=self.roll_out)
 
     def say(self, message: str) -> None:
         self._say(message)
@@ -482,9 +511,9 @@ class Slow:
 
 @pytest.mark.parametrize("command", [("plan",), ("defrag", "--yes")])
 def test_a_plan_that_takes_long_shows_progress(
-    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    run: Run, rack: Rack, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    slow = Slow(service, monkeypatch)
+    slow = Slow(rack, monkeypatch)
     ran = run(*command, "--time-limit", "7", "-o", "json")
     assert ran.code == 0
     assert ran.document
@@ -497,11 +526,12 @@ def test_a_plan_that_takes_long_shows_progress(
 
 
 def test_batches_that_take_long_show_progress(
-    run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Run, rack: Rack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    roll_out(rack.desks, "committed")
     saved = tmp_path / "plan.json"
     assert run("plan", "--out", str(saved)).code == 0
-    slow = Slow(service, monkeypatch)
+    slow = Slow(rack, monkeypatch)
     assert run("apply", str(saved), "--max-dark", "2").code == 0
     assert slow.reports[0].startswith("computing the batches: ")
     assert slow.reports[1:3] == ["computing the batches: 0 s so far"] * 2

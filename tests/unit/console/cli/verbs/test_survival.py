@@ -129,7 +129,7 @@ def test_drop_asks_and_refuses_the_newest(run: Run, rack: Rack) -> None:
     async def drop(job: str, step: int, *, force: bool) -> CheckpointsView:
         if not force:
             raise ServiceError("conflict", f"step {step} is the newest complete one of job {job}")
-        return checkpoints_view(ENDS, without=step)
+        return checkpoints_view(ENDS, without=[step])
 
     answer(rack.desks.checkpoints, drop_checkpoint=drop)
     asked = kept(rack.desks.checkpoints, "drop_checkpoint")
