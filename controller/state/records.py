@@ -82,8 +82,11 @@ class CheckpointSpec(CheckpointRequest):
 
 
 def _flat(spec: CheckpointSpec) -> dict[str, Any]:
-    own = {"complete": spec.complete, "store": spec.store, "every": spec.every}
-    return {**own, "identical": spec.identical, **asdict(spec.local), **asdict(spec.copies)}
+    parts = {"local", "copies", "shared", "replicas"}
+    own = {name: getattr(spec, name) for name in CheckpointRequest.__slots__ if name not in parts}
+    own |= asdict(spec.local) | asdict(spec.copies)
+    own |= asdict(spec.shared) if spec.shared else {"store": "", "every": 0}
+    return own | {"identical": spec.identical}
 
 
 def _nested(kept: Any) -> Any:
