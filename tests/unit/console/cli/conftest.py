@@ -19,7 +19,11 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from console.cli.main import main
+from controller.base.errors import ServiceError
+from controller.schema.insight.comms import CommsRowView, CommsView, RankCommsView
+from controller.schema.insight.usage import UsageLineView, UsageSumsView, UsageView
 from controller.schema.jobs import JobView
+from controller.schema.live import TopRowView, TopView
 from controller.schema.submit.request import JobRequest
 from sitefile import load_site
 from tests.parts.api.apps import app_of
@@ -208,3 +212,83 @@ def run(offline: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command line against the controller."""
     monkeypatch.setenv("LIGHTLOOM_URL", url)
     return offline
+
+
+@pytest.fixture
+def busy(rack: Rack) -> Rack:
+    """A controller whose job sends and receives, and whose GPU tells what it does."""
+    row = TopRowView(name="red", state="running", rx_bps=1e8, tx_bps=2e8, utilisation=0.5)
+    told = {"source": "nvml", "temperature_c": 61.0, "power_w": 350.5}
+    top = TopView(
+        time=1.0,
+        epoch=4,
+        jobs=[row.model_copy(update={"spread": {"as0": 2, "as1": 2}, "excess_span": 1})],
+        containers=[row.model_copy(update={"name": "ll-red-0-4", "job": "red", "rank": 0} | told)],
+        endpoints=[row.model_copy(update={"name": "gpu0", "home": "as0"})],
+        access_bps=250e6,
+        excess_span=1,
+    )
+    answer(rack.desks.jobs, top=top)
+    return rack
+
+
+@pytest.fixture
+def used(rack: Rack) -> None:
+    """One job has held endpoints for two hours."""
+
+    async def over(since: float | None, until: float | None, by: Any, _: object) -> UsageView:
+        end = 1_700_000_000.0 if until is None else until
+        sums = {"held_s": 7200.0, "frozen_s": 600.0, "dark_s": 0.5, "weighted_s": 9000.0, "jobs": 1}
+        total = UsageSumsView.model_validate(sums)
+        job = {"job": "red", "submitted_at": 1_700_000_000.0, "project": "vision", "user": "=cmd()"}
+        about = job if by == "job" else {by: job[by]}
+        return UsageView(
+            since=end - 86400.0 if since is None else since,
+            until=end,
+            by=by,
+            lines=[UsageLineView.model_validate(about | sums)],
+            others=UsageSumsView(),
+            total=total,
+        )
+
+    answer(rack.desks.usage, over=over)
+
+
+@pytest.fixture
+def talking(rack: Rack) -> None:
+    """The ranks of red recorded what they communicate."""
+
+    async def view(name: str, rank: int | None, since_s: float | None) -> CommsView:
+        job = rack.desks.jobs.job(name)
+        if rank is not None and rank >= job.count:
+            raise ServiceError("not_found", f"no rank {rank}", object=f"job/{name}")
+        row = CommsRowView(
+            op="all_reduce",
+            bytes=4 * 2**20,
+            dtype="float",
+            calls=80,
+            total_s=8.0,
+            avg_s=0.1,
+            min_s=0.09,
+            max_s=0.2,
+            p50_s=0.1,
+            source="torch",
+            timing="host",
+            rank=rank,
+            last_rank=1,
+            last_share=0.75,
+        )
+        return CommsView(
+            job=name,
+            epoch=1,
+            record="counts",
+            state=job.state,
+            since=None if since_s is None else 1_700_000_000.0,
+            updated_at=1_700_000_000.0,
+            ranks=[RankCommsView(rank=0, endpoint="gpu0", recorder="recording", source="torch")],
+            rows=[row],
+            efficiency=0.5,
+            efficiency_of="all_reduce of 4194304 bytes, to 4194304 bytes of m7",
+        )
+
+    answer(rack.desks.comms, view=view)

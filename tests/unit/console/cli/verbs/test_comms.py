@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.console.cli.conftest import Run
+
+pytestmark = pytest.mark.usefixtures("talking")
 
 
 def test_a_table_of_operations_and_recorders(run: Run) -> None:

@@ -14,7 +14,6 @@ from console.cli.show import output
 from console.cli.show.plans import print_plan, proof
 from console.cli.verbs.light import plans
 from console.cli.verbs.standalone import plan_file
-from controller.schema.live import TopRowView, TopView
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
 from tests.parts.api.desks import answer, kept
 from tests.parts.api.rollouts import roll_out
@@ -386,24 +385,6 @@ def test_state_files_that_cannot_be_used(offline: Run, tmp_path: Path) -> None:
     assert ran.code == 2
     assert "as7" in ran.error["message"]
     assert str(bad) in ran.error["message"]
-
-
-@pytest.fixture
-def busy(rack: Rack) -> Rack:
-    """A controller whose job sends and receives, and whose GPU tells what it does."""
-    row = TopRowView(name="red", state="running", rx_bps=1e8, tx_bps=2e8, utilisation=0.5)
-    told = {"source": "nvml", "temperature_c": 61.0, "power_w": 350.5}
-    top = TopView(
-        time=1.0,
-        epoch=4,
-        jobs=[row.model_copy(update={"spread": {"as0": 2, "as1": 2}, "excess_span": 1})],
-        containers=[row.model_copy(update={"name": "ll-red-0-4", "job": "red", "rank": 0} | told)],
-        endpoints=[row.model_copy(update={"name": "gpu0", "home": "as0"})],
-        access_bps=250e6,
-        excess_span=1,
-    )
-    answer(rack.desks.jobs, top=top)
-    return rack
 
 
 def test_top(run: Run, busy: Rack) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.parts.terminal import Program, last_screen
 
+pytestmark = pytest.mark.usefixtures("busy")
+
 
 def test_it_is_drawn_without_colours_as_well(url: str) -> None:
     environment = {"LIGHTLOOM_URL": url, "NO_COLOR": "1"}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 
+import pytest
+
 from tests.unit.console.cli.conftest import Run
+
+pytestmark = pytest.mark.usefixtures("used")
 
 
 def test_a_table_has_a_total(run: Run) -> None:
