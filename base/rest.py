@@ -28,6 +28,8 @@ class RestClient:
 
     error: type[ExplainedError] = ExplainedError
     codes: Collection[str] = ()
+    late = "see the controller's log: lightloom testbed status"
+    """What to do when no answer comes in time."""
 
     def __init__(
         self,
@@ -144,9 +146,9 @@ class RestClient:
     ) -> Iterator[Document]:
         """Read a stream of JSON lines; a problem document in the stream raises ``error``.
 
-        ``silence_s`` is the longest time without a line while ``follow``; None has no limit.
+        ``silence_s`` is the longest time without a line; None has no limit while ``follow``.
         """
-        read_s = silence_s if follow else self._timeout_s
+        read_s = silence_s if follow or silence_s is not None else self._timeout_s
         yield from self._lines(path, read_s, _given({**params, "follow": follow}))
 
     def live(self, path: str, *, silence_s: float) -> Iterator[Document]:
@@ -218,7 +220,7 @@ class RestClient:
                 "timeout",
                 f"the controller at {url} did not answer in time",
                 object=url,
-                hint="see `lightloom get events`; allow more time with --request-timeout",
+                hint=self.late,
             ) from None
         except httpx.HTTPError as error:
             raise self.error(

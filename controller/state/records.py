@@ -92,7 +92,7 @@ def _flat(spec: CheckpointSpec) -> dict[str, Any]:
 def _nested(kept: Any) -> Any:
     if not isinstance(kept, dict):
         return kept
-    shared = {"shared": kept} if kept.get("store") else {}
+    shared = {"shared": {"every": 0, **kept}} if kept.get("store") else {}
     replicas = Replicas.IDENTICAL if kept.get("identical") else Replicas.DISTINCT
     return {**kept, "local": kept, "copies": kept, **shared, "replicas": replicas}
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.base.errors import ServiceError
-from controller.telemetry.history_file import RowFile, Rows, RowWriter, rewrite
+from controller.telemetry.history_file import RowFile, Rows, RowWriter, draft_of, rewrite
 from readings.catalogue import kept
 
 MEASURED = kept("telemetry")
@@ -144,6 +144,10 @@ class _Level:
         if self._file is not None:
             return self._file.read(at, count)
         return np.zeros(count, dtype=self._kind)
+
+
+_REWRITTEN = "rewritten"
+"""In the description of files: their drafts are whole and take their places."""
 
 
 def _row(objects: int, columns: int) -> np.dtype[Any]:
@@ -277,28 +281,33 @@ class RingBuffer:
         meaning = {
             "endpoints": list(self.endpoints),
             "columns": list(self._columns),
-            "levels": self._kept,
+            "levels": [list(level) for level in self._kept],
         }
-        text = json.dumps(meaning)
+        files = [self._path(directory, interval) for interval, _ in self._kept]
         before: Any = None
         with suppress(OSError, ValueError):
             before = json.loads(meta.read_text(encoding="utf-8"))
-            if json.dumps(before) == text:
-                return
+        if before == meaning:
+            return
         try:
-            columns = before["columns"]
-            if json.dumps({**before, "columns": meaning["columns"]}) != text:
-                raise ValueError  # other endpoints
-            self._change_columns(directory, columns)
+            if before != {**meaning, _REWRITTEN: True}:  # else ended before the drafts had names
+                columns = before["columns"]
+                if before != {**meaning, "columns": columns}:
+                    raise ValueError  # other endpoints
+                self._change_columns(directory, columns)
+                _replace(meta, {**meaning, _REWRITTEN: True})
+            for file in files:
+                if (draft := draft_of(file)).exists():
+                    draft.replace(file)
         except (OSError, ValueError, TypeError, KeyError):
-            for interval, _ in self._kept:
-                self._path(directory, interval).unlink(missing_ok=True)
-        draft = meta.with_suffix(".new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(meta)
+            for file in files:
+                file.unlink(missing_ok=True)
+                draft_of(file).unlink(missing_ok=True)
+        _replace(meta, meaning)
 
     def _change_columns(self, directory: Path, before: Sequence[str]) -> None:
-        """Rewrite an earlier version's files; what is new is unknown in their rows. OSError."""
+        """Draft files with these columns from an earlier version's; what is new is unknown in their
+        rows. OSError."""
         count = len(self.endpoints)
         places = [before.index(name) if name in before else -1 for name in self._columns]
         was, now = _row(count, len(before)), _row(count, len(self._columns))
@@ -312,4 +321,11 @@ class RingBuffer:
             return found
 
         for interval, rows in self._kept:
+            draft_of(self._path(directory, interval)).unlink(missing_ok=True)
             rewrite(self._path(directory, interval), was, now, rows, changed)
+
+
+def _replace(file: Path, document: object) -> None:
+    draft = draft_of(file)
+    draft.write_text(json.dumps(document), encoding="utf-8")
+    draft.replace(file)

@@ -108,6 +108,11 @@ class RowFile:
         os.pwrite(self._file.fileno(), row, place * self._kind.itemsize)
 
 
+def draft_of(path: Path) -> Path:
+    """Return where the next content of a file is written."""
+    return path.with_name(path.name + ".new")
+
+
 def rewrite(
     path: Path,
     was: np.dtype[Any],
@@ -115,18 +120,16 @@ def rewrite(
     rows: int,
     changed: Callable[[Rows], Rows],
 ) -> None:
-    """Rewrite a file of rows of one kind as rows of another, MOST_WAITING at a time. OSError.
+    """Draft a file of rows of one kind as rows of another, MOST_WAITING at a time. OSError.
 
-    A file of another size is left alone.
+    A file of another size gets no draft.
     """
     if not path.exists() or path.stat().st_size != rows * was.itemsize:
         return
-    draft = path.with_suffix(".new")
-    with path.open("rb") as old, draft.open("wb") as new:
+    with path.open("rb") as old, draft_of(path).open("wb") as new:
         new.truncate(rows * now.itemsize)  # sparse, as a new one
         for place in range(0, rows, MOST_WAITING):
             found = np.frombuffer(old.read(MOST_WAITING * was.itemsize), dtype=was)
             if found["time"].any():
                 new.seek(place * now.itemsize)
                 new.write(changed(found).tobytes())
-    draft.replace(path)

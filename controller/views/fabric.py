@@ -116,18 +116,20 @@ class FabricViews:
         for endpoint, at in self._state.light.attachments.items():
             under[at.aggregator][at.port] = endpoint
         connected = self._aggregators.connected()
+        uplinks = Counter(point.aggregator for point in self._state.light.uplink_points())
 
         def view(cable: AggregatorCable) -> AggregatorView:
             present = under[cable.name]
             size = len(cable.fibers) + len(cable.fixed)
+            used = len(present) + uplinks[cable.name]
             jobs = {job.name for e in present.values() if (job := holders.get(e))}
             return AggregatorView(
                 name=cable.name,
                 dpid=f"{cable.dpid:#018x}",
                 connected=cable.name in connected,
                 size=size,
-                used=len(present),
-                free=size - len(present),
+                used=used,
+                free=size - used,
                 endpoints=[present[port] for port in sorted(present)],
                 jobs=sorted(jobs),
                 readings=self._readings(Object.AGGREGATOR, cable.name),

@@ -335,7 +335,7 @@ async def test_a_program_that_took_the_port(agents: list[Agent]) -> None:
         await keeper.keep(what)
         copy = await keeper.tells(lambda one: "was not made" in one.why, since=since)
         assert copy.kind is HoldingKind.MISSING
-        assert f"a program of rank 1 may have taken port {wire.PORT}" in copy.why
+        assert f"a program of rank 1 may use port {wire.PORT}" in copy.why
     # Once it has ended, the agent has the port.
     await until(lambda: listens(1))
     since = len(keeper.told)

@@ -15,6 +15,7 @@ class Client(RestClient):
 
     error = CliError
     codes = EXIT_CODES
+    late = "see `lightloom get events`; allow more time with --request-timeout"
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(

@@ -160,6 +160,11 @@ def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Documen
         out.say(text)
 
 
+def _without_readings(item: Document) -> Document:
+    """Return what makes an object another one; readings differ at every look."""
+    return {key: value for key, value in item.items() if key != "readings"}
+
+
 def _watch(
     client: Client,
     kind: Kind,
@@ -175,13 +180,12 @@ def _watch(
     wide, updates, since = output is Output.WIDE, 0, 0
     while True:
         found = [fetch(client, kind, name)] if name else _page(client, kind, since)["items"]
-        if not (wide or output.structured):  # nothing shows them
-            found = [{k: v for k, v in item.items() if k != "readings"} for item in found]
-        changed = [item for item in found if shown.get(str(kind.name(item))) != item]
+        known = {str(kind.name(item)): _without_readings(item) for item in found}
+        changed = [i for i in found if shown.get(n := str(kind.name(i))) != known[n]]
         if kind.singular == "event":  # events never change: request the newer ones only
             since = max((item["id"] for item in found), default=since)
         else:
-            shown = {str(kind.name(item)): item for item in found}
+            shown = known
         if output is Output.JSON:
             for item in changed:
                 out.json_line(item)
@@ -189,9 +193,10 @@ def _watch(
             for item in changed:
                 out.line(f"{kind.singular}/{kind.name(item)}")
         elif changed:
-            cells = cells or kind.shown(found, wide)
+            before, cells = cells, kind.shown(found, wide)
             rows = [[cell(item) for cell in cells.values()] for item in changed]
-            out.show_table(list(cells), rows, head=updates == 0 or sys.stdout.isatty())
+            head = before.keys() != cells.keys() or sys.stdout.isatty()
+            out.show_table(list(cells), rows, head=head)
         updates += 1
         if count is not None and updates >= count:
             return

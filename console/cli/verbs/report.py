@@ -49,6 +49,10 @@ def report(
     out.line(str(target))
 
 
+_OF_MOVES = (*("id", "cause", "started_at", "moves", "dark_time_s", "state", "result", "error"),)
+"""What the page shows of a transaction; the rest may name other jobs."""
+
+
 def _record(client: Client, name: str) -> Document:
     """Read all that is known of a job; a part that cannot be read is named in ``unread``.
 
@@ -58,13 +62,14 @@ def _record(client: Client, name: str) -> Document:
     asked = f"/jobs/{client.part(name)}"
     job = client.get(asked)
     del job["env"]  # no part of the page shows it, and a record is passed on
+    job["secrets"] = {}
     written_at = time.time()
     back_s = min(_LONGEST_S, max(60.0, written_at - job["submitted_at"] + _MARGIN_S))
     answers: Document = {own: job, "/series": client.get("/series", since_s=back_s, job=name)}
     found = _events(client)
     moves = client.whole("/transactions")["items"]
-    output = _last_output(client, name)
     unread: list[str] = []
+    output = _last_output(client, name, unread)
 
     def part(what: str, path: str, read: Callable[[], Any]) -> None:
         try:
@@ -74,7 +79,7 @@ def _record(client: Client, name: str) -> Document:
                 unread.append(f"{what}: {error.message}")
 
     part("communication", f"{own}/comms", lambda: client.get(f"{asked}/comms"))
-    part("predictions", "/predictions", lambda: client.whole("/predictions"))
+    part("predictions", "/predictions", lambda: _predictions(client, name))
     part("advice", "/advice", lambda: client.get("/advice", job=name))
     if job["checkpoint"] is not None:
         part("checkpoints", f"{own}/checkpoints", lambda: client.get(f"{asked}/checkpoints"))
@@ -90,7 +95,7 @@ def _record(client: Client, name: str) -> Document:
         "events": [
             e for e in found if e["object"] == about and e["time"] >= job["submitted_at"] - 1
         ],
-        "moves": [t for t in moves if name in t["jobs"]],
+        "moves": [{key: t[key] for key in _OF_MOVES} for t in moves if name in t["jobs"]],
         "output": output,
         "unread": unread,
     }
@@ -109,14 +114,23 @@ def _events(client: Client) -> list[Document]:
     return found
 
 
-def _last_output(client: Client, job: str) -> list[Document]:
+def _last_output(client: Client, job: str, unread: list[str]) -> list[Document]:
     """Return the last lines of all ranks that have any."""
+    found: list[Document] = []
     try:
-        return list(client.lines(f"/jobs/{client.part(job)}/logs", follow=False, tail=_LINES))
+        for line in client.lines(f"/jobs/{client.part(job)}/logs", follow=False, tail=_LINES):
+            found.append(line)  # noqa: PERF402 - what came before an error counts
     except CliError as error:
         if error.code != "unavailable":  # a server does not answer, or the job never ran
             raise
-        return []
+        unread.append(f"output: {error.message}")
+    return found
+
+
+def _predictions(client: Client, job: str) -> Document:
+    """Return the job's predictions; those of others are not part of its record."""
+    items = client.whole("/predictions")["items"]
+    return {"items": [prediction for prediction in items if prediction["job"] == job]}
 
 
 def _measurements(client: Client) -> list[Document]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass
+from enum import Enum
 from functools import cache, cached_property
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
+from types import EllipsisType, NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from controller.people.authz import ALL_PROJECTS, Owned
@@ -61,6 +62,9 @@ class _Marks:
     of it."""
 
 
+_FIGURES = frozenset({int, float, bool, NoneType, EllipsisType})
+_CONTAINERS = frozenset({list, tuple, dict, Union, UnionType})
+"""Types whose parts say what they hold."""
 _GATES = frozenset({Shown.JOB, Shown.PROJECT, Shown.SUBJECT, Shown.HOLDER, Shown.ENDPOINT})
 
 
@@ -79,8 +83,7 @@ def marks_of(view: type[View]) -> _Marks:
         fields[name] = marks = frozenset(one for one in found if not isinstance(one, Instead))
         if View in marks and len(marks) > 1:
             raise TypeError(f"{view.__name__}.{name} has parts with marks of their own, and marks")
-        if get_origin(info.annotation) is not list:
-            gates += [(mark, name) for mark in _GATES if mark in marks]
+        gates += _gates(f"{view.__name__}.{name}", name, info.annotation, marks)
         instead = next((one.text for one in found if isinstance(one, Instead)), None)
         blank[name] = _blank(info) if instead is None else instead
 
@@ -107,21 +110,40 @@ def marks_of(view: type[View]) -> _Marks:
     return _Marks(tuple(gates), {(w, own): part(w, own) for w in both for own in both})
 
 
+def _gates(
+    where: str, name: str, kind: Any, marks: frozenset[Shown | type[View]]
+) -> list[tuple[Shown, str]]:
+    """Return what a field says of whose the view is. TypeError for marks without effect."""
+    gates = marks & _GATES
+    if get_origin(kind) is dict and marks & {View, Shown.MESSAGE}:
+        raise TypeError(f"{where} has views or messages by key, which no mark reaches")
+    if kind == list[str] and gates == {Shown.PROJECT}:
+        return []
+    if gates and kind not in (str, str | None):
+        raise TypeError(f"{where} is not one name: it cannot say whose the view is")
+    return [(mark, name) for mark in _GATES if mark in gates]
+
+
 def _examined(declared: Any, where: str) -> Iterator[Shown | Instead | type[View]]:
     """Yield the marks in a field's type, and ``View`` if parts of it have marks of their own."""
-    if get_origin(declared) is Annotated:
+    kind = get_origin(declared) or declared
+    if kind is Annotated:
         inner, *metadata = get_args(declared)
         marked = any(isinstance(one, Shown) for one in metadata)
         yield from (one for one in metadata if isinstance(one, Shown | Instead))
         yield from () if marked else _examined(inner, where)
-    elif isinstance(declared, type) and issubclass(declared, View):
+    elif isinstance(kind, type) and issubclass(kind, View):
         marks_of(declared)
         yield View
-    elif declared in (str, Any) or (isinstance(declared, type) and issubclass(declared, BaseModel)):
-        raise TypeError(f"nothing says to whom {where} is shown: mark it")
-    elif get_origin(declared) is not Literal:
-        for part in get_args(declared):
+    elif kind in _CONTAINERS and (parts := get_args(declared)):
+        for part in parts:
             yield from _examined(part, where)
+    elif not (isinstance(kind, TypeVar) or kind is Literal or kind in _FIGURES or _is_enum(kind)):
+        raise TypeError(f"nothing says to whom {where} is shown: mark it")
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _blank(info: Any) -> Any:
@@ -280,12 +302,12 @@ class Redactor:
 
     def _top(self, view: TopView) -> TopView:
         """Return the rows of own jobs; rows of endpoints without other jobs."""
+        shown = cast(TopView, self._marked(view))
         jobs = [row for row in view.jobs if self.owns(row.name)]
-        return view.model_copy(
+        return shown.model_copy(
             update={
                 "jobs": jobs,
                 "containers": [row for row in view.containers if self.owns(row.job)],
-                "endpoints": [self.view(row) for row in view.endpoints],
                 "excess_span": sum(row.excess_span or 0 for row in jobs),
             }
         )

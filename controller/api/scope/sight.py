@@ -103,13 +103,13 @@ class Sight:
         site = await found
         if self.whole:
             return site
-        return site.model_copy(
-            update={
-                "endpoints": await self.show_all(site.endpoints),
-                "aggregators": await self.show_all(site.aggregators),
-                "switches": await self.show_all(site.switches),
-            }
-        )
+        lists = {
+            "endpoints": await self.show_all(site.endpoints),
+            "aggregators": await self.show_all(site.aggregators),
+            "switches": await self.show_all(site.switches),
+        }
+        rest = self.show(site.model_copy(update=dict.fromkeys(lists, ())))
+        return rest.model_copy(update=lists)
 
     async def nodes(
         self, nodes: list[NodeView], containers: Callable[[], Awaitable[list[ContainerView]]]

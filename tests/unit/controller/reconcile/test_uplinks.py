@@ -48,6 +48,9 @@ async def test_an_uplink_is_kept_and_its_ports_are_left_alone(tmp_path: Path, st
         assert rack.see.light.uplinks == {NEAR: FAR}
         assert rack.see.blocked_points() == {NEAR, FAR}
         assert capacities(rack.see.fabric()) == {("as0", "ocs0"): 3, ("as1", "ocs0"): 3}
+        views = await rack.desks.fabric.aggregators()
+        assert [view.size - view.used - view.free for view in views] == [0, 0]
+        assert [view.used - len(view.endpoints) for view in views] == [1, 1]
         assert not rack.see.unavailable()
         assert (told(rack, "ForeignCircuit"), about(rack)) == ([], ["Adopted"])
         assert lies(rack)

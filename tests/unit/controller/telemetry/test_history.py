@@ -18,6 +18,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.counters import ROWS, PortBlock, PortCounters
 from controller.devices.openflow.wire.port_stats import WIRE, WireBody, block_of
 from controller.telemetry.history import LEVELS, RingBuffer
+from controller.telemetry.history_file import draft_of
 from controller.telemetry.rates import RateTable
 from testbed.simulated.loop import settled
 from testbed.simulated.work import WorkEvent
@@ -168,6 +169,37 @@ async def test_a_column_more_keeps_the_history(tmp_path: Path) -> None:
     assert np.isnan(window.values[:, 1, 2]).all()
     again = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=("rx_bps", "fan_ratio", "utilisation"))
     assert again.read(START, START + 1000).times.tolist() == [START, START + 10, START + 20]
+
+
+async def test_columns_change_once_wherever_the_program_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = await filled(tmp_path, 20)
+    await ring.flush()
+    columns = ("utilisation", "tx_bps", "rx_bps")  # as many as before, in another order
+    replace, deaths = Path.replace, 0
+    reached: list[Path] = []
+
+    def dying(draft: Path, target: Path) -> Path:
+        if len(reached) >= deaths:
+            raise KeyboardInterrupt
+        reached.append(target)
+        return replace(draft, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    while True:
+        reached.clear()
+        try:
+            RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=columns)
+            break
+        except KeyboardInterrupt:
+            deaths += 1
+    assert deaths > 1
+    monkeypatch.setattr(Path, "replace", replace)
+    window = RingBuffer(tmp_path, ["gpu0", "gpu1"], columns=columns).latest(START + 19.5)
+    assert np.isnan(window.values[:, 1, 0]).all()
+    assert window.values[:, 1, 2].tolist() == list(range(20))
+    assert not any(draft_of(tmp_path / f"telemetry-{i:g}s.ring").exists() for i, _ in LEVELS)
 
 
 async def test_history_that_cannot_be_rewritten_starts_anew(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 import yaml
 
+from controller.schema.fabric import NodeView
 from controller.schema.jobs import GpuFiguresView
 from tests.parts.api.desks import answer, restore, show
 from tests.parts.controller.rack import Rack
@@ -166,16 +167,36 @@ def test_describe_shows_what_a_gpu_tells_and_nothing_where_it_does_not(
     assert "temperature" not in run("describe", "endpoint", "gpu1").out
 
 
-def test_readings_are_columns_of_wide_lists_and_a_part_of_a_description(run: Run) -> None:
+def test_readings_are_columns_of_wide_lists_and_a_part_of_a_description(
+    run: Run, served: Served, rack: Rack
+) -> None:
+    first = rack.desks.fabric.nodes()[0]
+    readings = {"load": 1.25, "memory_available_bytes": 3 << 30}
+    answer(rack.desks.fabric, nodes=[first.model_copy(update={"readings": readings})])
+    endpoints = served.do(rack.desks.fabric.endpoints())[:2]
+    hot = {"source": "nvml", "gpu": GpuFiguresView(temperature_c=61.0)}
+    answer(rack.desks.fabric, endpoints=[endpoints[0].model_copy(update=hot), endpoints[1]])
     heads, row = run("get", "nodes", "-o", "wide").out.splitlines()
     assert heads.split()[-2:] == ["LOAD", "AVAILABLE"]
     assert row.split()[-3:] == ["1.25", "3", "GiB"]
     assert "LOAD" not in run("get", "nodes").out
-    assert "LIT" not in run("get", "switches", "-o", "wide").out  # none reports it
-    shown = run("describe", "node", "s0").out
+    shown = run("describe", "node", first.name).out
     assert "readings:" in shown
     assert "memory available" in shown
-    hot = run("get", "endpoints", "-o", "wide").out.splitlines()
-    assert hot[0].split()[-2:] == ["TEMP", "POWER"]
-    assert "61 °C" in hot[1]
-    assert hot[2].split()[-2:] == ["-", "-"]
+    rows = run("get", "endpoints", "-o", "wide").out.splitlines()
+    assert rows[0].split()[-2:] == ["TEMP", "POWER"]
+    assert "61 °C" in rows[1]
+    assert rows[2].split()[-2:] == ["-", "-"]
+
+
+def test_a_reading_alone_is_no_change_to_print(run: Run, rack: Rack) -> None:
+    first = rack.desks.fabric.nodes()[0]
+    load = iter(range(9))
+
+    def nodes() -> list[NodeView]:
+        return [first.model_copy(update={"readings": {"load": float(next(load))}})]
+
+    answer(rack.desks.fabric, nodes=nodes)
+    for form, lines in (("json", 1), ("wide", 2), ("table", 2)):
+        ran = run("get", "nodes", "-w", "-o", form, "--interval", "0.1", "--count", "3")
+        assert len(ran.out.splitlines()) == lines, form

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue, create_model
 
 from controller.api.app import PARTS
 from controller.api.common import DesksOf, SightOf, require_sight
@@ -18,7 +18,7 @@ from controller.people.authz import Owned
 from controller.schema.base import Request, View
 from controller.schema.fabric import AggregatorView, NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Plain, Shown
+from controller.schema.marks import Instead, Message, Plain, Shown
 from controller.schema.stream import SampleView, TransactionFrameView
 
 OWNED = {
@@ -68,6 +68,20 @@ class Both(View):
 @pytest.mark.parametrize("view", [Unmarked, Around, InsteadOnly, Repeats, Both])
 def test_a_view_with_a_text_that_has_no_mark_is_refused(view: type[View]) -> None:
     with pytest.raises(TypeError, match=r"mark|inside|request|text"):
+        marks_of(view)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(dict, list, object, bytes, JsonValue, Owned),
+        *(dict[int, TopView], dict[Plain, Message], Annotated[list[str], Shown.JOB]),
+        Annotated[list[str] | None, Shown.PROJECT],
+    ],
+)
+def test_a_field_that_no_mark_reaches_is_refused(kind: Any) -> None:
+    view = create_model("Odd", __base__=View, field=(kind, ...))
+    with pytest.raises(TypeError, match=r"Odd\.field"):
         marks_of(view)
 
 

@@ -233,13 +233,13 @@ def test_what_other_jobs_do_to_a_server_or_a_port_is_not_shown() -> None:
         name="s0",
         agent=ADDRESS,
         reachable=True,
-        endpoints=["gpu0"],
+        endpoints=["gpu1"],
         jobs=[f"beta-{MERGER}"],
         containers=3,
         readings=busy,
     )
     port = AggregatorPortView(
-        port=1, kind="fiber", far="ocs0/1.1.1", endpoint="gpu0", readings=busy
+        port=1, kind="fiber", far="ocs0/1.1.1", endpoint="gpu1", readings=busy
     )
     aggregator = AggregatorView(
         name="as0",
@@ -248,9 +248,11 @@ def test_what_other_jobs_do_to_a_server_or_a_port_is_not_shown() -> None:
         size=1,
         used=1,
         free=0,
-        endpoints=["gpu0"],
+        endpoints=["gpu1"],
         jobs=[f"beta-{MERGER}"],
         ports=[port],
     )
     assert ALPHA.node(server, 0).readings is None
-    assert ALPHA.aggregator(aggregator).ports[0].readings is None
+    shown = ALPHA.view(aggregator)
+    assert shown is not None
+    assert shown.ports[0].readings is None
