@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,8 @@ class Blocking(httpx.BaseTransport):
 @pytest_asyncio.fixture
 async def url(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The API over the rack's service, on a loopback port, for clients that block."""
-    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=Blocking()))
+    made, by = httpx.Client, {"transport": Blocking()}
+    monkeypatch.setattr(httpx, "Client", lambda **asked: made(**asked | by))
     server = uvicorn.Server(uvicorn.Config(app_of(rack.service), port=8470, log_level="error"))
     serving = asyncio.create_task(server.serve())
     await rack.until(lambda: server.started)

@@ -123,7 +123,7 @@ def test_one_job_alone() -> None:
     made = plan_regroup(fabric, Limits(only_job="blue", objective=Objective.MOVES))
     assert made.excess_span_after == 1
     assert made.jobs_paused == ("blue",)
-    with pytest.raises(ValueError, match="no job green"):
+    with pytest.raises(ValueError, match="job green does not exist"):
         plan_regroup(fabric, Limits(only_job="green"))
 
 
