@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from starlette.types import Message, Receive, Scope, Send
 
 from controller.api.gate.pace import RateLimit
-from tests.integration.waiting import until
 from tests.parts.api.apps import app_of
 from tests.parts.api.people import PLENTY, Site, people_site
 
+pytestmark = pytest.mark.real_time
+Result = TypeVar("Result")
 EXAMPLES = 12
 """Requests an operation and phase; all together take about a minute."""
 
@@ -57,9 +62,42 @@ CONFIG = schemathesis.Config.from_dict(
         ],
     }
 )
+
+
+class InItsLoop:
+    """The application in the loop of its controller; schemathesis has loops of its own."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.loop is None or scope["type"] != "http":
+            await APP(scope, receive, send)
+            return
+        body = [await receive()]
+        while body[-1].get("more_body"):
+            body.append(await receive())
+        running = asyncio.run_coroutine_threadsafe(self._answer(scope, body), self.loop)
+        for message in await asyncio.wrap_future(running):
+            await send(message)
+
+    @staticmethod
+    async def _answer(scope: Scope, body: list[Message]) -> list[Message]:
+        left, sent = deque(body), list[Message]()
+
+        async def receive() -> Message:
+            return left.popleft() if left else await asyncio.Event().wait()
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await APP(scope, receive, send)
+        return sent
+
+
+ASKED = InItsLoop()
 APP.openapi()  # made here: schemathesis waits ten seconds at most for a machine under load
 # The stream never ends by design; tests/unit/controller/stream/test_feed.py reads it.
-schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", APP, config=CONFIG).exclude(
+schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", ASKED, config=CONFIG).exclude(
     path="/api/v1/stream"
 )
 
@@ -71,15 +109,26 @@ async def _entered(stack: AsyncExitStack, directory: Path) -> Site:
 @pytest.fixture(scope="module", autouse=True)
 def site() -> Iterator[Site]:
     """Put people behind the application whose schema was read."""
-    with TemporaryDirectory() as directory, asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        made = runner.run(_entered(stack, Path(directory)))
-        for part in ("desks", "access"):
-            setattr(APP.state, part, getattr(made.app.state, part))
-        yield made
-        # Requests ran in schemathesis' loop; what it still writes cannot be awaited in this one.
-        until(lambda: made.audit._writing is None, bool, limit_s=30.0)
-        runner.run(stack.aclose())
+    loop, stack = asyncio.new_event_loop(), AsyncExitStack()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(timeout=60)
+
+    with TemporaryDirectory() as directory:
+        try:
+            made = run(_entered(stack, Path(directory)))
+            for part in ("desks", "access"):
+                setattr(APP.state, part, getattr(made.app.state, part))
+            ASKED.loop = loop
+            yield made
+            run(stack.aclose())
+        finally:
+            ASKED.loop = None
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
 
 @schema.parametrize()

@@ -174,7 +174,7 @@ def test_readings_are_columns_of_wide_lists_and_a_part_of_a_description(
     readings = {"load": 1.25, "memory_available_bytes": 3 << 30}
     answer(rack.desks.fabric, nodes=[first.model_copy(update={"readings": readings})])
     endpoints = served.do(rack.desks.fabric.endpoints())[:2]
-    hot = {"source": "nvml", "gpu": GpuFiguresView(temperature_c=61.0)}
+    hot = {"source": "nvml", "gpu": GpuFiguresView(temperature_c=61.0, power_w=350.0)}
     answer(rack.desks.fabric, endpoints=[endpoints[0].model_copy(update=hot), endpoints[1]])
     heads, row = run("get", "nodes", "-o", "wide").out.splitlines()
     assert heads.split()[-2:] == ["LOAD", "AVAILABLE"]
