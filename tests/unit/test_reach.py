@@ -52,7 +52,6 @@ def test_nothing_imports_from_a_test_file(top: str) -> None:
 
 LEFT = {
     "contract/ocs_script.py": 1,
-    "contract/test_api_schema.py": 1,
     "contract/test_checkpoint_agents.py": 2,
     "contract/test_ocs_driver.py": 1,
     "contract/test_ocs_invalid_replies.py": 6,
