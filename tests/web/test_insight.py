@@ -66,7 +66,7 @@ async def steady(tmp_path: Path) -> AsyncIterator[tuple[str, TalkingRack]]:
     rack = TalkingRack(tmp_path)
     await rack.up(facts=Recorder(rack, steps=10))  # a prediction waits for half as many
     ends = ["gpu0", "gpu2", "gpu1", "gpu3"]
-    job = scattered("red", 4).model_copy(update={"endpoints": ends})
+    job = replace(scattered("red", 4), endpoints=ends)
     await rack.desks.jobs.submit(job)
     await rack.state("red", "running")
     await known(rack)
