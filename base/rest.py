@@ -28,7 +28,7 @@ class RestClient:
 
     error: type[ExplainedError] = ExplainedError
     codes: Collection[str] = ()
-    late = "see the controller's log: lightloom testbed status"
+    late = ""
     """What to do when no answer comes in time."""
 
     def __init__(
@@ -75,7 +75,7 @@ class RestClient:
 
     def unreached(self) -> str:
         """Return what to do when nothing answers at its address."""
-        return "see the controller's log: lightloom testbed status"
+        return self.late
 
     def get(self, path: str, **params: Any) -> Document:
         """Read one document."""

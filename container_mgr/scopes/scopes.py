@@ -231,7 +231,7 @@ class Scopes:
         return self._locks.setdefault(scope, asyncio.Lock())
 
     def _job(self, scope: str) -> str:
-        """Return the number of a scope's job. Raises AgentError for what is no scope."""
+        """Return the number of a scope's job. Raises AgentError for any other text."""
         kind = self._groups.kind
         job = number_in(scope, kind)
         if job is None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
+from base.errors import ExplainedError
+
 ErrorCode = Literal[
     "invalid", "forbidden", "not_found", "conflict", "unavailable", "failed", "timeout"
 ]
 
 
-class ServiceError(Exception):
-    """A request could not be met.
+class ServiceError(ExplainedError):
+    """A request could not be met; each code has one HTTP status."""
 
-    ``code`` is for programs (each has one exit code and one HTTP status), ``object`` names
-    what it is about (``job/red``), ``hint`` says what to do next.
-    """
+    code: ErrorCode
 
     def __init__(self, code: ErrorCode, message: str, *, object: str = "", hint: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.object = object
-        self.hint = hint
+        super().__init__(code, message, object=object, hint=hint)
 
 
 class OutcomeUnknownError(ServiceError):

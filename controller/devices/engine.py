@@ -446,7 +446,7 @@ class ExecutionEngine(Protocol):
         ...
 
     async def thaw_scope(self, scope: str, servers: Collection[str]) -> None:
-        """Let the processes of a scope continue, whoever froze them. Raises EngineError."""
+        """Let the processes of a scope continue, whatever froze them. Raises EngineError."""
         ...
 
     async def scopes(self, timeout_s: float) -> Mapping[str, Mapping[str, ScopeState]]:

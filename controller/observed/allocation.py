@@ -23,8 +23,9 @@ from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.observed.fold import name_of
 from controller.observed.keeper import ObservedKeeper
+from controller.schema.base import Severity
 from controller.state.intend import keys
-from controller.state.records import JobRecord, Severity
+from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.transaction.model import Cause, Outcome
 from scheduler.metrics import span

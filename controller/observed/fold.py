@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from controller.devices.observed import Seen, Turn
-from controller.state.records import JobRecord, JobSpec, JobState, Observed
+from controller.schema.base import JobState
+from controller.state.records import JobRecord, JobSpec, Observed
 from scheduler.model import Locality, Policy, RankOrder
 
 GONE = "its engine does not know it any more: how it ended is not known"

@@ -15,8 +15,9 @@ from controller.devices.observed import Batch, ObservedEngine, Seen, Turn
 from controller.fabric.intent import FabricIntent
 from controller.observed.fold import Moment, Rules, fold, gone, name_of
 from controller.ranks import calls
+from controller.schema.base import Severity
 from controller.state.intend import keys
-from controller.state.records import JobRecord, Severity
+from controller.state.records import JobRecord
 from controller.state.state import State
 
 log = structlog.get_logger(__name__)

@@ -24,6 +24,7 @@ JobState = Literal[
     "failed",
     "cancelled",
 ]
+"""``pending`` in lightloom's queue, ``waiting`` in that of another engine."""
 Severity = Literal["info", "warning", "error"]
 Item = TypeVar("Item")
 

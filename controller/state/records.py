@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from agentlink.values import Record
 from checkpoints.values import Scheme
 from controller.devices.observed import Turn
+from controller.schema.base import JobState, Severity
 from controller.schema.submit.request import (
     CheckpointCopies,
     CheckpointRequest,
@@ -20,19 +21,6 @@ from controller.state.kinds.kind import Kind
 from controller.state.kinds.marks import Form
 from scheduler.model import TimeLimitAction
 
-JobState = Literal[
-    "pending",
-    "waiting",
-    "starting",
-    "running",
-    "pausing",
-    "paused",
-    "completed",
-    "failed",
-    "cancelled",
-]
-"""``pending`` in lightloom's queue, ``waiting`` in that of another engine."""
-Severity = Literal["info", "warning", "error"]
 TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
 
 ENDED: frozenset[JobState] = frozenset({"completed", "failed", "cancelled"})

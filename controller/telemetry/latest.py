@@ -1,4 +1,4 @@
-"""The latest readings of servers, switches, aggregators and ports, by whoever measures them."""
+"""The latest readings of servers, switches, aggregators and ports, whatever measures them."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ class Controller(RestClient):
     codes = frozenset(
         {"invalid", "forbidden", "not_found", "conflict", "unavailable", "failed", "timeout"}
     )
+    late = "see the controller's log: lightloom testbed status"
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
         token = os.environ.get("LIGHTLOOM_TOKEN") or local_token(url)

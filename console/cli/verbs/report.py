@@ -49,7 +49,7 @@ def report(
     out.line(str(target))
 
 
-_OF_MOVES = (*("id", "cause", "started_at", "moves", "dark_time_s", "state", "result", "error"),)
+_OF_MOVES = {"id", "cause", "started_at", "moves", "dark_time_s", "state", "result", "error"}
 """What the page shows of a transaction; the rest may name other jobs."""
 
 

@@ -302,15 +302,14 @@ class Redactor:
 
     def _top(self, view: TopView) -> TopView:
         """Return the rows of own jobs; rows of endpoints without other jobs."""
-        shown = cast(TopView, self._marked(view))
         jobs = [row for row in view.jobs if self.owns(row.name)]
-        return shown.model_copy(
-            update={
-                "jobs": jobs,
-                "containers": [row for row in view.containers if self.owns(row.job)],
-                "excess_span": sum(row.excess_span or 0 for row in jobs),
-            }
-        )
+        own = {
+            "jobs": jobs,
+            "containers": [row for row in view.containers if self.owns(row.job)],
+            "excess_span": sum(row.excess_span or 0 for row in jobs),
+        }
+        rest = view.model_copy(update={"jobs": [], "containers": []})
+        return cast(TopView, self._marked(rest)).model_copy(update=own)
 
     def _volume(self, view: VolumeView) -> VolumeView | None:
         """Return a volume that own projects may use, with their data; None for another one."""

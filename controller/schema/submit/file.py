@@ -201,7 +201,7 @@ _OWN: Mapping[str, tuple[Any, Any]] = {
         ),
     ),
 }
-"""Keys that are no field of a request."""
+"""Keys without a field in the request."""
 _SPECIAL: Mapping[str, Any] = {
     "endpoints": list[Name],
     "env": dict[Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]{0,63}$")], Variable],
