@@ -26,6 +26,16 @@ EVIL = "</script><img src=x onerror=window.ran=1><b>red</b>"
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
+async def drawn(rack: TalkingRack, job: str) -> None:
+    """Wait until the history has two samples of a job: a line needs two points."""
+    async with asyncio.timeout(60):
+        while True:
+            lines = (await rack.desks.live.series(900, {job})).containers
+            if lines and all(sum(v is not None for v in one.rx_bps) > 1 for one in lines):
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_a_report_of_a_job_opens_without_errors(
     page: Page, url: str, rack: TalkingRack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +66,7 @@ async def test_a_report_of_a_job_opens_without_errors(
         for spec in rack.engine.specs["red"]
     ]
     await rack.parts.comms.read()
+    await drawn(rack, "red")
     moved = next(r for r in rack.desks.jobs.job("red").ranks if r.home == "as1")
     await rack.desks.advice.whatif("red", WhatIfRequest(homes={moved.endpoint: "as0"}))
     file = tmp_path / "red.html"
