@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from agentlink.bounds import JOB, JOB_RULE, MAX_JOB_NAME
 from agentlink.values import Record
@@ -20,7 +20,7 @@ from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refus
 from controller.ranks.nccl import Network
 from controller.schema.submit.request import CheckpointRequest, JobRequest
 from controller.state.records import CheckpointSpec, CopiesSpec, JobSpec, JobVolume
-from scheduler.model import Fabric, Locality, Request, TimeLimitAction, Wait
+from scheduler.model import Fabric, Locality, Placement, Request, TimeLimitAction, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
 from scheduler.queue.model import Project
@@ -38,6 +38,8 @@ _NEVER = frozenset({"no_match", "not_enough_endpoints", "unavailable", "never_sp
 """Codes of waits that do not end by themselves when nothing runs."""
 _RANK_BYTES = 4096
 """Allowance for a rank's other fields and for the encoding of its message."""
+_ALONE = 128
+"""Different requests whose place on the empty site is kept: jobs of one storm ask alike."""
 
 
 def spec_of(
@@ -92,6 +94,7 @@ class Admission:
         self._addresses = _longest_first(site.endpoints)
         self._together = max(Counter(e.server for e in site.endpoints).values(), default=0)
         """Most endpoints of one server."""
+        self._alone = lru_cache(_ALONE)(self._placed_alone)
 
     def check(self, request: JobRequest) -> None:
         """Refuse (ServiceError ``invalid``) a job that can never run."""
@@ -146,8 +149,8 @@ class Admission:
 
         Volumes do not count: a server may offer them later.
         """
-        asked = replace(request, locality=Locality.REGROUP, volumes=frozenset())
-        placed = place(self._empty, asked)
+        asked = replace(request, job="", locality=Locality.REGROUP, volumes=frozenset())
+        placed = self._alone(asked)
         if isinstance(placed, Wait) and placed.code in _NEVER:
             raise ServiceError(
                 "invalid",
@@ -155,6 +158,9 @@ class Admission:
                 object=f"job/{request.job}",
                 hint="submit it with a request that the site can meet when nothing else runs",
             )
+
+    def _placed_alone(self, request: Request) -> Placement | Wait:
+        return place(self._empty, request)
 
     def _fitting(self, request: JobRequest) -> int:
         """Return how many endpoints a job could have."""

@@ -83,3 +83,13 @@ async def test_what_may_start_once_others_have_ended_waits(
     await rack.state("first", "running")
     job = await submit(rack, "red", 2, **asked)
     assert job.state == "pending"
+
+
+async def test_each_job_that_asks_the_same_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    rack = Rack(tmp_path, one_port_each())
+    await rack.up()
+    for name in ("red", "blue"):
+        with pytest.raises(ServiceError, match="ports for 2") as refused:
+            await submit(rack, name, 3)
+        assert refused.value.object == f"job/{name}"
+    await rack.down()
