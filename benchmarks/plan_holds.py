@@ -47,8 +47,8 @@ from controller.plans.line import PlanLine
 from controller.schema.plans import PlanRequest
 from controller.state.records import JobRecord, JobSpec
 from scheduler.model import Limits, Locality
-from scheduler.queue.model import Project, QueuePolicy
-from scheduler.regroup.tasks import Regroup
+from scheduler.queue.model import ProjectShare, QueuePolicy
+from scheduler.regroup.tasks import RegroupTask
 
 GOAL_MS = 50.0
 BEAT_S = 0.002
@@ -136,7 +136,9 @@ async def controller(endpoints: int, worker: Worker | None) -> AsyncIterator[Wor
 async def line(endpoints: int, worker: Worker | None) -> AsyncIterator[Work]:
     """Yield a plan of a hard fabric, without a controller."""
     planner = PlanLine(worker)
-    task = Regroup(hard(endpoints // PORTS, PORTS, 0.95, "philly", 0), Limits(time_limit_s=LIMIT_S))
+    task = RegroupTask(
+        hard(endpoints // PORTS, PORTS, 0.95, "philly", 0), Limits(time_limit_s=LIMIT_S)
+    )
 
     async def plan() -> None:
         if (await planner.compute(task, LIMIT_S + 30)).empty:
@@ -166,7 +168,7 @@ async def queue(endpoints: int) -> AsyncIterator[Work]:
         return decide_and_explain(
             fabric,
             [*running, *waiting],
-            [Project("default")],
+            [ProjectShare("default")],
             QueuePolicy(),
             lambda name: True,
             now=1000.0,

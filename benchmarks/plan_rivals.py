@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.model import Objective
-from scheduler.regroup.counts import Cost, Problem
+from scheduler.regroup.counts import Cost, RegroupProblem
 from scheduler.regroup.improve import greedy
 from scheduler.regroup.program.exact import Model, Shape
 from scheduler.regroup.program.terms import EXCESS, MOVES, PAUSED
@@ -48,12 +48,12 @@ class Result:
         }
 
 
-def greedy_alone(problem: Problem) -> Result:
+def greedy_alone(problem: RegroupProblem) -> Result:
     """Run only the heuristics."""
     return _timed(lambda: problem.cost(greedy.best_board(problem).layout))
 
 
-def restart(problem: Problem) -> Result:
+def restart(problem: RegroupProblem) -> Result:
     """Stop scattered jobs and start them on the best idle endpoints. One optical switch only."""
     started = time.perf_counter()
     idle = problem.idle.copy()
@@ -86,7 +86,7 @@ def restart(problem: Problem) -> Result:
     return Result(excess, paused, paused, time.perf_counter() - started)
 
 
-def milp(problem: Problem, time_limit_s: float) -> Result | None:
+def milp(problem: RegroupProblem, time_limit_s: float) -> Result | None:
     """Solve the textbook program without a start; None if it is too large or finds no solution."""
     if len(problem.units) * len(problem.room) > MILP_COLUMNS:
         return None

@@ -41,8 +41,8 @@ from typing import Any
 
 from measure.collectives.matching import ring_share
 from measure.compare.settings import facts_of
-from scheduler.steptime.calibrate import Calibration, Interval
-from scheduler.steptime.identify import GOODPUT, Seen, identify
+from scheduler.steptime.calibrate import Calibration, PredictionInterval
+from scheduler.steptime.identify import GOODPUT, MeasuredStep, identify
 from scheduler.steptime.road import Road
 from testbed import rack, ring_steps
 from testbed.demo import PAPER_SITE
@@ -103,7 +103,7 @@ class Measured:
     """One placement of a comparison."""
 
     name: str
-    seen: Seen
+    seen: MeasuredStep
     step_s: float
 
 
@@ -159,7 +159,7 @@ def placements(result: Mapping[str, Any]) -> list[Measured]:
         facts = facts_of(one["facts"]) if one else None
         measured, rate = row["measured_step_s"], row["ring_rate"]
         if facts is not None and measured is not None and rate is not None:
-            seen = Seen(facts, Road(rate, rate))
+            seen = MeasuredStep(facts, Road(rate, rate))
             found.append(Measured(row["placement"], seen, measured["median"]))
     return found
 
@@ -178,7 +178,7 @@ def ways(one: Measured, road: Road, access_bps: float, share: float) -> Iterator
     yield "proportional", one.step_s * one.seen.road.low / road.low
 
 
-def _middle(step: Interval) -> float:
+def _middle(step: PredictionInterval) -> float:
     return (step.low + step.high) / 2
 
 

@@ -25,7 +25,7 @@ from controller.state.records import JobRecord, JobSpec
 from scheduler.model import Fabric, Job, Locality, Placement, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.queue.model import Project, QueuePolicy
+from scheduler.queue.model import ProjectShare, QueuePolicy
 
 
 def full(endpoints: int, ports: int, switches: int, seed: int) -> tuple[Fabric, list[JobRecord]]:
@@ -88,7 +88,7 @@ def main() -> int:
                 _, seen = decide_and_explain(
                     fabric,
                     [*running, *jobs],
-                    [Project("default")],
+                    [ProjectShare("default")],
                     QueuePolicy(),
                     lambda name: True,
                     now=1000.0,

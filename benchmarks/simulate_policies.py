@@ -18,7 +18,7 @@ from pathlib import Path
 
 from scheduler.model import Aggregator, Endpoint, Site
 from scheduler.sim import readers
-from scheduler.sim.cluster import Settings
+from scheduler.sim.cluster import ReplaySettings
 from scheduler.sim.engine import replay
 from scheduler.sim.gavel import GavelTable
 from scheduler.sim.policies import POLICIES, make_policy
@@ -82,7 +82,7 @@ def main() -> int:
     for load in (float(text) for text in given.loads.split(",")):
         trace = whole.at_load(load, given.endpoints)
         for pause in (float(text) for text in given.pauses.split(",")):
-            settings = Settings(
+            settings = ReplaySettings(
                 pause_s=pause, restart_s=given.restart_s, checkpoint_s=given.checkpoint_s
             )
             for name in given.policies.split(","):

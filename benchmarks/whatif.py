@@ -13,7 +13,7 @@ import statistics
 import time
 
 from scheduler.steptime.facts import StepFacts
-from scheduler.steptime.identify import Seen, identify, plain
+from scheduler.steptime.identify import MeasuredStep, identify, plain
 from scheduler.steptime.road import Roads
 from scheduler.steptime.sites import SharedLinks
 
@@ -64,7 +64,7 @@ def main() -> None:
         here, there = now.to("j0"), then.to("j0")
         if here is None or there is None:
             raise SystemExit("a member is dark")
-        known = identify([Seen(facts, here)], 95e9)
+        known = identify([MeasuredStep(facts, here)], 95e9)
         known.predict(there)
         known.speedup(here, there)
         taken.append(time.perf_counter() - began)

@@ -38,7 +38,7 @@ class MeasuredEndpoint:
 
 
 @dataclass(slots=True, frozen=True)
-class Fabric:
+class MeasuredSite:
     """What is known of the site before anything is measured. Rates are bit/s of one direction."""
 
     places: Sequence[MeasuredEndpoint]
@@ -127,22 +127,22 @@ class Kind(Protocol):
         """The type: ``links``."""
         ...
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         ...
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return the jobs to run. Raises SettingsError when the endpoints do not suffice."""
         ...
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Return how far the measurement is, from the lines so far."""
         ...
 
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -177,7 +177,7 @@ class Continuing(Protocol):
     def more(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

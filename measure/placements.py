@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from measure.envelope import Json
-from measure.kinds import Fabric, MeasuredEndpoint, SettingsError
+from measure.kinds import MeasuredEndpoint, MeasuredSite, SettingsError
 from scheduler import ring
 
 NAMED = ("present", "reordered", "local", "hybrid", "remote")
@@ -29,7 +29,7 @@ class RankPlacement:
         return ring.crossings(self.order, self.homes)
 
 
-def read(given: Json, fabric: Fabric, default: Sequence[str]) -> list[Json]:
+def read(given: Json, fabric: MeasuredSite, default: Sequence[str]) -> list[Json]:
     """Return the placements of a setting, each once: names, and homes as ``{"homes": {...}}``.
 
     It is a list or a text with commas; homes may be written ``homes=gpu0:as0+gpu1:as1``, in rank
@@ -50,7 +50,7 @@ def read(given: Json, fabric: Fabric, default: Sequence[str]) -> list[Json]:
     return found
 
 
-def place(placement: Json, ranks: int, fabric: Fabric) -> RankPlacement:
+def place(placement: Json, ranks: int, fabric: MeasuredSite) -> RankPlacement:
     """Return where ``ranks`` ranks go. Raises SettingsError if ports do not suffice.
 
     ``present`` keeps homes and order, ``reordered`` the homes with the fewest crossings;
@@ -101,7 +101,7 @@ def _hint() -> str:
     return f"one of: {', '.join(NAMED)}, or homes=gpu0:as0+gpu1:as1 in rank order"
 
 
-def _sizes(name: str, ranks: int, fabric: Fabric) -> dict[str, int]:
+def _sizes(name: str, ranks: int, fabric: MeasuredSite) -> dict[str, int]:
     """Return how many ranks each aggregator gets; of equal choices the one with fewest moves."""
     ports = fabric.free_ports
     here = Counter(one.home for one in fabric.places)
@@ -165,7 +165,7 @@ def _dealt(order: Sequence[str], homes: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dealt)
 
 
-def _require_ports(homes: Mapping[str, str], fabric: Fabric) -> None:
+def _require_ports(homes: Mapping[str, str], fabric: MeasuredSite) -> None:
     for home, count in Counter(homes.values()).items():
         have = fabric.free_ports.get(home, 0)
         if count > have:

@@ -66,7 +66,7 @@ class TimeLimitAction(StrEnum):
 
 
 class OnLoss(StrEnum):
-    """What a job does that lost endpoints for which there is no spare."""
+    """What a job does that lost endpoints that no spare replaces."""
 
     WAIT = "wait"
     """It waits in the queue for as many endpoints as before."""

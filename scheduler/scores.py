@@ -14,7 +14,7 @@ SIZES = (2, 4, 8)
 
 
 @dataclass(slots=True, frozen=True)
-class Left:
+class RemainingCapacity:
     """What jobs the idle endpoints can still serve with the present homes."""
 
     idle: int
@@ -44,7 +44,7 @@ class Scorer:
         self._homes = all_homes(fabric)
         self._bound = SpanBound(fabric)
         free = free_by_aggregator(fabric)
-        self.left = Left(
+        self.left = RemainingCapacity(
             idle=sum(free.values()),
             largest=max(free.values(), default=0),
             stranded={size: stranded(free, size) for size in SIZES},

@@ -1,7 +1,7 @@
 """Reads site and state files into frozen values, with errors that name file, path and fix."""
 
 from sitefile.engine import EnginePolicy
-from sitefile.errors import Problem, SiteFileError
+from sitefile.errors import FileProblem, SiteFileError
 from sitefile.load import load_planner_site, load_site, load_state
 from sitefile.model import (
     AggregatorCable,
@@ -17,7 +17,7 @@ from sitefile.model import (
 )
 from sitefile.passwords import PasswordRef
 from sitefile.registries import Registry
-from sitefile.scheduling import Rates, RegroupPolicy, Scheduling
+from sitefile.scheduling import RegroupPolicy, Scheduling, SiteLinkRates
 from sitefile.schema import site_schema
 
 __all__ = [
@@ -28,15 +28,15 @@ __all__ = [
     "EndpointCable",
     "EnginePolicy",
     "Fiber",
+    "FileProblem",
     "PasswordRef",
     "Port",
-    "Problem",
-    "Rates",
     "Registry",
     "RegroupPolicy",
     "Scheduling",
     "Server",
     "SiteFileError",
+    "SiteLinkRates",
     "SwitchCable",
     "Uplink",
     "load_planner_site",

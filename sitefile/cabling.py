@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.engine import engine_of, engine_problems
-from sitefile.errors import Problem
+from sitefile.errors import FileProblem
 from sitefile.logs import logs_of
 from sitefile.model import (
     AggregatorCable,
@@ -42,14 +42,14 @@ class _Cabling:
         self.endpoints = {e.name for e in model.endpoints}
         self.aggregators = {a.name for a in model.aggregators}
         self.switches = {s.name for s in model.switches}
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
         self.endpoint_fiber: dict[str, Port] = {}
         self.fibers: dict[str, dict[int, Port]] = {a: {} for a in self.aggregators}
         self.fixed: dict[str, dict[int, str]] = {a: {} for a in self.aggregators}
         self._used: dict[Port, str] = {}
 
     def problem(self, path: str, message: str, fix: str) -> None:
-        self.problems.append(Problem(path, message, fix))
+        self.problems.append(FileProblem(path, message, fix))
 
     def end(self, path: str, text: str) -> Port | str | None:
         """Return an endpoint's name, a device's port, or None after recording the problem."""
@@ -149,7 +149,7 @@ class _Cabling:
         return Uplink(*ports)
 
 
-def cable(model: SiteModel) -> tuple[CabledSite | None, list[Problem]]:
+def cable(model: SiteModel) -> tuple[CabledSite | None, list[FileProblem]]:
     """Return the cabled site, or None with every problem found."""
     cabling = _Cabling(model)
     _unique(cabling, model)

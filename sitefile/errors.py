@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, frozen=True)
-class Problem:
+class FileProblem:
     """One problem at one place of a file."""
 
     path: str
@@ -22,7 +22,7 @@ class Problem:
 class SiteFileError(ValueError):
     """A site, state or job file is invalid; carries every problem found."""
 
-    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, file: str, problems: Sequence[FileProblem]) -> None:
         self.file = file
         self.problems = tuple(problems)
         lines = "\n".join(f"  {problem}" for problem in self.problems)

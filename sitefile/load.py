@@ -20,7 +20,7 @@ from scheduler.model import (
     SpreadBy,
 )
 from sitefile.cabling import cable
-from sitefile.errors import Problem, SiteFileError
+from sitefile.errors import FileProblem, SiteFileError
 from sitefile.model import CabledSite
 from sitefile.schema import JobModel, LimitsModel, ShortSiteModel, SiteModel, StateModel
 from sitefile.wording import known_keys, meant, plain_words
@@ -90,7 +90,7 @@ def load_state(path: str | Path) -> tuple[Fabric, Limits]:
 
 def problems_of(
     error: ValidationError, model: type[BaseModel], *, schema: str = "lightloom schema"
-) -> list[Problem]:
+) -> list[FileProblem]:
     """Turn the errors of a document of ``model`` into problems with a path and a fix.
 
     ``schema`` is the command that prints the file's schema.
@@ -101,17 +101,19 @@ def problems_of(
         for part in item["loc"]:
             path += f"[{part}]" if isinstance(part, int) else (f".{part}" if path else str(part))
         if isinstance(item["input"], Unclear):
-            problems.append(Problem(path, item["input"].problem, item["input"].fix))
+            problems.append(FileProblem(path, item["input"].problem, item["input"].fix))
         elif item["type"] == "extra_forbidden":
             name = str(item["loc"][-1])
             guess = meant(name, known_keys(model, item["loc"]))
             fix = "remove it or correct its name"
-            problems.append(Problem(path, f"unknown key {name!r}{guess}", fix))
+            problems.append(FileProblem(path, f"unknown key {name!r}{guess}", fix))
         elif item["type"] == "missing":
-            problems.append(Problem(path, "missing", f"add it; see `{schema}`"))
+            problems.append(FileProblem(path, "missing", f"add it; see `{schema}`"))
         else:
             problems.append(
-                Problem(path, f"{plain_words(item)}; got {item['input']!r:.80}", f"see `{schema}`")
+                FileProblem(
+                    path, f"{plain_words(item)}; got {item['input']!r:.80}", f"see `{schema}`"
+                )
             )
     return problems
 
@@ -134,24 +136,24 @@ def _short_site(file: str, model: ShortSiteModel) -> Site:
     for i, e in enumerate(model.endpoints):
         path = f"site.endpoints[{i}]"
         if e.name in seen:
-            problems.append(Problem(path, f"endpoint {e.name!r} is listed twice", "rename one"))
+            problems.append(FileProblem(path, f"endpoint {e.name!r} is listed twice", "rename one"))
         seen.add(e.name)
         if e.fixed is not None:
             if e.fixed not in aggregators:
                 problems.append(
-                    Problem(path, f"unknown aggregator {e.fixed!r}", "correct the name")
+                    FileProblem(path, f"unknown aggregator {e.fixed!r}", "correct the name")
                 )
             fixed[e.fixed] = fixed.get(e.fixed, 0) + 1
         elif e.ocs not in optical:
             problems.append(
-                Problem(
+                FileProblem(
                     path,
                     f"no aggregator has a port on {e.ocs!r}",
                     "add it to an aggregator's ports",
                 )
             )
     if len(aggregators) < len(model.aggregators):
-        problems.append(Problem("site.aggregators", "a name is listed twice", "rename one"))
+        problems.append(FileProblem("site.aggregators", "a name is listed twice", "rename one"))
     if problems:
         raise SiteFileError(file, problems)
     return Site(
@@ -166,12 +168,12 @@ def _short_site(file: str, model: ShortSiteModel) -> Site:
     )
 
 
-def _state_problems(model: StateModel, site: Site) -> list[Problem]:
+def _state_problems(model: StateModel, site: Site) -> list[FileProblem]:
     """Return problems of references and capacities across the whole state."""
     return _home_problems(model.homes, site) + _job_problems(model.jobs, site)
 
 
-def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[Problem]:
+def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[FileProblem]:
     problems = []
     endpoints = {e.name: e for e in site.endpoints}
     aggregators = {a.name: a for a in site.aggregators}
@@ -179,15 +181,15 @@ def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[Problem]
     for name, home in homes.items():
         path = f"homes.{name}"
         if name not in endpoints:
-            problems.append(Problem(path, f"unknown endpoint {name!r}", "correct the name"))
+            problems.append(FileProblem(path, f"unknown endpoint {name!r}", "correct the name"))
         elif home is None:
             continue
         elif home not in aggregators:
-            problems.append(Problem(path, f"unknown aggregator {home!r}", "correct the name"))
+            problems.append(FileProblem(path, f"unknown aggregator {home!r}", "correct the name"))
         elif (fixed := endpoints[name].fixed) is not None:
             if fixed != home:
                 problems.append(
-                    Problem(path, f"{name} is hard-wired to {fixed}", "remove the line")
+                    FileProblem(path, f"{name} is hard-wired to {fixed}", "remove the line")
                 )
         else:
             ocs = endpoints[name].ocs or ""
@@ -195,12 +197,12 @@ def _home_problems(homes: Mapping[str, str | None], site: Site) -> list[Problem]
             ports = aggregators[home].ports.get(ocs, 0)
             if used[home, ocs] > ports:
                 problems.append(
-                    Problem(path, f"{home} has {ports} ports on {ocs}", "give it another home")
+                    FileProblem(path, f"{home} has {ports} ports on {ocs}", "give it another home")
                 )
     return problems
 
 
-def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
+def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[FileProblem]:
     problems = []
     endpoints = {e.name for e in site.endpoints}
     holder: dict[str, str] = {}
@@ -208,7 +210,7 @@ def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
     for i, job in enumerate(jobs):
         if len(job.endpoints) + len(job.spares) > len(endpoints):
             problems.append(
-                Problem(
+                FileProblem(
                     f"jobs[{i}].endpoints",
                     f"job {job.name!r} holds {len(job.endpoints) + len(job.spares)} endpoints,"
                     f" the site has {len(endpoints)}",
@@ -218,17 +220,17 @@ def _job_problems(jobs: Sequence[JobModel], site: Site) -> list[Problem]:
             continue
         if job.name in names:
             path = f"jobs[{i}].name"
-            problems.append(Problem(path, f"job {job.name!r} is listed twice", "rename one"))
+            problems.append(FileProblem(path, f"job {job.name!r} is listed twice", "rename one"))
         names.add(job.name)
         places = [(f"endpoints[{k}]", name) for k, name in enumerate(job.endpoints)]
         places += [(f"spares[{k}]", name) for k, name in enumerate(job.spares)]
         for place, name in places:
             path = f"jobs[{i}].{place}"
             if name not in endpoints:
-                problems.append(Problem(path, f"unknown endpoint {name!r}", "correct the name"))
+                problems.append(FileProblem(path, f"unknown endpoint {name!r}", "correct the name"))
             elif name in holder:
                 problems.append(
-                    Problem(path, f"{name} already belongs to {holder[name]}", "choose another")
+                    FileProblem(path, f"{name} already belongs to {holder[name]}", "choose another")
                 )
             else:
                 holder[name] = job.name

@@ -14,7 +14,7 @@ from scheduler.policy.triggers import TriggerPolicy
 from scheduler.queue.model import (
     DEFAULT_PROJECT,
     Preemption,
-    Project,
+    ProjectShare,
     QueuePolicy,
 )
 from sitefile import names
@@ -149,7 +149,7 @@ class RegroupModel(_Strict):
 
 
 @dataclass(slots=True, frozen=True)
-class Rates:
+class SiteLinkRates:
     """Link rates in bit/s."""
 
     access_bps: float
@@ -168,9 +168,9 @@ class RegroupPolicy:
     accept_open: bool = True
     """Whether a triggered regroup also runs when its gain is unknown."""
     recovery_s: float = 0.5
-    rates: Rates | None = None
+    rates: SiteLinkRates | None = None
     max_dark: int | None = None
-    """Endpoints dark at once: a plan with more is carried out in batches; None is no limit."""
+    """Endpoints dark at once: a plan with more is carried out in batches; None is unlimited."""
     max_pauses: int = 1
     """Longest pause of a job by the batches of one plan."""
     park: bool = False
@@ -181,7 +181,7 @@ class RegroupPolicy:
 class Scheduling:
     """The site file's settings for jobs; the default is one project without quota."""
 
-    projects: tuple[Project, ...] = (Project(DEFAULT_PROJECT),)
+    projects: tuple[ProjectShare, ...] = (ProjectShare(DEFAULT_PROJECT),)
     named: bool = False
     """Whether the site file lists projects; then all others are refused."""
     max_priority: int = USERS_PRIORITY
@@ -205,9 +205,9 @@ def scheduling_of(
     projects: list[ProjectModel], queue: QueueModel, regroup: RegroupModel
 ) -> Scheduling:
     """Convert checked sections to the scheduler's values; ``default`` always exists."""
-    listed = tuple(Project(p.name, p.weight, p.quota) for p in projects)
+    listed = tuple(ProjectShare(p.name, p.weight, p.quota) for p in projects)
     if DEFAULT_PROJECT not in {p.name for p in listed}:
-        listed = (Project(DEFAULT_PROJECT), *listed)
+        listed = (ProjectShare(DEFAULT_PROJECT), *listed)
     triggers = regroup.triggers
     threshold = triggers.threshold
     return Scheduling(
@@ -238,7 +238,7 @@ def scheduling_of(
             max_dark=regroup.max_dark,
             max_pauses=regroup.max_pauses,
             park=regroup.park,
-            rates=Rates(**regroup.rates.model_dump()) if regroup.rates else None,
+            rates=SiteLinkRates(**regroup.rates.model_dump()) if regroup.rates else None,
         ),
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from sitefile.errors import Problem, SiteFileError
+from sitefile.errors import FileProblem, SiteFileError
 from sitefile.words import Unclear
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -63,15 +63,17 @@ def load_mappings(
         with path.open("rb") as file:  # a pipe has no size beforehand
             data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
-            raise SiteFileError(str(path), [Problem("", f"file is larger than {max_bytes} bytes")])
+            raise SiteFileError(
+                str(path), [FileProblem("", f"file is larger than {max_bytes} bytes")]
+            )
         text = data.decode("utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
         raise SiteFileError(
-            str(path), [Problem("", reason, "give the path of a readable file")]
+            str(path), [FileProblem("", reason, "give the path of a readable file")]
         ) from error
     except UnicodeDecodeError as error:
-        raise SiteFileError(str(path), [Problem("", "file is not UTF-8 text")]) from error
+        raise SiteFileError(str(path), [FileProblem("", "file is not UTF-8 text")]) from error
     try:
         documents = _Builder(most, unclear=unclear).build(yaml.parse(text, Loader=_Loader))
     except yaml.YAMLError as error:
@@ -81,12 +83,12 @@ def load_mappings(
         fix = "correct the YAML"
         if mark and _is_indented_by_tab(text, mark.line):
             problem, fix = "the line is indented by a tab", "indent it with blanks"
-        raise SiteFileError(str(path), [Problem(where, problem, fix)]) from error
+        raise SiteFileError(str(path), [FileProblem(where, problem, fix)]) from error
     for number, document in enumerate(documents, 1):
         if not isinstance(document, dict):
             where = f"document {number}" if len(documents) > 1 else ""
             raise SiteFileError(
-                str(path), [Problem(where, "the document is not a mapping", f"see `{schema}`")]
+                str(path), [FileProblem(where, "the document is not a mapping", f"see `{schema}`")]
             )
     return documents
 

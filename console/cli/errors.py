@@ -21,7 +21,7 @@ EXIT_CODES: Mapping[str, int] = {
 }
 """The exit codes that scripts rely on; 3 also means "changes pending" for ``plan``.
 
-``exec`` ends with its command's exit code; with these when there is none."""
+``exec`` ends with its command's exit code; with these if it does not run."""
 CHANGES_PENDING = 3
 
 

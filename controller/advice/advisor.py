@@ -21,7 +21,7 @@ from controller.telemetry.steps import FactsOf, StepMeter
 from measure.loading.floor import Floor, floor_of
 from scheduler.metrics import SpanBound, span
 from scheduler.occupancy import all_homes
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 
 CommsOf = Callable[[str], CommsView | None]
 """The recorded communication of a job."""
@@ -152,7 +152,7 @@ class Advisor:
 
     def _compact(
         self, job: JobRecord, after: Mapping[str, str | None], moment: _Moment
-    ) -> tuple[Interval | None, tuple[str, ...]]:
+    ) -> tuple[PredictionInterval | None, tuple[str, ...]]:
         then = self._meter.roads(moment.rings, after)
         if moment.roads is None or then is None:
             return None, ()

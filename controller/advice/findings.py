@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from base.figures import figure
 from controller.schema.insight.advice import Limit
 from measure.loading.floor import Floor
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.facts import StepFacts
 
 NOTABLE = 0.05
@@ -32,7 +32,7 @@ class Finding:
     limit: Limit
     text: str
     evidence: tuple[str, ...] = ()
-    gain: Interval | None = None
+    gain: PredictionInterval | None = None
     """Share of the step's time that the remedy saves."""
     remedy: str = ""
     command: str = ""
@@ -56,7 +56,7 @@ class Situation:
     facts: StepFacts | None = None
     span: int = 1
     span_least: int = 1
-    compact: Interval | None = None
+    compact: PredictionInterval | None = None
     """Its step now over its step in the most compact homes; None without such homes."""
     compact_reasons: tuple[str, ...] = ()
     input_wait: tuple[float, float] | None = None
@@ -115,7 +115,7 @@ def _scatter(situation: Situation) -> Finding | None:
     ratio = situation.compact
     if ratio is None or situation.span <= situation.span_least or ratio.high <= 1.0:
         return None
-    gain = Interval(max(1.0 - 1.0 / ratio.low, 0.0), 1.0 - 1.0 / ratio.high)
+    gain = PredictionInterval(max(1.0 - 1.0 / ratio.low, 0.0), 1.0 - 1.0 / ratio.high)
     if gain.high < NOTABLE:
         return None
     return Finding(
@@ -150,7 +150,7 @@ def _straggler(situation: Situation) -> Finding | None:
         text=f"rank {slowest} computes {figure(by_rank[slowest])} s a step,"
         f" the others {figure(usual)} s",
         evidence=tuple(situation.rank_evidence.get(slowest, ())),
-        gain=Interval(share, share),
+        gain=PredictionInterval(share, share),
         remedy="look at its server and its endpoint; start the job again without it",
         command=f"lightloom describe job {situation.job}",
     )
@@ -175,7 +175,7 @@ def _input(situation: Situation) -> Finding | None:
             text=f"its loader alone needs {figure(floor.step_s)} s for a batch, a step takes"
             f" {figure(step)} s",
             evidence=told,
-            gain=Interval(0.0, max(1.0 - exposed / step, 0.0)),
+            gain=PredictionInterval(0.0, max(1.0 - exposed / step, 0.0)),
             remedy=_FASTER,
             command=_measure_input(floor),
         )
@@ -187,7 +187,7 @@ def _input(situation: Situation) -> Finding | None:
         limit="input",
         text=f"it waits for its next batch for {_percent(share)} of a step",
         evidence=(f"{figure(waited)} s of {figure(step)} s", *told),
-        gain=Interval(share, share),
+        gain=PredictionInterval(share, share),
         remedy=ahead
         if floor is not None and not gates
         else f"{_FASTER}{'' if gates else '; measure its loader first'}",
@@ -231,7 +231,7 @@ def _network(situation: Situation, facts: StepFacts, late: float) -> Finding | N
             " step",
             f"{figure(facts.comm_s)} s of communication, {figure(facts.exposed_s)} s of it exposed",
         ),
-        gain=Interval(0.0, left),
+        gain=PredictionInterval(0.0, left),
         remedy="send less or less often: a larger batch per rank, gradients of 16 bits,"
         " accumulation over steps",
         command=f"lightloom comms {situation.job}",
@@ -253,7 +253,7 @@ def _overlap(facts: StepFacts) -> Finding | None:
             f"{figure(hidden)} s of communication runs behind {figure(compute)} s of compute,"
             " of which the backward pass, about half, can cover some",
         ),
-        gain=Interval(0.0, share),
+        gain=PredictionInterval(0.0, share),
         remedy="send gradients while the backward pass runs, in smaller buckets"
         " (DDP: bucket_cap_mb)",
     )

@@ -11,7 +11,7 @@ from controller.state.state import State
 from controller.telemetry.steps import Outlook, StepMeter
 from scheduler.metrics import span
 from scheduler.occupancy import all_homes
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 
 
 class WhatIf:
@@ -79,13 +79,13 @@ class WhatIf:
         return job
 
 
-def change_of(outlook: Outlook) -> Interval | None:
+def change_of(outlook: Outlook) -> PredictionInterval | None:
     """Return (then - now) / now; None if nothing is known of the job."""
     if not outlook.placements:
         return None
-    return Interval(1.0 / outlook.ratio.high - 1.0, 1.0 / outlook.ratio.low - 1.0)
+    return PredictionInterval(1.0 / outlook.ratio.high - 1.0, 1.0 / outlook.ratio.low - 1.0)
 
 
-def range_view(interval: Interval | None) -> RangeView | None:
+def range_view(interval: PredictionInterval | None) -> RangeView | None:
     """Return an interval's document."""
     return None if interval is None else RangeView(low=interval.low, high=interval.high)

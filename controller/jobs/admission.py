@@ -23,7 +23,7 @@ from controller.state.records import CheckpointSpec, CopiesSpec, JobSpec, JobVol
 from scheduler.model import Fabric, Locality, Placement, Request, TimeLimitAction, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.placement.place import place
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, EndpointCable
 
 MAX_JOB_BYTES = 128 * 1024
@@ -219,7 +219,7 @@ def _longest_first(endpoints: Iterable[EndpointCable]) -> list[str]:
     return sorted((e.ip for e in endpoints), key=len, reverse=True)
 
 
-def check_project(site: CabledSite, projects: Iterable[Project], request: JobRequest) -> None:
+def check_project(site: CabledSite, projects: Iterable[ProjectShare], request: JobRequest) -> None:
     """Refuse a project that the site file does not list, and a job that exceeds its quota.
 
     A site file without a list of projects accepts any project name.

@@ -17,13 +17,13 @@ from scheduler.model import Fabric, Job, Policy, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import decide
 from scheduler.queue.model import (
-    Began,
     Decisions,
     Pending,
-    Project,
+    ProjectShare,
     Promise,
     QueuePolicy,
-    Running,
+    RunningJob,
+    StartedJob,
 )
 from scheduler.regroup import make_room
 
@@ -67,7 +67,7 @@ def _request(job: JobRecord, avoid: frozenset[str] | None) -> Request:
 
 def running(
     jobs: Iterable[JobRecord], now: float, held: frozenset[str] = frozenset()
-) -> list[Running]:
+) -> list[RunningJob]:
     """Return the jobs that hold endpoints, with their expected ends.
 
     Jobs that a transaction has ``held`` cannot be preempted now.
@@ -79,7 +79,7 @@ def running(
             limit = job.request.longest_run_s
             end = None if limit is None else started + limit
             found.append(
-                Running(
+                RunningJob(
                     job.name,
                     job.request.project,
                     job.request.priority,
@@ -93,10 +93,10 @@ def running(
     return found
 
 
-def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
+def began(jobs: Iterable[JobRecord], after: float) -> list[StartedJob]:
     """Return the jobs that started after a time, including those that have ended since."""
     return [
-        Began(
+        StartedJob(
             job.name,
             job.submitted_at,
             job.started_at,
@@ -112,7 +112,7 @@ def began(jobs: Iterable[JobRecord], after: float) -> list[Began]:
 def decide_and_explain(
     fabric: Fabric,
     jobs: Iterable[JobRecord],
-    projects: Iterable[Project],
+    projects: Iterable[ProjectShare],
     policy: QueuePolicy,
     movable: Callable[[str], bool],
     *,

@@ -19,7 +19,7 @@ from controller.state.records import JobRecord
 from controller.state.scheduling import left_alone, without
 from controller.state.state import State
 from scheduler.model import Fabric, Placement
-from scheduler.queue.model import Decisions, Hold, Preempt
+from scheduler.queue.model import Decisions, Preempt, QueueHold
 
 SCHEDULE_EVERY_S = 5.0
 """Longest time between two decisions; a change wakes the queue at once, after ``PAUSE_S``."""
@@ -167,7 +167,7 @@ class QueueKeeper:
         homes, holders, lost = state.light.homes(), state.jobs.holders(), state.unavailable()
         return not any(e in holders or e in lost or homes[e] != fabric.homes[e] for e in touched)
 
-    def _explained(self, holds: Mapping[str, Hold]) -> dict[str, Hold]:
+    def _explained(self, holds: Mapping[str, QueueHold]) -> dict[str, QueueHold]:
         """Name the volumes and servers in the reasons of jobs that wait for them."""
         state = self._state
         explain = Explainer(state.site, state.offers, state.connections.servers())
@@ -176,7 +176,7 @@ class QueueKeeper:
             for name, hold in holds.items()
         }
 
-    async def _explain(self, holds: Mapping[str, Hold]) -> None:
+    async def _explain(self, holds: Mapping[str, QueueHold]) -> None:
         state = self._state
         for done, (name, hold) in enumerate(holds.items()):
             if done % EXPLAIN_BATCH == EXPLAIN_BATCH - 1:

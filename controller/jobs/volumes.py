@@ -11,7 +11,7 @@ from controller.base.errors import ServiceError
 from controller.schema.submit.request import JobRequest
 from controller.state.offers import Offers, denial
 from controller.state.records import JobRecord, JobVolume
-from scheduler.queue.model import Hold
+from scheduler.queue.model import QueueHold
 from sitefile import CabledSite, EndpointCable
 
 _NAMED = 6
@@ -89,7 +89,7 @@ class Explainer:
         self._answering = answering
         self._known: dict[tuple[str, ...], str] = {}
 
-    def hold(self, hold: Hold, job: JobRecord) -> Hold:
+    def hold(self, hold: QueueHold, job: JobRecord) -> QueueHold:
         """Return why a job waits, naming its volumes and servers when these are the reason."""
         if hold.code not in _NO_ENDPOINTS or not job.request.volumes:
             return hold

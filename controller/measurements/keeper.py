@@ -33,7 +33,7 @@ from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, RunRecord
 from controller.state.state import State
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import Continuing, Fabric, Importing, Kind, Progress, Run, SettingsError
+from measure.kinds import Continuing, Importing, Kind, MeasuredSite, Progress, Run, SettingsError
 
 log = structlog.get_logger(__name__)
 
@@ -282,7 +282,7 @@ class MeasurementKeeper:
         }
 
     async def _planned(
-        self, kind: Kind, request: MeasurementRequest, fabric: Fabric
+        self, kind: Kind, request: MeasurementRequest, fabric: MeasuredSite
     ) -> tuple[Mapping[str, Any], list[Run]]:
         def plan() -> tuple[Mapping[str, Any], list[Run]]:
             settings = kind.settings(request.settings, fabric)

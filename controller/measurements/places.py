@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from controller.base.errors import ServiceError
 from controller.state.state import State
-from measure.kinds import Fabric, MeasuredEndpoint
+from measure.kinds import MeasuredEndpoint, MeasuredSite
 
 
 def pick(
@@ -15,7 +15,7 @@ def pick(
     asked: Sequence[str],
     homes: Mapping[str, str],
     claimed: Mapping[str, str],
-) -> Fabric:
+) -> MeasuredSite:
     """Return the fabric that a measurement may use: exactly ``asked``, or all that are idle.
 
     ``homes`` are where endpoints are moved first; ``claimed`` says, by endpoint, which measurement
@@ -87,7 +87,7 @@ def _busy(state: State, claimed: Mapping[str, str]) -> dict[str, str]:
     return busy
 
 
-def _fabric(state: State, names: Sequence[str], homes: Mapping[str, str]) -> Fabric:
+def _fabric(state: State, names: Sequence[str], homes: Mapping[str, str]) -> MeasuredSite:
     now = state.light.homes()
     places = tuple(
         MeasuredEndpoint(name, state.cables[name].server, homes.get(name) or now[name] or "")
@@ -95,7 +95,7 @@ def _fabric(state: State, names: Sequence[str], homes: Mapping[str, str]) -> Fab
     )
     emulation = state.site.emulation
     rates = state.site.scheduling.regroup.rates or emulation
-    return Fabric(
+    return MeasuredSite(
         places,
         access_bps=rates.access_bps if rates else None,
         inter_aggregator_bps=rates.inter_aggregator_bps if rates else None,

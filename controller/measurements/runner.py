@@ -43,7 +43,7 @@ from controller.state.state import State
 from controller.state.transactions import transaction_record
 from controller.telemetry.throughput import Telemetry
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import Continuing, Fabric, Kind, Line, Progress, Run, RunEnd
+from measure.kinds import Continuing, Kind, Line, MeasuredSite, Progress, Run, RunEnd
 from scheduler.model import Placement
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.road import LinkModel
@@ -126,7 +126,7 @@ class MeasurementRunner:
         return self._state.measurements[self._ident]
 
     @property
-    def _fabric(self) -> Fabric:
+    def _fabric(self) -> MeasuredSite:
         fabric = self._record.fabric
         if fabric is None:
             raise ValueError("an imported measurement does not run")

@@ -13,7 +13,7 @@ from typing import TypeGuard
 from base.figures import figure
 from controller.state.records import JobRecord, TransactionRecord
 from measure.envelope import Environment
-from measure.kinds import Fabric, Line
+from measure.kinds import Line, MeasuredSite
 
 OTHERS_SHARE = 0.01
 """Most traffic of others on a used link, as a share of the link."""
@@ -138,7 +138,7 @@ class _Seen:
 
 
 def surroundings(
-    lines: Iterable[Line], ranks: Mapping[int, Sequence[str]], fabric: Fabric
+    lines: Iterable[Line], ranks: Mapping[int, Sequence[str]], fabric: MeasuredSite
 ) -> tuple[Environment, list[str]]:
     """Return where the ranks ran, and the servers that were too busy, with why.
 

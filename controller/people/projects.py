@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controller.people.accounts import Accounts
 from controller.people.accounts import Project as Account
-from scheduler.queue.model import DEFAULT_PROJECT, Project
+from scheduler.queue.model import DEFAULT_PROJECT, ProjectShare
 from sitefile import CabledSite
 
 
@@ -17,11 +17,11 @@ class SharedProjects:
         self._named = site.scheduling.projects
         self._accounts: Accounts | None = None
 
-    def __call__(self) -> Sequence[Project]:
+    def __call__(self) -> Sequence[ProjectShare]:
         """Return quota and fair share of every project as they are now."""
         if self._accounts is None:
             return self._named
-        return [Project(p.name, p.weight, p.quota) for p in self._accounts.projects()]
+        return [ProjectShare(p.name, p.weight, p.quota) for p in self._accounts.projects()]
 
     async def open(self, accounts: Accounts) -> None:
         """List the projects of ``accounts`` from now on.
@@ -30,7 +30,7 @@ class SharedProjects:
         they are. ServiceError if the accounts cannot be written.
         """
         for project in self._named:
-            if project == Project(DEFAULT_PROJECT):
+            if project == ProjectShare(DEFAULT_PROJECT):
                 continue  # it exists without the site file
             await accounts.put_project(Account(project.name, project.weight, project.quota))
         self._accounts = accounts

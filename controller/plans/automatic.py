@@ -18,7 +18,7 @@ from controller.state.intend.keys import FACTS
 from controller.state.state import State
 from controller.telemetry.steps import StepMeter
 from scheduler.metrics import total_excess_span
-from scheduler.policy.triggers import Blocked, Fired, Moment, Trigger, excess_since, fire
+from scheduler.policy.triggers import Blocked, Fired, Trigger, TriggerInput, excess_since, fire
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +83,7 @@ class Regrouper:
             self._skipped(fired, error.message)
         return fired
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> TriggerInput:
         state, now = self._state, self._state.clock()
         fabric = state.fabric()
         excess = total_excess_span(fabric, fabric.homes)
@@ -95,7 +95,7 @@ class Regrouper:
             blocked = (Blocked(first.job, first.moves_needed),)
         elif (other := self._blocked()) is not None:
             blocked = (other,)
-        return Moment(
+        return TriggerInput(
             now=now,
             excess_span=excess,
             excess_since=self._since,

@@ -64,7 +64,7 @@ from scheduler.placement.index import FabricIndex
 from scheduler.policy.worth import USUAL_RUN_S
 from scheduler.queue.round import fit
 from scheduler.regroup.batches import BatchError, Batches
-from scheduler.regroup.tasks import Cut, MakeRoom, Regroup
+from scheduler.regroup.tasks import BatchesTask, MakeRoomTask, RegroupTask
 from sitefile.wording import plain_words
 
 PLAN_GRACE_S = 30.0
@@ -124,7 +124,7 @@ class Planner:
         """Solve a small problem, so that the first plan does not wait for the solver to load."""
         limits = Limits(time_limit_s=WARM_UP_S)
         small = replace(_SMALL, search_nodes=self._state.site.scheduling.search_nodes)
-        await self._line.compute(Regroup(small, limits), WARM_UP_S + PLAN_GRACE_S)
+        await self._line.compute(RegroupTask(small, limits), WARM_UP_S + PLAN_GRACE_S)
 
     async def make_plan(self, request: PlanRequest) -> PlanView:
         """Compute a regroup without applying it.
@@ -199,9 +199,9 @@ class Planner:
             time_limit_s=request.time_limit_s,
             only_job=None if waiting else request.job,
         )
-        work: Callable[[Clock], Plan | None] = Regroup(fabric, limits)
+        work: Callable[[Clock], Plan | None] = RegroupTask(fabric, limits)
         if waiting is not None:
-            work = MakeRoom(fabric, scheduler_request(waiting), limits)
+            work = MakeRoomTask(fabric, scheduler_request(waiting), limits)
         try:
             plan = await self._line.compute(work, request.time_limit_s + PLAN_GRACE_S)
         except (FabricError, ValueError) as error:
@@ -242,7 +242,7 @@ class Planner:
     async def cut(self, fabric: Fabric, moves: Sequence[Move], limits: BatchLimits) -> Batches:
         """Cut moves into batches, as the planner computes plans. BatchError without an order."""
         return await self._line.compute(
-            Cut(fabric, tuple(moves), limits.max_dark, limits.max_pauses, limits.park),
+            BatchesTask(fabric, tuple(moves), limits.max_dark, limits.max_pauses, limits.park),
             PLAN_GRACE_S,
         )
 

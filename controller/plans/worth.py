@@ -10,7 +10,7 @@ from controller.state.records import JobRecord
 from controller.telemetry.steps import StepMeter
 from scheduler.model import Job, Plan
 from scheduler.policy.worth import Stake, remaining_s, weigh
-from scheduler.queue.model import Hold
+from scheduler.queue.model import QueueHold
 
 
 def stakes_of(
@@ -81,7 +81,7 @@ def with_stakes(
     ]
 
 
-def admitted_gpu_s(hold: Hold | None, count: int, now: float, unknown_s: float) -> float:
+def admitted_gpu_s(hold: QueueHold | None, count: int, now: float, unknown_s: float) -> float:
     """Return the waiting time that a plan saves a pending job, in GPU-seconds.
 
     Counts until its reservation begins, or ``unknown_s`` where that time is unknown.

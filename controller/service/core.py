@@ -21,7 +21,7 @@ from controller.ranks.secrets import SecretFolder
 from controller.ranks.starter import RankStarter
 from controller.state.state import Connections, State
 from controller.store.store import Store
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite
 
 
@@ -56,7 +56,7 @@ def core_of(
     aggregators: Aggregators,
     engine: Engine,
     default_image: str,
-    projects: Callable[[], Iterable[Project]] | None,
+    projects: Callable[[], Iterable[ProjectShare]] | None,
     clock: Callable[[], float],
 ) -> Core:
     """Make the core over the devices; see ``Service`` for the arguments."""

@@ -29,7 +29,7 @@ from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
 from measure.kinds import Kind
 from measure.registry import KINDS
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite
 
 LEAVE_TIMEOUT_S = 20.0
@@ -58,7 +58,7 @@ class Service:
         drift: DriftPolicy = DriftPolicy.REPAIR,
         history: Path | None = None,
         take_command: bool = False,
-        projects: Callable[[], Iterable[Project]] | None = None,
+        projects: Callable[[], Iterable[ProjectShare]] | None = None,
         kinds: Mapping[str, Kind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler.queue.model import (
-    Hold,
+    QueueHold,
 )
 
 
@@ -24,7 +24,7 @@ class Hint:
 class QueueReport:
     """What one scheduling round found about the waiting jobs."""
 
-    holds: Mapping[str, Hold] = field(default_factory=dict)
+    holds: Mapping[str, QueueHold] = field(default_factory=dict)
     """Why each job waits, in the order of the queue."""
     positions: Mapping[str, int] = field(default_factory=dict)
     """Place in the queue, from 1."""

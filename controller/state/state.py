@@ -49,7 +49,7 @@ from controller.state.writes import (
     Write,
 )
 from scheduler.model import Fabric, Job, Policy, Slot
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, EndpointCable
 
 
@@ -74,7 +74,7 @@ class State:
         store: Durable,
         clock: Callable[[], float],
         connections: Connections,
-        projects: Callable[[], Iterable[Project]],
+        projects: Callable[[], Iterable[ProjectShare]],
     ) -> None:
         """``projects`` gives quotas and fair shares."""
         self.site = site

@@ -17,9 +17,9 @@ from base import clock
 from controller.state.records import JobRecord
 from scheduler.model import Job
 from scheduler.policy.worth import slowdown
-from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.calibrate import Calibration, PredictionInterval
 from scheduler.steptime.facts import WITH_HEADERS, StepFacts
-from scheduler.steptime.identify import GOODPUT, LEAST_STEPS, Seen, identify, plain, usable
+from scheduler.steptime.identify import GOODPUT, LEAST_STEPS, MeasuredStep, identify, plain, usable
 from scheduler.steptime.profile import StepProfile
 from scheduler.steptime.road import LinkModel, Road, Roads
 from scheduler.steptime.sites import SharedLinks
@@ -62,9 +62,9 @@ class Outlook:
 
     now_s: float | None
     """Measured; None without facts of the present placement."""
-    then_s: Interval | None
+    then_s: PredictionInterval | None
     """None where only the ratio is known."""
-    ratio: Interval
+    ratio: PredictionInterval
     """The step now over the step then: above 1 the job becomes faster."""
     rate_now: float | None
     rate_then: float | None
@@ -91,7 +91,7 @@ class _Told:
     """When the placement began; None for the first one that was seen."""
     current: StepFacts | None = None
     """Facts of the present placement."""
-    seen: dict[object, Seen] = field(default_factory=dict)
+    seen: dict[object, MeasuredStep] = field(default_factory=dict)
     """By place, the latest last."""
 
 
@@ -182,7 +182,7 @@ class StepMeter:
         if self._is_ours(facts, told, road):
             told.current = facts
             told.seen.pop(place, None)
-            told.seen[place] = Seen(facts, road)
+            told.seen[place] = MeasuredStep(facts, road)
             while len(told.seen) > KEPT_PLACEMENTS:
                 del told.seen[next(iter(told.seen))]
 
@@ -250,7 +250,7 @@ class StepMeter:
 
     def speedups(
         self, jobs: Sequence[Job], before: Homes, after: Homes
-    ) -> dict[str, tuple[Interval, int]] | None:
+    ) -> dict[str, tuple[PredictionInterval, int]] | None:
         """Predict the ratio of every job's step times, before to after, and name its basis.
 
         The second value is the number of placements that the prediction rests on. None when the
@@ -304,7 +304,7 @@ class StepMeter:
 
     def speedup_alone(
         self, facts: StepFacts, ring: Sequence[str], before: Homes, after: Homes
-    ) -> Interval | None:
+    ) -> PredictionInterval | None:
         """Return what other homes would have made of a job's step, had it been alone.
 
         For a job that has ended: its facts were measured with the homes ``before``. None for facts
@@ -316,7 +316,7 @@ class StepMeter:
         here, there = now.to(""), then.to("")
         if here is None or there is None:
             return None
-        known = identify([Seen(facts, here)], self._access_bps(facts, now.ring_bps))
+        known = identify([MeasuredStep(facts, here)], self._access_bps(facts, now.ring_bps))
         return known.speedup(here, there)
 
     def _access_bps(self, facts: StepFacts, measured: float | None) -> float:

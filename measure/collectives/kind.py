@@ -12,7 +12,7 @@ from measure.collectives.roads import ring_rates
 from measure.collectives.rows import GroupSetting, PointTiming, row, timing
 from measure.collectives.tables import table
 from measure.envelope import Body, Json, Row, ToolVersion
-from measure.kinds import PROBE_ENV, Fabric, Line, Progress, Run, RunEnd, SettingsError
+from measure.kinds import PROBE_ENV, Line, MeasuredSite, Progress, Run, RunEnd, SettingsError
 from measure.placements import RankPlacement, place
 
 START_S = 180.0
@@ -41,13 +41,13 @@ class Collectives:
     name = "collectives"
     imports: Mapping[str, Callable[[str], Body]] = IMPORTS
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         complete = options.complete(given, fabric)
         _cases(complete, fabric)
         return complete
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return a job for each placement and number of ranks."""
         cases, here = _cases(settings, fabric), {one.endpoint: one.home for one in fabric.places}
         # A run leaves endpoints where it moved them: then each run names the homes of its own.
@@ -56,7 +56,7 @@ class Collectives:
         )
         return [_run(case, settings, moves) for case in cases]
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the points that the first rank of each group has reported."""
         cases = _cases(settings, fabric)
         total = sum(len(points) for case in cases for points in case.points)
@@ -73,7 +73,7 @@ class Collectives:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -125,7 +125,7 @@ class Collectives:
 COLLECTIVES = Collectives()
 
 
-def _cases(settings: Row, fabric: Fabric) -> list[_Case]:
+def _cases(settings: Row, fabric: MeasuredSite) -> list[_Case]:
     cases = []
     for placement in settings["placements"]:
         explicit = isinstance(placement, dict)

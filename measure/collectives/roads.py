@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from measure.kinds import Fabric
+from measure.kinds import MeasuredSite
 from scheduler.steptime.sites import SharedLinks
 
 
@@ -12,7 +12,7 @@ def ring_rates(
     order: Sequence[str],
     groups: Sequence[Sequence[int]],
     homes: Mapping[str, str | None],
-    fabric: Fabric,
+    fabric: MeasuredSite,
 ) -> list[float | None]:
     """Return bytes/s of each group's ring when all send; None where it is unknown.
 

@@ -11,7 +11,7 @@ from base.figures import figure
 from measure import placements
 from measure.collectives.definitions import WIDTH, Operation, extent
 from measure.envelope import Json, Row
-from measure.kinds import TORCH_IMAGE, Fabric, SettingsError
+from measure.kinds import TORCH_IMAGE, MeasuredSite, SettingsError
 
 MOST_BYTES = 2**30
 """Largest array: a rank holds two of them."""
@@ -37,7 +37,7 @@ _KNOWN = frozenset(
 )
 
 
-def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
+def complete(given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
     """Return all settings with their defaults. Raises SettingsError."""
     for name in given:
         if name not in _KNOWN:
@@ -196,7 +196,7 @@ def _plain(value: Json) -> bool:
     return value is None or isinstance(value, bool | str)
 
 
-def _ranks(value: Json, fabric: Fabric) -> list[int]:
+def _ranks(value: Json, fabric: MeasuredSite) -> list[int]:
     most = len(fabric.places)
     if most < 2:
         raise SettingsError(

@@ -27,10 +27,10 @@ from measure.compare.table import (
 )
 from measure.compare.text import text_of
 from measure.envelope import Body, Json, Row
-from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
+from measure.kinds import Line, MeasuredSite, Progress, Run, RunEnd, SettingsError
 from measure.placements import RankPlacement, place
 from scheduler.metrics import span
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.facts import WITH_HEADERS
 
 OVERHEAD_S = 60.0
@@ -42,7 +42,7 @@ class Compare:
 
     name = "compare"
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         complete = options.complete(given, fabric)
         placements = placements_of(complete, fabric)
@@ -52,7 +52,7 @@ class Compare:
                     raise _unpredictable(placement, fabric)
         return complete
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return the first runs: all in turns, none, or the most informative one."""
         placements = placements_of(settings, fabric)
         if settings["mode"] == "predict":
@@ -67,7 +67,7 @@ class Compare:
     def more(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -88,7 +88,7 @@ class Compare:
             return []
         return [_run(settings, next(p for p in placements if p.name == choice.name))]
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the steps that the runs have printed."""
         most = WARM_UP + int(settings["steps"])
         placements = placements_of(settings, fabric)
@@ -103,7 +103,7 @@ class Compare:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -147,7 +147,7 @@ class Compare:
         return text_of(result)
 
 
-def placements_of(settings: Row, fabric: Fabric) -> list[RankPlacement]:
+def placements_of(settings: Row, fabric: MeasuredSite) -> list[RankPlacement]:
     """Return the placements of a comparison, each name once. Raises SettingsError."""
     count = int(settings["job"]["count"])
     found: dict[str, RankPlacement] = {}
@@ -182,16 +182,16 @@ def _run(settings: Row, placement: RankPlacement) -> Run:
     )
 
 
-def _slowest(placements: Sequence[RankPlacement], fabric: Fabric) -> RankPlacement:
+def _slowest(placements: Sequence[RankPlacement], fabric: MeasuredSite) -> RankPlacement:
     """Return the placement whose ring is slowest: there communication shows."""
     return min(placements, key=lambda p: (_rate(p, fabric), p.name))
 
 
-def _fastest(placements: Sequence[RankPlacement], fabric: Fabric) -> RankPlacement:
+def _fastest(placements: Sequence[RankPlacement], fabric: MeasuredSite) -> RankPlacement:
     return min(placements, key=lambda p: (-_rate(p, fabric), p.name))
 
 
-def _rate(placement: RankPlacement, fabric: Fabric) -> float:
+def _rate(placement: RankPlacement, fabric: MeasuredSite) -> float:
     road = road_of(placement, fabric)
     return 1.0 if road is None else road.low
 
@@ -207,14 +207,14 @@ def _placement_of_run(
 
 
 def _ran(
-    settings: Row, fabric: Fabric, placements: Sequence[RankPlacement], ends: Sequence[RunEnd]
+    settings: Row, fabric: MeasuredSite, placements: Sequence[RankPlacement], ends: Sequence[RunEnd]
 ) -> set[str]:
     found = (_placement_of_run(settings, placements, end) for end in ends)
     return {placement.name for placement in found if placement is not None}
 
 
 def _found(
-    settings: Row, fabric: Fabric, lines: Sequence[Line], ends: Sequence[RunEnd]
+    settings: Row, fabric: MeasuredSite, lines: Sequence[Line], ends: Sequence[RunEnd]
 ) -> list[PlacementFacts]:
     """Return what is known of each placement."""
     placements = placements_of(settings, fabric)
@@ -244,7 +244,7 @@ def _found(
     return found
 
 
-def _unpredictable(placement: RankPlacement, fabric: Fabric) -> SettingsError:
+def _unpredictable(placement: RankPlacement, fabric: MeasuredSite) -> SettingsError:
     if fabric.access_bps is not None and fabric.inter_aggregator_bps is not None:
         return SettingsError(
             "placements",
@@ -259,7 +259,7 @@ def _unpredictable(placement: RankPlacement, fabric: Fabric) -> SettingsError:
 
 
 def _earlier(
-    settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]
+    settings: Row, fabric: MeasuredSite, found: Sequence[PlacementFacts]
 ) -> list[PlacementFacts]:
     """Return earlier comparisons' placements that this one does not have."""
     have = {(one.placement.order, tuple(one.placement.homes.items())) for one in found}
@@ -277,14 +277,16 @@ def _earlier(
 
 
 def _predicted(
-    settings: Row, fabric: Fabric, target: PlacementFacts, found: Sequence[PlacementFacts]
+    settings: Row, fabric: MeasuredSite, target: PlacementFacts, found: Sequence[PlacementFacts]
 ) -> PredictedStep | None:
     others = [one for one in found if one is not target]
     others += _earlier(settings, fabric, found)
     return predicted(target, others, access_of(fabric))
 
 
-def _steps(settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]) -> dict[str, Interval]:
+def _steps(
+    settings: Row, fabric: MeasuredSite, found: Sequence[PlacementFacts]
+) -> dict[str, PredictionInterval]:
     steps = {}
     for one in found:
         step = figure(one, _predicted(settings, fabric, one, found))
@@ -294,8 +296,10 @@ def _steps(settings: Row, fabric: Fabric, found: Sequence[PlacementFacts]) -> di
 
 
 def _weights(
-    steps: Mapping[str, Interval], placements: Sequence[RankPlacement], fabric: Fabric
-) -> tuple[Mapping[str, Interval], Mapping[str, int], Mapping[str, int]]:
+    steps: Mapping[str, PredictionInterval],
+    placements: Sequence[RankPlacement],
+    fabric: MeasuredSite,
+) -> tuple[Mapping[str, PredictionInterval], Mapping[str, int], Mapping[str, int]]:
     return (
         steps,
         {p.name: leaves(p, fabric) for p in placements},
@@ -305,10 +309,10 @@ def _weights(
 
 def _row(
     settings: Row,
-    fabric: Fabric,
+    fabric: MeasuredSite,
     one: PlacementFacts,
     found: Sequence[PlacementFacts],
-    base: Interval | None,
+    base: PredictionInterval | None,
 ) -> dict[str, Json]:
     prediction = _predicted(settings, fabric, one, found)
     step, facts = figure(one, prediction), one.facts
@@ -345,7 +349,7 @@ def _row(
     }
 
 
-def _plan(placement: RankPlacement, fabric: Fabric) -> dict[str, Json]:
+def _plan(placement: RankPlacement, fabric: MeasuredSite) -> dict[str, Json]:
     """Return how to get a placement: moves of idle endpoints, and the job's endpoints."""
     here = {place.endpoint: place.home for place in fabric.places}
     moves = {e: h for e, h in placement.homes.items() if here.get(e) != h}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from base.figures import figure
 from measure import placements
 from measure.envelope import Json, Row
-from measure.kinds import Fabric, SettingsError
+from measure.kinds import MeasuredSite, SettingsError
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.identify import usable
 
@@ -47,7 +47,7 @@ class EarlierResult:
     facts: StepFacts
 
 
-def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
+def complete(given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
     """Return all settings with their defaults. Raises SettingsError."""
     for name in given:
         if name not in _KNOWN:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from base import figures
-from measure.kinds import Fabric
+from measure.kinds import MeasuredSite
 from measure.placements import RankPlacement
 from measure.statistics import Summary
-from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.calibrate import Calibration, PredictionInterval
 from scheduler.steptime.facts import StepFacts
-from scheduler.steptime.identify import GOODPUT, Seen, identify
+from scheduler.steptime.identify import GOODPUT, MeasuredStep, identify
 from scheduler.steptime.road import LinkModel, Road, Roads
 from scheduler.steptime.sites import SharedLinks
 
@@ -34,7 +34,7 @@ class PlacementFacts:
 class PredictedStep:
     """A placement's step, predicted from the other placements."""
 
-    step_s: Interval
+    step_s: PredictionInterval
     reasons: tuple[str, ...]
 
 
@@ -48,7 +48,7 @@ class Choice:
     """Whether its interval leaves open that it is within the limit of the best."""
 
 
-def road_of(placement: RankPlacement, fabric: Fabric) -> Road | None:
+def road_of(placement: RankPlacement, fabric: MeasuredSite) -> Road | None:
     """Return the road of a placement's ring, alone on the links between aggregators."""
     access, between = fabric.access_bps, fabric.inter_aggregator_bps
     if access is None or between is None:
@@ -58,7 +58,7 @@ def road_of(placement: RankPlacement, fabric: Fabric) -> Road | None:
     return Roads({"": placement.order}, placement.homes, links, model=model).to("")
 
 
-def access_of(fabric: Fabric) -> float | None:
+def access_of(fabric: MeasuredSite) -> float | None:
     """Return what a ring gets of an access link, with headers: measured, else stated. bit/s."""
     goodput = LinkModel(fabric.fits, ring_share=fabric.ring_share).ring_bps
     return fabric.access_bps if goodput is None else goodput / GOODPUT
@@ -76,7 +76,7 @@ def predicted(
         return None
     size = len(target.placement.order)
     told = [
-        (Seen(f.facts, f.road), f.payload)
+        (MeasuredStep(f.facts, f.road), f.payload)
         for f in others
         if f.facts is not None and f.road is not None
     ]
@@ -95,13 +95,13 @@ def predicted(
     return PredictedStep(learnt.predict(road.low), tuple(learnt.unidentified))
 
 
-def moves_of(placement: RankPlacement, fabric: Fabric) -> int:
+def moves_of(placement: RankPlacement, fabric: MeasuredSite) -> int:
     """Return how many endpoints have to move for a placement."""
     here = {place.endpoint: place.home for place in fabric.places}
     return sum(here.get(e) != home for e, home in placement.homes.items())
 
 
-def leaves(placement: RankPlacement, fabric: Fabric) -> int:
+def leaves(placement: RankPlacement, fabric: MeasuredSite) -> int:
     """Return the size of the largest job that still fits under one aggregator."""
     taken = Counter(placement.homes.values())
     ports = max((n - taken[home] for home, n in fabric.free_ports.items()), default=0)
@@ -109,7 +109,7 @@ def leaves(placement: RankPlacement, fabric: Fabric) -> int:
 
 
 def uplink_bytes(
-    placement: RankPlacement, facts: StepFacts, step_s: float, fabric: Fabric
+    placement: RankPlacement, facts: StepFacts, step_s: float, fabric: MeasuredSite
 ) -> float:
     """Return bytes/s of one direction of the busiest link between two aggregators."""
     links = SharedLinks(1.0, 1.0, fabric.links)
@@ -119,23 +119,23 @@ def uplink_bytes(
     return busiest * copies * facts.bytes_per_step / step_s
 
 
-def figure(found: PlacementFacts, prediction: PredictedStep | None) -> Interval | None:
+def figure(found: PlacementFacts, prediction: PredictedStep | None) -> PredictionInterval | None:
     """Return a placement's step: measured, else predicted; None if neither is known."""
     if found.steps is not None:
-        return Interval(found.steps.low, found.steps.high)
+        return PredictionInterval(found.steps.low, found.steps.high)
     if found.facts is not None:
         width = found.facts.spread * found.facts.step_s
-        return Interval(found.facts.step_s - width, found.facts.step_s + width)
+        return PredictionInterval(found.facts.step_s - width, found.facts.step_s + width)
     return prediction.step_s if prediction else None
 
 
-def middle(step: Interval) -> float:
+def middle(step: PredictionInterval) -> float:
     """Return what placements are compared by."""
     return (step.low + step.high) / 2
 
 
 def recommend(
-    steps: Mapping[str, Interval],
+    steps: Mapping[str, PredictionInterval],
     left: Mapping[str, int],
     moves: Mapping[str, int],
     within: float,

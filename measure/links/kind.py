@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import (
     PROBE_ENV,
-    Fabric,
     Line,
     MeasuredEndpoint,
+    MeasuredSite,
     Progress,
     Run,
     RunEnd,
@@ -50,11 +50,11 @@ class Links:
 
     name: str = "links"
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         return chosen.complete(given, fabric)
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return one job over all endpoints. Raises SettingsError with less than two."""
         if len(fabric.places) < 2:
             raise SettingsError("endpoints", "a pair needs two endpoints", "name at least two")
@@ -82,7 +82,7 @@ class Links:
             )
         ]
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the pairs that were measured, once a repetition."""
         rounds = choose(fabric.places, 1, every=bool(settings["all"]))
         repetitions = int(settings["repetitions"])
@@ -100,7 +100,7 @@ class Links:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

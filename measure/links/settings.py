@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from measure.envelope import Json, Row
 from measure.given import RequestSettings
-from measure.kinds import PROBE_IMAGE, Fabric
+from measure.kinds import PROBE_IMAGE, MeasuredSite
 
 BANDWIDTH_FROM = 65536
 """Bytes from which bandwidth is measured, and groups and anomalies mean the path; below, latency
@@ -26,7 +26,7 @@ WAITS = ("poll", "sleep")
 TRANSPORTS = ("tcp", "rc", "ud", "cuda,rc", "cuda,tcp")
 
 
-def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
+def complete(given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
     """Return all settings with their defaults. Raises SettingsError."""
     asked = RequestSettings(given)
     together = asked.flag("together", default=False)
@@ -47,7 +47,7 @@ def complete(given: Mapping[str, Json], fabric: Fabric) -> Row:
     return known
 
 
-def default_sizes(fabric: Fabric, seconds: float) -> list[int]:
+def default_sizes(fabric: MeasuredSite, seconds: float) -> list[int]:
     """Return the sizes to measure alone if the caller names none.
 
     Where the rates of links are known, a message of the largest takes no longer than a repetition.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from measure.envelope import Body, Json, Row, ToolVersion
-from measure.kinds import Fabric, Line, Progress, Run, RunEnd
+from measure.kinds import Line, MeasuredSite, Progress, Run, RunEnd
 from measure.loading import plan, tables
 from measure.loading.rows import collect, row
 from measure.storage.plan import arms
@@ -24,16 +24,16 @@ class Loading:
 
     name: str = "input"
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         del fabric
         return plan.settings(given)
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return a run per limit. Raises SettingsError."""
         return plan.runs(settings, fabric, seed)
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the phases of rank 0; a phase that reads further ahead is extra."""
         del fabric
         total = len(arms(settings)) * settings["blocks"] * plan.PHASES
@@ -48,7 +48,7 @@ class Loading:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

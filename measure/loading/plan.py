@@ -11,8 +11,8 @@ from measure.kinds import (
     PROBE_ENV,
     PROBE_IMAGE,
     TORCH_IMAGE,
-    Fabric,
     MeasuredEndpoint,
+    MeasuredSite,
     Run,
     SettingsError,
 )
@@ -73,7 +73,7 @@ def settings(given: Mapping[str, Json]) -> dict[str, Json]:
     return checked
 
 
-def places(settings: Row, fabric: Fabric) -> list[MeasuredEndpoint]:
+def places(settings: Row, fabric: MeasuredSite) -> list[MeasuredEndpoint]:
     """Return the endpoints of a run, in rank order. Raises SettingsError."""
     found = list(fabric.places)[: settings["ranks"]]
     if len(found) < settings["ranks"]:
@@ -83,7 +83,7 @@ def places(settings: Row, fabric: Fabric) -> list[MeasuredEndpoint]:
     return found
 
 
-def runs(settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+def runs(settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
     """Return a run per limit. Raises SettingsError."""
     chosen = places(settings, fabric)
     found = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from measure.envelope import Body, Json, Row, ToolVersion
-from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
+from measure.kinds import Line, MeasuredSite, Progress, Run, RunEnd, SettingsError
 from measure.scaling.model import predict
 from measure.scaling.nets import BLOCKS, Counts, count, resnet
 from measure.scaling.steps import SKIPPED, ScalingSteps, read_steps
@@ -50,7 +50,7 @@ class Scaling:
 
     name = "scaling"
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         for name in given:
             if name not in _KNOWN:
@@ -91,14 +91,14 @@ class Scaling:
             raise SettingsError("x", f"times batches and ranks are more than {MOST_RUNS} runs")
         return chosen
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return a training for each x, batch and number of ranks."""
         homes = {one.endpoint: one.home for one in fabric.places}
         # Endpoints of one aggregator come first: few ranks are as close as homes allow.
         order = ring.order(tuple(homes), homes)
         return [_run(case, settings, order, seed) for case in _cases(settings)]
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the runs whose first rank has ended."""
         cases = _cases(settings)
         ended = {line.run for line in lines if line.rank == 0 and line.record.get("event") == "end"}
@@ -109,7 +109,7 @@ class Scaling:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from measure.envelope import Body, Json, Row, ToolVersion
-from measure.kinds import Fabric, Line, MeasuredEndpoint, Progress, Run, RunEnd
+from measure.kinds import Line, MeasuredEndpoint, MeasuredSite, Progress, Run, RunEnd
 from measure.storage import fio, plan, tables
 from measure.storage.plan import StorageLimits
 from measure.storage.rows import CACHED, StorageLines, collect, doubts, rows
@@ -27,16 +27,16 @@ class Storage:
     name: str = "storage"
     imports: Mapping[str, Callable[[str], Body]] = field(default_factory=lambda: _IMPORTS)
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         """Return all settings with their defaults. Raises SettingsError."""
         del fabric
         return plan.settings(given)
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         """Return a run per limit and server. Raises SettingsError."""
         return plan.runs(settings, fabric, seed)
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         """Count the points that were measured."""
         total = len(self._places(settings, fabric)) * len(list(plan.points(settings)))
         done = sum(line.record.get("probe") == "point" for line in lines)
@@ -45,7 +45,7 @@ class Storage:
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -76,7 +76,9 @@ class Storage:
         return tables.table(result)
 
     @staticmethod
-    def _places(settings: Row, fabric: Fabric) -> list[tuple[StorageLimits, MeasuredEndpoint]]:
+    def _places(
+        settings: Row, fabric: MeasuredSite
+    ) -> list[tuple[StorageLimits, MeasuredEndpoint]]:
         """Return the limits and the endpoint of each run, in order."""
         return [(arm, place) for arm in plan.arms(settings) for place in plan.chosen(fabric)]
 

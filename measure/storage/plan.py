@@ -10,7 +10,7 @@ from typing import Any
 from base.figures import figure
 from measure.envelope import Json, Row
 from measure.given import RequestSettings
-from measure.kinds import PROBE_ENV, PROBE_IMAGE, Fabric, MeasuredEndpoint, Run, SettingsError
+from measure.kinds import PROBE_ENV, PROBE_IMAGE, MeasuredEndpoint, MeasuredSite, Run, SettingsError
 
 DIRECTORY = "/volume"
 """Where the volume appears in the container."""
@@ -133,7 +133,7 @@ def points(settings: Row) -> Iterator[tuple[str, str, int, int]]:
                     yield path, rw, workers, io_bytes
 
 
-def chosen(fabric: Fabric) -> list[MeasuredEndpoint]:
+def chosen(fabric: MeasuredSite) -> list[MeasuredEndpoint]:
     """Return one endpoint per server, the first of each: a volume belongs to a server."""
     first: dict[str, MeasuredEndpoint] = {}
     for place in fabric.places:
@@ -141,7 +141,7 @@ def chosen(fabric: Fabric) -> list[MeasuredEndpoint]:
     return list(first.values())
 
 
-def runs(settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+def runs(settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
     """Return a run per limit and server; at once over the servers if ``together``."""
     places = chosen(fabric)
     if not places:

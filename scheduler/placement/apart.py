@@ -14,7 +14,7 @@ from scheduler.metrics import least_apart
 from scheduler.model import Request, Spread, SpreadBy
 from scheduler.occupancy import displace_idle, occupied
 from scheduler.placement.index import DARK, FabricIndex
-from scheduler.placement.pool import Ints, Pool
+from scheduler.placement.pool import EndpointPool, Ints
 from scheduler.program import Program, solve
 
 _ANY = -1
@@ -52,7 +52,7 @@ def _within(index: FabricIndex, spread: Spread, chosen: Sequence[int]) -> bool:
     return max(homes.values(), default=0) <= spread.most
 
 
-def most_by_server(index: FabricIndex, pool: Pool, spread: Spread, *, idle: bool) -> int:
+def most_by_server(index: FabricIndex, pool: EndpointPool, spread: Spread, *, idle: bool) -> int:
     """Return how many endpoints of the pool the servers can give: idle ones, or all there are."""
     have: Counter[int] = Counter()
     for e in pool.of(range(index.size)):
@@ -60,22 +60,24 @@ def most_by_server(index: FabricIndex, pool: Pool, spread: Spread, *, idle: bool
     return sum(min(n, spread.most) for n in have.values())
 
 
-def in_place(index: FabricIndex, pool: Pool, count: int, spread: Spread) -> Selection | None:
+def in_place(
+    index: FabricIndex, pool: EndpointPool, count: int, spread: Spread
+) -> Selection | None:
     """Select lit idle endpoints under the fewest aggregators, None if that is impossible."""
     return _Choice(index, pool, count, spread).selection()
 
 
-def rehomed(index: FabricIndex, pool: Pool, count: int, spread: Spread) -> Selection | None:
+def rehomed(index: FabricIndex, pool: EndpointPool, count: int, spread: Spread) -> Selection | None:
     """Select idle endpoints for the fewest aggregators that moves of idle ones reach."""
     return _Choice(index, pool, count, spread, room=index.ports - index.held).selection()
 
 
-def hoped(index: FabricIndex, pool: Pool, count: int, spread: Spread) -> Selection | None:
+def hoped(index: FabricIndex, pool: EndpointPool, count: int, spread: Spread) -> Selection | None:
     """Select idle endpoints as ``rehomed`` does, but as if running jobs left every port."""
     return _Choice(index, pool, count, spread, room=index.ports).selection()
 
 
-def least(index: FabricIndex, pool: Pool, count: int, spread: Spread) -> int | None:
+def least(index: FabricIndex, pool: EndpointPool, count: int, spread: Spread) -> int | None:
     """Return the least span on the site without jobs, None if the job never fits."""
     choice = _Choice(index, pool, count, spread, room=index.ports, busy=True)
     found = choice.fewest()
@@ -84,7 +86,7 @@ def least(index: FabricIndex, pool: Pool, count: int, spread: Spread) -> int | N
 
 
 def moves_needed(
-    index: FabricIndex, pool: Pool, count: int, spread: Spread, aggregators: int
+    index: FabricIndex, pool: EndpointPool, count: int, spread: Spread, aggregators: int
 ) -> int | None:
     """Return how many ports of running jobs the job needs for this span, None if impossible."""
     choice = _Choice(
@@ -119,7 +121,7 @@ class _Choice:
     def __init__(
         self,
         index: FabricIndex,
-        pool: Pool,
+        pool: EndpointPool,
         count: int,
         spread: Spread,
         *,

@@ -16,7 +16,7 @@ from scheduler.metrics import SpanBound
 from scheduler.model import Fabric, Job, Move, Request, Slot, Spread
 from scheduler.occupancy import capacities, home_of
 from scheduler.placement.buckets import Buckets
-from scheduler.placement.pool import Ints, Pool, bit_set
+from scheduler.placement.pool import EndpointPool, Ints, bit_set
 
 DARK = -1
 """Home of a dark endpoint."""
@@ -78,10 +78,10 @@ class FabricIndex:
         self.idle_dark: list[list[int]] = [[] for _ in range(slots)]
         self.owner: list[str | None] = [None] * len(self.names)
         self._excess: dict[str, int] = {}
-        self._pools: dict[frozenset[int], Pool] = {}
-        self._pools_of: list[list[Pool]] = [[] for _ in kinds]
+        self._pools: dict[frozenset[int], EndpointPool] = {}
+        self._pools_of: list[list[EndpointPool]] = [[] for _ in kinds]
         self._wired = any(s == self.fixed_slot for s in self.slot)
-        self._pool_by_request: dict[tuple[str, str | None, int, frozenset[str]], Pool] = {}
+        self._pool_by_request: dict[tuple[str, str | None, int, frozenset[str]], EndpointPool] = {}
         self._load(fabric)
 
     def _load(self, fabric: Fabric) -> None:
@@ -280,7 +280,7 @@ class FabricIndex:
                 if self._wired or pool.servers is not None:
                     self._count_others(pool, (e,), delta)
 
-    def _count_others(self, pool: Pool, members: Sequence[int], delta: int) -> None:
+    def _count_others(self, pool: EndpointPool, members: Sequence[int], delta: int) -> None:
         """Update the counts that few sites and requests need: hard-wired endpoints and servers."""
         for e in members:
             if self.slot[e] == self.fixed_slot:
@@ -290,7 +290,7 @@ class FabricIndex:
 
     # --- look-ups -------------------------------------------------------------------------
 
-    def pool(self, request: Request) -> Pool:
+    def pool(self, request: Request) -> EndpointPool:
         """Return the pool of the endpoints that match a request."""
         if request.endpoints or request.avoid:
             kinds, names = self._matching_kinds(request), request.endpoints or self.names
@@ -324,8 +324,8 @@ class FabricIndex:
             and request.volumes <= volumes
         )
 
-    def _new_pool(self, matches: Sequence[int] | None, among: Sequence[int]) -> Pool:
-        pool = Pool(matches, len(self.ports), self.fixed_slot + 1)
+    def _new_pool(self, matches: Sequence[int] | None, among: Sequence[int]) -> EndpointPool:
+        pool = EndpointPool(matches, len(self.ports), self.fixed_slot + 1)
         free = [0] * len(self.ports)
         members = pool.of(among)
         pool.members = bit_set(members, self.size)
@@ -348,7 +348,7 @@ class FabricIndex:
         pool.by_free = Buckets(free)
         return pool
 
-    def servers(self, pool: Pool) -> Buckets:
+    def servers(self, pool: EndpointPool) -> Buckets:
         """Return the servers by their number of lit idle endpoints of the pool."""
         if pool.servers is None:
             free = [0] * len(self.on_server)

@@ -22,7 +22,7 @@ from scheduler.model import (
 )
 from scheduler.placement import apart
 from scheduler.placement.index import DARK, FabricIndex
-from scheduler.placement.pool import Pool
+from scheduler.placement.pool import EndpointPool
 from scheduler.placement.selection import (
     Capacity,
     balanced,
@@ -83,7 +83,7 @@ def with_spares(index: FabricIndex, request: Request, placed: Placement | Wait) 
     return replace(placed, spares=tuple(index.names[e] for e in found))
 
 
-def _placed(index: FabricIndex, request: Request, pool: Pool) -> Placement | Wait:
+def _placed(index: FabricIndex, request: Request, pool: EndpointPool) -> Placement | Wait:
     """Place a request without regard to its spares."""
     attempt = _Attempt(index, request, pool)
     refusal = attempt.refusal()
@@ -108,7 +108,7 @@ class _Attempt:
 
     index: FabricIndex
     request: Request
-    pool: Pool
+    pool: EndpointPool
 
     @property
     def wanted(self) -> str:

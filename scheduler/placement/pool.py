@@ -21,7 +21,7 @@ def bit_set(members: Iterable[int], size: int) -> int:
     return int.from_bytes(bits, "little")
 
 
-class Pool:
+class EndpointPool:
     """The endpoints that match one kind of request, and counts of the idle ones among them."""
 
     __slots__ = (

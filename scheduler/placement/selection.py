@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 
 from scheduler.placement.index import DARK, FabricIndex
-from scheduler.placement.pool import Ints, Pool
+from scheduler.placement.pool import EndpointPool, Ints
 
 _ENUMERATE_UP_TO = 2000
 """Sets of aggregators that are enumerated; beyond, the largest are taken greedily."""
@@ -19,7 +19,7 @@ _TIES_UP_TO = 64
 """Equally tight aggregators of which the one with most candidates is selected."""
 
 
-def spread_blindly(index: FabricIndex, pool: Pool, count: int) -> list[int]:
+def spread_blindly(index: FabricIndex, pool: EndpointPool, count: int) -> list[int]:
     """Select as a scheduler without a model of the fabric: one at a time, emptiest server first.
 
     Each pick goes to the server with the most free endpoints, ties in site order: the
@@ -43,7 +43,7 @@ def spread_blindly(index: FabricIndex, pool: Pool, count: int) -> list[int]:
     return chosen
 
 
-def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
+def best_fit(index: FabricIndex, pool: EndpointPool, count: int) -> list[int]:
     """Select from as few aggregators as the present homes allow, leaving the fewest idle.
 
     The tightest aggregator that fits; otherwise those with most idle endpoints first and the
@@ -70,7 +70,7 @@ def best_fit(index: FabricIndex, pool: Pool, count: int) -> list[int]:
     return chosen
 
 
-def best_fit_one(index: FabricIndex, pool: Pool) -> int:
+def best_fit_one(index: FabricIndex, pool: EndpointPool) -> int:
     """Select as ``best_fit`` does for a job of one endpoint; there must be a lit one."""
     a = pool.by_free.tightest(1)
     slots = index.idle_at[0 if a is None else a]
@@ -79,7 +79,9 @@ def best_fit_one(index: FabricIndex, pool: Pool) -> int:
     return max(slots, key=len)[0]
 
 
-def _pick(index: FabricIndex, pool: Pool, a: int, count: int, taken: list[int] | None) -> list[int]:
+def _pick(
+    index: FabricIndex, pool: EndpointPool, a: int, count: int, taken: list[int] | None
+) -> list[int]:
     """Take ``count`` of the pool's endpoints under one aggregator, balanced; updates taken."""
     slots = [pool.of(idle) for idle in index.idle_at[a]]
     if len(slots) == 1 or sum(map(len, slots)) == count:
@@ -134,13 +136,13 @@ class Capacity:
     """Candidates per present home, to break ties."""
 
     @staticmethod
-    def now(index: FabricIndex, pool: Pool) -> Capacity:
+    def now(index: FabricIndex, pool: EndpointPool) -> Capacity:
         """Return the capacity that busy and unavailable endpoints leave."""
         candidates = np.array(pool.idle_by_slot[:-1], np.int64)
         return Capacity(index.ports - index.held, candidates, pool.fixed, pool.by_free.counts)
 
     @staticmethod
-    def empty(index: FabricIndex, pool: Pool) -> Capacity:
+    def empty(index: FabricIndex, pool: EndpointPool) -> Capacity:
         """Return the capacity of the site without jobs."""
         return Capacity(index.ports, pool.total_by_slot[:-1], pool.total_fixed)
 
@@ -215,7 +217,7 @@ class Capacity:
             fixed += int(self.fixed[best])
 
 
-def least_span(index: FabricIndex, pool: Pool, count: int) -> int:
+def least_span(index: FabricIndex, pool: EndpointPool, count: int) -> int:
     """Return the fewest aggregators that can hold ``count`` of the pool on the empty site.
 
     Remembered by the pool; ``count`` if even all of them cannot.
@@ -228,7 +230,7 @@ def least_span(index: FabricIndex, pool: Pool, count: int) -> int:
 
 
 def nearest(
-    index: FabricIndex, pool: Pool, wanted: Sequence[int], target: Sequence[int]
+    index: FabricIndex, pool: EndpointPool, wanted: Sequence[int], target: Sequence[int]
 ) -> list[int]:
     """Select the wanted number of idle endpoints per slot: those under ``target`` first.
 
@@ -238,7 +240,7 @@ def nearest(
     left = list(wanted)
     chosen: list[int] = []
 
-    def take(slots: Sequence[Sequence[int]]) -> None:
+    def select(slots: Sequence[Sequence[int]]) -> None:
         for s, idle in enumerate(slots[: index.fixed_slot]):
             if left[s]:
                 some = pool.of(idle)[: left[s]]
@@ -246,17 +248,17 @@ def nearest(
                 chosen.extend(some)
 
     for a in target:
-        take(index.idle_at[a])
+        select(index.idle_at[a])
         some = pool.of(index.idle_at[a][-1])[: left[-1]]
         left[-1] -= len(some)
         chosen.extend(some)
     if any(left):
         for a in pool.by_free.ascending(1):
             if a not in target:
-                take(index.idle_at[a])
+                select(index.idle_at[a])
                 if not any(left):
                     break
-    take(index.idle_dark)
+    select(index.idle_dark)
     chosen.sort()
     return chosen
 

@@ -59,7 +59,7 @@ class Blocked:
 
 
 @dataclass(slots=True, frozen=True)
-class Moment:
+class TriggerInput:
     """Input of the triggers at one moment."""
 
     now: float
@@ -95,7 +95,7 @@ def excess_since(
     return now if since is None else since
 
 
-def fire(policy: TriggerPolicy, moment: Moment) -> Fired | None:
+def fire(policy: TriggerPolicy, moment: TriggerInput) -> Fired | None:
     """Return the first trigger that fires now: pending, threshold, schedule; None without one."""
     now = moment.now
     if moment.looked_at is not None and now - moment.looked_at < policy.min_interval_s:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.calibrate import Calibration, PredictionInterval
 
 USUAL_RUN_S = 600.0
 """Expected remaining run time of a job that has just started without a time limit."""
@@ -35,7 +35,7 @@ class Stake:
 
     job: str
     gpus: int
-    slowdown: Interval
+    slowdown: PredictionInterval
     """Step time before the plan over step time after it: above 1 the job becomes faster."""
     remaining_s: float
     """Expected remaining run time without the plan."""
@@ -43,10 +43,12 @@ class Stake:
     """How long it stalls; 0 if its light is not cut."""
 
     @property
-    def saved_s(self) -> Interval:
+    def saved_s(self) -> PredictionInterval:
         """Run time that the job saves."""
         low, high = self.slowdown.low, self.slowdown.high
-        return Interval(self.remaining_s * (1.0 - 1.0 / low), self.remaining_s * (1.0 - 1.0 / high))
+        return PredictionInterval(
+            self.remaining_s * (1.0 - 1.0 / low), self.remaining_s * (1.0 - 1.0 / high)
+        )
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +56,7 @@ class Worth:
     """Gain and cost of the whole plan."""
 
     verdict: WorthVerdict
-    gain_gpu_s: Interval
+    gain_gpu_s: PredictionInterval
     cost_gpu_s: float
     reason: str
 
@@ -70,7 +72,7 @@ def weigh(stakes: Sequence[Stake], admitted_gpu_s: float = 0.0) -> Worth:
     low = sum(stake.saved_s.low * stake.gpus for stake in stakes) + admitted_gpu_s
     high = sum(stake.saved_s.high * stake.gpus for stake in stakes) + admitted_gpu_s
     cost = sum(stake.pause_s * stake.gpus for stake in stakes)
-    gain = Interval(low, high)
+    gain = PredictionInterval(low, high)
     if low > cost or (cost == 0 and low >= 0):
         verdict = WorthVerdict.YES
     else:
@@ -78,7 +80,7 @@ def weigh(stakes: Sequence[Stake], admitted_gpu_s: float = 0.0) -> Worth:
     return Worth(verdict, gain, cost, _sentence(verdict, gain, cost))
 
 
-def _sentence(verdict: WorthVerdict, gain: Interval, cost: float) -> str:
+def _sentence(verdict: WorthVerdict, gain: PredictionInterval, cost: float) -> str:
     span = _figure(gain.high)
     if not gain.exact:
         span = f"{_figure(gain.low)} to {span}"
@@ -108,20 +110,20 @@ def remaining_s(ran_s: float, time_limit_s: float | None) -> float:
 
 def slowdown(
     known: Calibration | None, rate_before: float | None, rate_after: float | None
-) -> Interval:
+) -> PredictionInterval:
     """Predict the step time before over the step time after; rates are relative to an access link.
 
     Without measurements it lies between "all compute" (1) and "all communication" (the ratio
     of the rates). It is exactly 1 when a rate is None (unknown).
     """
     if rate_before is None or rate_after is None or rate_before == rate_after:
-        return Interval(1.0, 1.0)
+        return PredictionInterval(1.0, 1.0)
     if known is None or known.placements == 0:
         ratio = rate_after / rate_before
-        return Interval(min(1.0, ratio), max(1.0, ratio))
+        return PredictionInterval(min(1.0, ratio), max(1.0, ratio))
     before, after = known.predict(rate_before), known.predict(rate_after)
     # Both intervals are of one job: a higher rate never makes a step slower.
     ratios = (before.low / after.high, before.high / after.low)
     if rate_after > rate_before:
-        return Interval(max(ratios[0], 1.0), max(ratios[1], 1.0))
-    return Interval(min(ratios[0], 1.0), min(ratios[1], 1.0))
+        return PredictionInterval(max(ratios[0], 1.0), max(ratios[1], 1.0))
+    return PredictionInterval(min(ratios[0], 1.0), min(ratios[1], 1.0))

@@ -13,24 +13,24 @@ from dataclasses import replace
 from scheduler.model import Fabric, Job, Placement, Request, Wait
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.lanes import (
-    Account,
     Key,
     Lane,
     Precedence,
+    ProjectUsage,
     Shape,
     as_running,
     shape_of,
     spares_beside,
 )
 from scheduler.queue.model import (
-    Began,
     Decisions,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
     Promise,
     QueuePolicy,
-    Running,
+    RunningJob,
+    StartedJob,
 )
 from scheduler.queue.round import Round, fit
 
@@ -42,9 +42,9 @@ class Queue:
         self,
         index: FabricIndex,
         policy: QueuePolicy | None = None,
-        projects: Iterable[Project] = (),
-        running: Iterable[Running] = (),
-        began: Iterable[Began] = (),
+        projects: Iterable[ProjectShare] = (),
+        running: Iterable[RunningJob] = (),
+        began: Iterable[StartedJob] = (),
     ) -> None:
         """Start with a fabric; running jobs that are not named belong to the default project.
 
@@ -52,18 +52,18 @@ class Queue:
         """
         self.index = index
         self.policy = policy or QueuePolicy()
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJob] = {}
         self.reserved_at: dict[str, float] = {}
         """Since when a pending job is the first waiting job of its pool or quota."""
         self.could_start_at: dict[str, float] = {}
         """Since when a pending job waits only for closer endpoints."""
         self.promises: dict[str, Promise] = {}
         """Pending jobs for which others were stopped."""
-        self._began: dict[str, list[Began]] = {}
+        self._began: dict[str, list[StartedJob]] = {}
         for start in began:
             self._began.setdefault(start.project, []).append(start)
         self._overdue: set[str] = set()
-        self._accounts = {p.name: Account(p) for p in projects}
+        self._accounts = {p.name: ProjectUsage(p) for p in projects}
         self._ends: list[tuple[float, str]] = []
         self._lanes: dict[Shape, Lane] = {}
         self._where: dict[str, tuple[Lane, Key]] = {}
@@ -73,7 +73,7 @@ class Queue:
         self._at_best: dict[Request, Placement | Wait] = {}
         known = {r.job: r for r in running}
         for name in index.jobs:
-            self._run(known.get(name) or Running(name))
+            self._run(known.get(name) or RunningJob(name))
 
     def __len__(self) -> int:
         return len(self._where)
@@ -118,11 +118,11 @@ class Queue:
     def start(self, job: Pending, placement: Placement, now: float) -> None:
         """Start a pending job on its endpoints."""
         self.withdraw(job.name)
-        new = Began(job.name, job.submitted_at, now, job.project, job.priority, job.request)
+        new = StartedJob(job.name, job.submitted_at, now, job.project, job.priority, job.request)
         self._began.setdefault(job.project, []).append(new)
         self.index.start(as_running(job, placement), placement.moves)
         end = None if job.run_time_s is None else now + job.run_time_s
-        self._run(Running(job.name, job.project, job.priority, now, end, job.preemptible))
+        self._run(RunningJob(job.name, job.project, job.priority, now, end, job.preemptible))
 
     def finish(self, name: str) -> None:
         """Record the end of a running job; its endpoints are idle again."""
@@ -131,7 +131,7 @@ class Queue:
             del self._ends[bisect_left(self._ends, (known.expected_end, name))]
         self.account(known.project).held -= _held(self.index.finish(name))
 
-    def _run(self, running: Running) -> None:
+    def _run(self, running: RunningJob) -> None:
         self.running[running.job] = running
         if running.expected_end is not None:
             insort(self._ends, (running.expected_end, running.job))
@@ -139,11 +139,11 @@ class Queue:
 
     # --- look-ups -------------------------------------------------------------------------
 
-    def account(self, project: str) -> Account:
+    def account(self, project: str) -> ProjectUsage:
         """Return the account of a project; an unknown project has the defaults."""
         account = self._accounts.get(project)
         if account is None:
-            account = self._accounts[project] = Account(Project(project))
+            account = self._accounts[project] = ProjectUsage(ProjectShare(project))
         return account
 
     def lanes(self) -> Sequence[Lane]:
@@ -224,7 +224,7 @@ class Queue:
             ):
                 yield job.name
 
-    def _used(self, began: Began, known: dict[Request, int]) -> int:
+    def _used(self, began: StartedJob, known: dict[Request, int]) -> int:
         """Return the endpoints that a job could use which has started."""
         if began.request is None:
             return -1
@@ -259,7 +259,7 @@ class Queue:
         lane.insert(key, job)
         self._where[name] = lane, key
 
-    def _effective_time(self, job: Pending | Began) -> float:
+    def _effective_time(self, job: Pending | StartedJob) -> float:
         return job.submitted_at - job.priority * self.policy.aging_s
 
     def _nothing_fits(self) -> bool:
@@ -276,11 +276,11 @@ def _held(job: Job) -> int:
 def decide(
     fabric: Fabric,
     pending: Iterable[Pending],
-    running: Iterable[Running] = (),
-    projects: Iterable[Project] = (),
+    running: Iterable[RunningJob] = (),
+    projects: Iterable[ProjectShare] = (),
     policy: QueuePolicy | None = None,
     *,
-    began: Iterable[Began] = (),
+    began: Iterable[StartedJob] = (),
     now: float,
 ) -> Decisions:
     """Decide for a queue given as values; equal input gives equal decisions.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from scheduler.model import Wait
 from scheduler.queue import closer
-from scheduler.queue.lanes import Account, Lane
-from scheduler.queue.model import Hold, Pending, QueuePolicy
+from scheduler.queue.lanes import Lane, ProjectUsage
+from scheduler.queue.model import Pending, QueueHold, QueuePolicy
 from scheduler.queue.reservation import Head, Reservation
 
 _OTHER_REQUEST = "submit it with a request that the site can meet"
@@ -32,18 +32,18 @@ class Reasons:
     now: float
     heads: Mapping[str, tuple[Head, Reservation]]
     """The first waiting jobs, by name."""
-    account: Callable[[str], Account]
+    account: Callable[[str], ProjectUsage]
 
     def hold_for(
         self, lane: Lane, job: Pending, closed: Wait | str | None, by: Head | None
-    ) -> Hold:
+    ) -> QueueHold:
         """Return why a job waits; ``closed`` is why its lane does, ``by`` the job before it."""
         if job.name in self.heads:
             return self._head_hold(*self.heads[job.name])
         if closed == "behind" and by is not None and self.policy.backfill:
             return self._reserved_hold(job, by)
         if isinstance(closed, Wait):
-            return Hold(
+            return QueueHold(
                 job.name,
                 closed.code,
                 closed.reason,
@@ -54,8 +54,8 @@ class Reasons:
             return self._quota_hold(job)
         name = "another job" if by is None else f"job {by.job.name}"
         if not self.policy.backfill:
-            return Hold(job.name, "behind", f"behind {name} in the queue", f"{name} starts")
-        return Hold(
+            return QueueHold(job.name, "behind", f"behind {name} in the queue", f"{name} starts")
+        return QueueHold(
             job.name,
             "not_reached",
             f"not considered: more than {self.policy.backfill_depth} jobs are between {name}"
@@ -63,7 +63,7 @@ class Reasons:
             "jobs ahead start",
         )
 
-    def _head_hold(self, head: Head, reservation: Reservation) -> Hold:
+    def _head_hold(self, head: Head, reservation: Reservation) -> QueueHold:
         start = reservation.start
         if start is not None:
             start = head.latest_start(start)
@@ -81,7 +81,7 @@ class Reasons:
         remedy = f"{when}; no other job may delay it"
         if wait.moves_needed:
             remedy = f"a regroup moves {_running(wait.moves_needed)}, or {remedy}"
-        return Hold(
+        return QueueHold(
             head.job.name,
             wait.code,
             wait.reason,
@@ -102,7 +102,7 @@ class Reasons:
             return f"a regroup moves {_running(wait.moves_needed)}, or running jobs end"
         return "running jobs end"
 
-    def _quota_hold(self, job: Pending) -> Hold:
+    def _quota_hold(self, job: Pending) -> QueueHold:
         account = self.account(job.project)
         quota, count = account.project.quota or 0, job.request.needed
         over = account.held + count - quota
@@ -117,16 +117,16 @@ class Reasons:
         else:
             reason += ", and the rest is kept for a job of it that has waited too long"
             remedy = "that job starts, or the project's quota is raised"
-        return Hold(job.name, "quota", reason, remedy)
+        return QueueHold(job.name, "quota", reason, remedy)
 
-    def _reserved_hold(self, job: Pending, head: Head) -> Hold:
+    def _reserved_hold(self, job: Pending, head: Head) -> QueueHold:
         reservation = self.heads[head.job.name][1]
         remedy, start = f"job {head.job.name} starts", reservation.start
         if start is not None and not reservation.closed:
             remedy += (
                 f", or this job's expected run time is at most {max(start - self.now, 0.0):.0f} s"
             )
-        return Hold(job.name, "reserved", reserved_for(head), remedy)
+        return QueueHold(job.name, "reserved", reserved_for(head), remedy)
 
 
 def reserved_for(head: Head) -> str:

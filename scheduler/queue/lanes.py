@@ -8,8 +8,8 @@ from enum import IntEnum
 
 from scheduler.model import Job, Placement, Request
 from scheduler.placement.index import FabricIndex
-from scheduler.placement.pool import Pool
-from scheduler.queue.model import Pending, Project
+from scheduler.placement.pool import EndpointPool
+from scheduler.queue.model import Pending, ProjectShare
 
 
 class Precedence(IntEnum):
@@ -83,7 +83,7 @@ class Lane:
     project: str
     shape: Request
     """The request of one of them."""
-    pool: Pool
+    pool: EndpointPool
     beside: int = 0
     """The endpoints that may become spares of jobs with named ones, as a bit set."""
     keys: list[Key] = field(default_factory=list)
@@ -118,10 +118,10 @@ class Lane:
 
 
 @dataclass(slots=True)
-class Account:
+class ProjectUsage:
     """A project's limits and the endpoints it holds, spares included."""
 
-    project: Project
+    project: ProjectShare
     held: int = 0
     kept: int = 0
     """Endpoints of the quota that are kept for jobs that have led for the patience."""

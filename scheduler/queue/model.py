@@ -27,7 +27,7 @@ class Preemption(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Project:
+class ProjectShare:
     """The owner of jobs. Projects without a definition have these defaults."""
 
     name: str
@@ -70,9 +70,9 @@ class Pending:
     weight: float = 1.0
     preemptible: bool = False
     reserved_at: float | None = None
-    """Since when it is the first waiting job (``Hold.reserved_at``), None if it is not."""
+    """Since when it is the first waiting job (``QueueHold.reserved_at``), None if it is not."""
     could_start_at: float | None = None
-    """Since when it waits only for closer endpoints (``Hold.could_start_at``)."""
+    """Since when it waits only for closer endpoints (``QueueHold.could_start_at``)."""
     promise: Promise | None = None
     """Set if jobs were stopped for it (``Preempt.promise``)."""
 
@@ -83,7 +83,7 @@ class Pending:
 
 
 @dataclass(slots=True, frozen=True)
-class Running:
+class RunningJob:
     """A running job as the queue sees it; its endpoints are in the fabric."""
 
     job: str
@@ -95,7 +95,7 @@ class Running:
 
 
 @dataclass(slots=True, frozen=True)
-class Began:
+class StartedJob:
     """A job that has started; it may have ended."""
 
     job: str
@@ -172,7 +172,7 @@ class Preempt:
 
 
 @dataclass(slots=True, frozen=True)
-class Hold:
+class QueueHold:
     """This job waits: the reason and a remedy."""
 
     job: str
@@ -200,4 +200,4 @@ class Decisions:
     starts: tuple[Start, ...] = ()
     rooms: tuple[MakeRoom, ...] = ()
     preemptions: tuple[Preempt, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    holds: tuple[QueueHold, ...] = ()

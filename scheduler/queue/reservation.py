@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from scheduler.model import Locality, Wait
 from scheduler.placement.apart import binding
 from scheduler.placement.index import DARK, FabricIndex
-from scheduler.placement.pool import Pool
+from scheduler.placement.pool import EndpointPool
 from scheduler.queue.model import Pending
 
 
@@ -23,7 +23,7 @@ class Head:
 
     job: Pending
     wait: Wait
-    pool: Pool
+    pool: EndpointPool
     reserved_at: float
     """When it became the first."""
     ahead: tuple[Head, ...] = ()
@@ -60,16 +60,16 @@ class Head:
         since = could_start if self.could_start_at is None else self.could_start_at
         return max(could_start, since + self.switch_wait_s)
 
-    def covers(self, pool: Pool) -> bool:
+    def covers(self, pool: EndpointPool) -> bool:
         """Return whether it can use all endpoints of a pool."""
         return pool.members & ~self.pool.members == 0
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The reservation of a first waiting job; ``take`` uses up its spare endpoints."""
+    """The reservation of a first waiting job; ``subtract`` uses up its spare endpoints."""
 
-    pool: Pool
+    pool: EndpointPool
     start: float | None
     """When it begins; None if unknown."""
     spare: int
@@ -105,7 +105,7 @@ class Reservation:
         there = sum(index.home[e] == self.aggregator for e in mine)
         return len(mine) <= self.spare and (self.aggregator is None or there <= self.spare_there)
 
-    def take(self, index: FabricIndex, chosen: Sequence[int], end: float | None) -> None:
+    def subtract(self, index: FabricIndex, chosen: Sequence[int], end: float | None) -> None:
         """Subtract the spare endpoints that an admitted job uses."""
         if self.closed or not self._in_time(end):
             self.spare_beside -= _count(self.beside, chosen)

@@ -13,17 +13,17 @@ from scheduler.placement.place import place
 from scheduler.placement.pool import bit_set
 from scheduler.queue import closer
 from scheduler.queue.explain import Reasons, reserved_for
-from scheduler.queue.lanes import Account, Key, Lane, Precedence, as_running
+from scheduler.queue.lanes import Key, Lane, Precedence, ProjectUsage, as_running
 from scheduler.queue.model import (
     Decisions,
-    Hold,
     MakeRoom,
     Pending,
     Preempt,
     Preemption,
     Promise,
+    QueueHold,
     QueuePolicy,
-    Running,
+    RunningJob,
     Start,
 )
 from scheduler.queue.reservation import Head, Reservation, reserve
@@ -38,12 +38,12 @@ class QueueState(Protocol):
 
     index: FabricIndex
     policy: QueuePolicy
-    running: dict[str, Running]
+    running: dict[str, RunningJob]
     reserved_at: dict[str, float]
     could_start_at: dict[str, float]
     promises: dict[str, Promise]
 
-    def account(self, project: str) -> Account:
+    def account(self, project: str) -> ProjectUsage:
         """Return the account of a project."""
 
     def lanes(self) -> Sequence[Lane]:
@@ -73,7 +73,7 @@ def fit(index: FabricIndex, request: Request) -> Placement | Wait:
     return placed
 
 
-def _within_quota(account: Account, placed: Placement | Wait) -> Placement | Wait:
+def _within_quota(account: ProjectUsage, placed: Placement | Wait) -> Placement | Wait:
     """Leave out the spares that a job does not need and its project's quota does not allow."""
     if isinstance(placed, Wait) or not placed.spares or account.project.quota is None:
         return placed
@@ -202,7 +202,7 @@ class Round:
         else:
             self._start_next(lane, account, ahead)
 
-    def _start_next(self, lane: Lane, account: Account, ahead: tuple[Head, ...]) -> None:
+    def _start_next(self, lane: Lane, account: ProjectUsage, ahead: tuple[Head, ...]) -> None:
         """Start the first job of a pool, or make it lead the pool."""
         job = lane.jobs[self._at[lane]]
         wait_s = self._switch_wait_s(job)
@@ -306,7 +306,7 @@ class Round:
         queue, end = self._queue, self._end(job)
         chosen = _chosen(queue.index, placed)
         for head in ahead:
-            self._reserve(head).take(queue.index, chosen, end)
+            self._reserve(head).subtract(queue.index, chosen, end)
         queue.start(job, placed, self._now)
         self._beside = None
         self._starts.append(Start(job.name, placed, backfilled=bool(ahead)))
@@ -330,7 +330,7 @@ class Round:
         return self._beside[1]
 
     def _fit(
-        self, index: FabricIndex, job: Pending, account: Account, *, may_scatter: bool
+        self, index: FabricIndex, job: Pending, account: ProjectUsage, *, may_scatter: bool
     ) -> Placement | Wait:
         """Place a job; unless it ``may_scatter``, only where it cannot come closer elsewhere."""
         request = job.request
@@ -410,7 +410,7 @@ class Round:
         elif policy.preemption is Preemption.PRIORITY and wait.code in _STOPS_HELP and not ahead:
             self._preempt(job, queue.promises.get(job.name))
 
-    def _lead_quota(self, lane: Lane, account: Account) -> None:
+    def _lead_quota(self, lane: Lane, account: ProjectUsage) -> None:
         """Make a job the first that waits for its project's quota, unless one is already.
 
         Once it has led for the patience, what becomes free of the quota is kept for it.
@@ -456,7 +456,7 @@ class Round:
         # The spares of a job with named endpoints are any others.
         pool = index.pool(replace(request, endpoints=()) if request.spares else request)
         needed = request.needed
-        gains: list[tuple[Running, int]] = []
+        gains: list[tuple[RunningJob, int]] = []
         for running in queue.running.values():
             if running.preemptible and running.priority < job.priority:
                 held = index.jobs[running.job]
@@ -502,12 +502,12 @@ class Round:
             )
         return known
 
-    def _holds(self) -> tuple[Hold, ...]:
+    def _holds(self) -> tuple[QueueHold, ...]:
         queue = self._queue
         heads = {head.job.name: (head, self._reserve(head)) for head in self._heads}
         reasons = Reasons(queue.policy, self._now, heads, queue.account)
         stopping = self._heads[-1] if self._preemptions else None
-        found: list[tuple[Key, Hold]] = []
+        found: list[tuple[Key, QueueHold]] = []
         for lane, at in self._at.items():
             why, by = self._closed_why(lane), self._passed_by.get(lane, stopping)
             for i, job in enumerate(lane.jobs):

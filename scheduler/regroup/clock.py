@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Clock(Protocol):
+class SearchClock(Protocol):
     """The remaining time of a search."""
 
     def left(self) -> float:
@@ -20,7 +20,7 @@ class Clock(Protocol):
 class Slice:
     """A part of a clock's time."""
 
-    whole: Clock
+    whole: SearchClock
     rest: float
     """Seconds of the whole that are left at its end."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from scheduler.metrics import SpanBound
 from scheduler.model import Endpoint, Fabric, Job, Limits, SpreadBy
 from scheduler.occupancy import all_homes, capacities, displace_idle, occupied
-from scheduler.regroup.counts import Counts, Layout, Problem, Unit, moved_members
+from scheduler.regroup.counts import Counts, JobUnit, MemberLayout, RegroupProblem, moved_members
 
 
 @dataclass(slots=True, frozen=True)
@@ -20,7 +20,7 @@ class Counted:
 
     fabric: Fabric
     endpoints: Mapping[str, Endpoint]
-    problem: Problem
+    problem: RegroupProblem
     switches: tuple[str, ...]
     constant_excess: float
     """Weighted excess span, in the objective, of jobs that no plan can move."""
@@ -59,7 +59,7 @@ def count(fabric: Fabric, limits: Limits) -> Counted:
         for slot, n in own.lit.items():
             taken[slot] += n
             single[slot] += len(job.endpoints) == 1
-    problem = Problem(
+    problem = RegroupProblem(
         limits=limits,
         units=units,
         switches=len(switches),
@@ -123,7 +123,7 @@ class _EndpointCount:
 
 def _units(
     fabric: Fabric, limits: Limits, by_job: list[_MemberCount]
-) -> tuple[tuple[Unit, ...], float]:
+) -> tuple[tuple[JobUnit, ...], float]:
     """Return the jobs with movable members, and the weighted excess of the others."""
     bound = SpanBound(fabric)
     by_name = {e.name: e for e in fabric.site.endpoints}
@@ -144,7 +144,7 @@ def _units(
         for slot, n in own.lit.items():
             members[slot // width] += n
         apart, exceptions = _caps(job, own, width, bound.widest)
-        unit = Unit(
+        unit = JobUnit(
             job=j,
             size=len(job.endpoints),
             least=bound.least([by_name[n] for n in job.endpoints], job.spread, homes),
@@ -184,7 +184,7 @@ def _caps(
     return spread.most, {a: n for a, n in caps.items() if n != spread.most}
 
 
-def homes_after(counted: Counted, layout: Layout) -> dict[str, str | None]:
+def homes_after(counted: Counted, layout: MemberLayout) -> dict[str, str | None]:
     """Convert counts to homes of all endpoints.
 
     Members stay where they can, in rank order; the rest fill the gaps. Then one-endpoint jobs
@@ -224,7 +224,7 @@ def _assign_members(counted: Counted, job: Job, lit: Counts, homes: dict[str, st
         homes.update(zip(leaving, left.elements(), strict=False))
 
 
-def _displace_singles(counted: Counted, layout: Layout, homes: dict[str, str | None]) -> None:
+def _displace_singles(counted: Counted, layout: MemberLayout, homes: dict[str, str | None]) -> None:
     """Re-home the one-endpoint jobs whose ports units need."""
     problem, fabric = counted.problem, counted.fabric
     used = problem.used(layout)

@@ -26,7 +26,7 @@ Counts = Mapping[int, int]
 
 
 @dataclass(slots=True, frozen=True)
-class Unit:
+class JobUnit:
     """A job of several members: where they are, and which of them may move."""
 
     job: int
@@ -66,7 +66,7 @@ class Unit:
 
 
 @dataclass(slots=True, frozen=True)
-class Layout:
+class MemberLayout:
     """Where the movable members of every unit are: lit per slot, dark per switch."""
 
     lit: Sequence[Counts]
@@ -100,11 +100,11 @@ class Cost:
 
 
 @dataclass(slots=True, frozen=True)
-class Problem:
+class RegroupProblem:
     """A fabric and its limits as counts."""
 
     limits: Limits
-    units: tuple[Unit, ...]
+    units: tuple[JobUnit, ...]
     switches: int
     aggregators: int
     room: Ints
@@ -123,11 +123,11 @@ class Problem:
     """As in the fabric."""
 
     @property
-    def start(self) -> Layout:
+    def start(self) -> MemberLayout:
         """The layout before the plan."""
-        return Layout([u.start for u in self.units], [u.dark for u in self.units])
+        return MemberLayout([u.start for u in self.units], [u.dark for u in self.units])
 
-    def used(self, layout: Layout) -> Ints:
+    def used(self, layout: MemberLayout) -> Ints:
         """Return the ports that units use, per slot."""
         used = np.zeros(len(self.room), np.int64)
         for lit in layout.lit:
@@ -135,12 +135,12 @@ class Problem:
                 used[slot] += n
         return used
 
-    def span(self, unit: Unit, lit: Counts, dark: Counts) -> int:
+    def span(self, unit: JobUnit, lit: Counts, dark: Counts) -> int:
         """Return the span of a unit; every dark member counts as a place of its own."""
         places = {slot % self.aggregators for slot in lit} | unit.held
         return len(places) + sum(dark.values()) + unit.held_dark
 
-    def cost(self, layout: Layout) -> Cost:
+    def cost(self, layout: MemberLayout) -> Cost:
         """Return the cost of a layout."""
         excess = total = 0.0
         moves = paused = jobs = 0
@@ -173,7 +173,7 @@ class Problem:
         arriving = over.reshape(shape).sum(axis=1) - free.reshape(shape).sum(axis=1)
         return int(crowded.sum() + np.maximum(arriving, 0).sum())
 
-    def allows(self, layout: Layout) -> bool:
+    def allows(self, layout: MemberLayout) -> bool:
         """Return whether a layout has all members and keeps ports, budgets and excess limit."""
         lit_up = np.zeros(self.switches, np.int64)
         for unit, lit, dark in zip(self.units, layout.lit, layout.dark, strict=True):
@@ -199,7 +199,7 @@ class Problem:
             and cost.total_excess <= self.excess_limit + 1e-6
         )
 
-    def keeps_apart(self, unit: Unit, lit: Counts) -> bool:
+    def keeps_apart(self, unit: JobUnit, lit: Counts) -> bool:
         """Return whether no aggregator has more of a unit than its spread allows."""
         if unit.most is None:
             return True
@@ -214,7 +214,7 @@ class Problem:
         return values.reshape(self.switches, self.aggregators)
 
 
-def moved_members(unit: Unit, lit: Counts, dark: Counts) -> int:
+def moved_members(unit: JobUnit, lit: Counts, dark: Counts) -> int:
     """Return how many members of a unit change home."""
     if lit == unit.start and dark == unit.dark:
         return 0
@@ -222,7 +222,7 @@ def moved_members(unit: Unit, lit: Counts, dark: Counts) -> int:
     return sum(unit.members.values()) - kept - sum(dark.values())
 
 
-def least_moves(problem: Problem, unit: Unit, excess: int = 0) -> int:
+def least_moves(problem: RegroupProblem, unit: JobUnit, excess: int = 0) -> int:
     """Return how many members of a unit must move for it to end with this excess."""
     shards: dict[int, int] = {}
     for slot, n in unit.start.items():
@@ -237,7 +237,7 @@ def least_moves(problem: Problem, unit: Unit, excess: int = 0) -> int:
     return sum(unit.members.values()) - free - sum(others[:allowed])
 
 
-def disruption_per_excess(problem: Problem, unit: Unit, now: int) -> dict[int, int]:
+def disruption_per_excess(problem: RegroupProblem, unit: JobUnit, now: int) -> dict[int, int]:
     """Return, per remaining excess span, the least moves of a moved unit that is not compact.
 
     A result worse than ``now`` costs at least as much as the last entry.
@@ -245,12 +245,12 @@ def disruption_per_excess(problem: Problem, unit: Unit, now: int) -> dict[int, i
     return {e: max(least_moves(problem, unit, e), 1) for e in range(1, max(now, 1) + 1)}
 
 
-def least_excess(problem: Problem) -> float:
+def least_excess(problem: RegroupProblem) -> float:
     """Return a lower bound on the weighted excess span with unlimited moves."""
     return sum(u.weight * max(u.base_span - u.least, 0) for u in problem.units)
 
 
-def disruption_at_zero_excess(problem: Problem) -> tuple[int, int]:
+def disruption_at_zero_excess(problem: RegroupProblem) -> tuple[int, int]:
     """Return (running moves, paused endpoints) that any plan with zero excess span needs.
 
     LB1: a job that ends compact keeps at most its largest shards in place. Only jobs in the

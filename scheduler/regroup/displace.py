@@ -18,9 +18,9 @@ from math import inf
 import numpy as np
 
 from scheduler.placement.pool import Ints
-from scheduler.regroup.surroundings import Part, Surroundings
+from scheduler.regroup.surroundings import DisplaceablePart, Surroundings
 
-Relocation = tuple[Part, int]
+Relocation = tuple[DisplaceablePart, int]
 """A part, and the aggregator it goes to."""
 
 _RETRIES = 2
@@ -54,7 +54,7 @@ class Displacement:
         self.own: Ints = np.array(around.own, np.int64)
         self.free: Ints = index.ports - index.held + self.own
         """Ports per aggregator without the job."""
-        self._covers: dict[tuple[object, ...], tuple[Part, ...] | None] = {}
+        self._covers: dict[tuple[object, ...], tuple[DisplaceablePart, ...] | None] = {}
         self._parts: tuple[Ints, Ints, Ints] | None = None
         """Members, homes and vectors of all parts; filled when needed."""
         self._smaller: dict[int, Ints] = {}
@@ -65,10 +65,10 @@ class Displacement:
 
         They pause fewer than ``limit`` endpoints.
         """
-        kept: list[Part] = []
+        kept: list[DisplaceablePart] = []
         while len(kept) <= _RETRIES:
             found = _Try(self, targets).run(kept, limit)
-            if not isinstance(found, Part):
+            if not isinstance(found, DisplaceablePart):
                 return found
             kept.append(found)
         return None
@@ -89,7 +89,7 @@ class Displacement:
             np.add.at(found, homes[small], vectors[small])
         return found
 
-    def may_leave(self, part: Part, targets: Sequence[int]) -> bool:
+    def may_leave(self, part: DisplaceablePart, targets: Sequence[int]) -> bool:
         """Return whether another aggregator holds a part of a target once smaller parts leave.
 
         True until the first chain has counted them: most jobs fit without.
@@ -105,7 +105,7 @@ class Displacement:
 
     def cheapest(
         self, aggregator: int, need: Sequence[int], below: int, barred: frozenset[str]
-    ) -> tuple[Part, ...] | None:
+    ) -> tuple[DisplaceablePart, ...] | None:
         """Return parts of fewer than ``below`` members that free the needed ports."""
         key = aggregator, below, barred, *need
         if key not in self._covers:
@@ -127,7 +127,7 @@ class _Try:
     """Ports of the targets that the members of the job there do not hold."""
     surplus: Ints = field(init=False)
     """Ports of all targets together that the job does not need."""
-    pending: list[Part] = field(default_factory=list)
+    pending: list[DisplaceablePart] = field(default_factory=list)
     """Parts without a home, the largest last."""
     others: dict[str, int] = field(default_factory=dict)
     """Displaced jobs and their sizes."""
@@ -138,7 +138,9 @@ class _Try:
     whole: set[tuple[int, str]] = field(default_factory=set)
     """Aggregators and jobs of which all members there leave, or none."""
 
-    def run(self, kept: Iterable[Part], limit: int | None) -> Displaced | Part | None:
+    def run(
+        self, kept: Iterable[DisplaceablePart], limit: int | None
+    ) -> Displaced | DisplaceablePart | None:
         """Return the relocations, the part that finds no home, or None beyond the limit.
 
         The ``kept`` parts stay where they are.
@@ -175,7 +177,7 @@ class _Try:
             made += relocations
         return Displaced(tuple(made), self.others)
 
-    def _needed(self, part: Part, need: Sequence[int]) -> Part:
+    def _needed(self, part: DisplaceablePart, need: Sequence[int]) -> DisplaceablePart:
         """Return the members of a part whose ports are needed, if the job can have them elsewhere.
 
         Otherwise all of it.
@@ -194,7 +196,7 @@ class _Try:
     def _slots(self) -> Sequence[int]:
         return self.search.around.index.slot
 
-    def _change(self, aggregator: int, part: Part, sign: int) -> None:
+    def _change(self, aggregator: int, part: DisplaceablePart, sign: int) -> None:
         """Free the ports of a part (1), or occupy them (-1)."""
         vector = np.array(part.vector, np.int64) * sign
         if aggregator in self.targets:
@@ -204,7 +206,7 @@ class _Try:
         else:
             self.room[aggregator] += vector
 
-    def _eject(self, parts: Iterable[Part]) -> None:
+    def _eject(self, parts: Iterable[DisplaceablePart]) -> None:
         """Remove parts from their homes."""
         for part in parts:
             self.pending.append(part)
@@ -216,7 +218,7 @@ class _Try:
     def _bar(self, aggregator: int, name: str) -> None:
         self.barred[aggregator] = self.barred.get(aggregator, _NONE) | {name}
 
-    def _relocate(self, part: Part) -> list[Relocation]:
+    def _relocate(self, part: DisplaceablePart) -> list[Relocation]:
         """Allocate ports for a part: the tightest aggregator, one with its job's members first.
 
         If none has them, other aggregators of its job share them, or it ejects smaller parts from
@@ -231,15 +233,15 @@ class _Try:
             best = min(
                 zip(fits, width, strict=True), key=lambda f: (f[0] not in part.elsewhere, f[1])
             )
-            return [self._take(part, best[0])]
+            return [self._allocate(part, best[0])]
         if len(part.members) == 1:
             return []
         if shared := self._share(part):
             return shared
         home = self._home_by_ejection(part, need, lacking)
-        return [] if home is None else [self._take(part, home)]
+        return [] if home is None else [self._allocate(part, home)]
 
-    def _take(self, part: Part, aggregator: int) -> Relocation:
+    def _allocate(self, part: DisplaceablePart, aggregator: int) -> Relocation:
         """Allocate the ports of a part under its new home."""
         self._change(aggregator, part, -1)
         if part.most is not None:
@@ -248,7 +250,7 @@ class _Try:
             self._bar(aggregator, part.name)
         return part, aggregator
 
-    def _share(self, part: Part) -> list[Relocation]:
+    def _share(self, part: DisplaceablePart) -> list[Relocation]:
         """Allocate ports for a part under several aggregators of its job; nothing if one lacks."""
         if part.most is not None:
             return []
@@ -261,7 +263,7 @@ class _Try:
             here = np.clip(self.room[a], 0, left.vector).tolist()
             if any(here):
                 piece = _piece(left, self._slots, here)
-                taken.append(self._take(piece, a))
+                taken.append(self._allocate(piece, a))
                 left = _without(left, piece)
             if not left.members:
                 return taken
@@ -270,17 +272,17 @@ class _Try:
         self.barred = barred
         return []
 
-    def _may_go(self, part: Part, aggregator: int) -> bool:
+    def _may_go(self, part: DisplaceablePart, aggregator: int) -> bool:
         """Return whether a part may go there, beside the other parts of its job that moved."""
         if part.bound and part.name in self.barred.get(aggregator, _NONE):
             return False  # the job's other members there have left, or may leave no more
         return part.may_go(aggregator) and aggregator not in self.apart.get(part.name, _NOWHERE)
 
-    def _home_by_ejection(self, part: Part, need: Ints, lacking: Ints) -> int | None:
+    def _home_by_ejection(self, part: DisplaceablePart, need: Ints, lacking: Ints) -> int | None:
         """Eject smaller parts from an aggregator, by the ports it lacks."""
         there = self.search.smaller(len(part.members))
         open_ = np.flatnonzero((need <= there).all(axis=1))
-        best: tuple[int, tuple[Part, ...]] | None = None
+        best: tuple[int, tuple[DisplaceablePart, ...]] | None = None
         for a in open_[np.argsort(lacking[open_], kind="stable")].tolist():
             if best is not None and lacking[a] >= best[0]:
                 break
@@ -300,7 +302,7 @@ class _Try:
         return best[1][0].home
 
 
-def _piece(part: Part, slots: Sequence[int], vector: Sequence[int]) -> Part:
+def _piece(part: DisplaceablePart, slots: Sequence[int], vector: Sequence[int]) -> DisplaceablePart:
     """Return as many members of a part on each switch as in the vector."""
     left = list(vector)
     members = []
@@ -311,14 +313,16 @@ def _piece(part: Part, slots: Sequence[int], vector: Sequence[int]) -> Part:
     return replace(part, vector=list(vector), members=members)
 
 
-def _without(part: Part, piece: Part) -> Part:
+def _without(part: DisplaceablePart, piece: DisplaceablePart) -> DisplaceablePart:
     """Return the rest of a part."""
     gone = set(piece.members)
     vector = [n - m for n, m in zip(part.vector, piece.vector, strict=True)]
     return replace(part, vector=vector, members=[e for e in part.members if e not in gone])
 
 
-def cover(parts: Iterable[Part], need: Sequence[int]) -> tuple[Part, ...] | None:
+def cover(
+    parts: Iterable[DisplaceablePart], need: Sequence[int]
+) -> tuple[DisplaceablePart, ...] | None:
     """Select parts that hold at least the needed ports, greedily by size per useful port.
 
     None if all parts together do not.
@@ -328,7 +332,7 @@ def cover(parts: Iterable[Part], need: Sequence[int]) -> tuple[Part, ...] | None
     for k, n in left.items():
         if sum(part.vector[k] for part in open_) < n:
             return None
-    chosen: list[Part] = []
+    chosen: list[DisplaceablePart] = []
     while lacking := [(k, n) for k, n in left.items() if n > 0]:
         part = _most_useful(open_, lacking)
         open_.remove(part)
@@ -343,7 +347,9 @@ def cover(parts: Iterable[Part], need: Sequence[int]) -> tuple[Part, ...] | None
     return tuple(chosen)
 
 
-def _most_useful(parts: Sequence[Part], lacking: Sequence[tuple[int, int]]) -> Part:
+def _most_useful(
+    parts: Sequence[DisplaceablePart], lacking: Sequence[tuple[int, int]]
+) -> DisplaceablePart:
     """Return the part that pauses fewest endpoints per port that is lacking on a switch."""
     best, best_key = parts[0], (inf, 0, 0)
     for part in parts:

@@ -15,7 +15,12 @@ import numpy as np
 
 from scheduler.model import Objective
 from scheduler.regroup.clock import Slice
-from scheduler.regroup.counts import Layout, Problem, disruption_at_zero_excess, least_excess
+from scheduler.regroup.counts import (
+    MemberLayout,
+    RegroupProblem,
+    disruption_at_zero_excess,
+    least_excess,
+)
 from scheduler.regroup.improve import greedy, neighbours
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.improve.disruption import DisruptionSearch
@@ -57,7 +62,7 @@ _SEED = 20_220_306
 class Found:
     """The best layout, and its proven bounds."""
 
-    layout: Layout
+    layout: MemberLayout
     bounds: dict[str, float]
     """Lower bound per criterion, in its own unit."""
     proven: frozenset[str]
@@ -102,7 +107,7 @@ class Timer:
 class Search:
     """One search; ``run`` returns when all criteria are proven or the time is over."""
 
-    def __init__(self, problem: Problem, timer: Timer) -> None:
+    def __init__(self, problem: RegroupProblem, timer: Timer) -> None:
         self._problem = problem
         self.timer = timer
         self._rng = np.random.default_rng(_SEED)

@@ -15,7 +15,7 @@ _NONE: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class DisplaceablePart:
     """Members of another job under one aggregator that leave it together."""
 
     name: str
@@ -56,7 +56,7 @@ class Surroundings:
     """Ports without a busy or unavailable endpoint: idle ones are displaced for free."""
     _busy: list[dict[str, list[int]]] = field(default_factory=list)
     """Per aggregator the members of every job; filled when a job must be displaced."""
-    _parts: dict[int, list[Part]] = field(default_factory=dict)
+    _parts: dict[int, list[DisplaceablePart]] = field(default_factory=dict)
     """Per aggregator the parts that may move; filled on demand."""
 
     @staticmethod
@@ -86,7 +86,7 @@ class Surroundings:
         """The numbers of the optical switches."""
         return range(self.index.fixed_slot)
 
-    def parts(self, aggregator: int) -> list[Part]:
+    def parts(self, aggregator: int) -> list[DisplaceablePart]:
         """Return the parts under one aggregator that may move."""
         found = self._parts.get(aggregator)
         if found is None:
@@ -105,7 +105,7 @@ class Surroundings:
                     self._busy[home[e]].setdefault(owner, []).append(e)
         return self._busy[aggregator]
 
-    def _part(self, aggregator: int, name: str, inside: list[int]) -> Part | None:
+    def _part(self, aggregator: int, name: str, inside: list[int]) -> DisplaceablePart | None:
         index = self.index
         job = index.jobs[name]
         if name == self.name or job.pinned or not self.movable(name):
@@ -123,4 +123,6 @@ class Surroundings:
         spread = job.spread
         apart = spread is not None and spread.by is SpreadBy.AGGREGATOR
         most = spread.most if spread is not None and apart else None
-        return Part(name, aggregator, len(job.endpoints), vector, inside, elsewhere, most)
+        return DisplaceablePart(
+            name, aggregator, len(job.endpoints), vector, inside, elsewhere, most
+        )

@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(slots=True, frozen=True)
-class Regroup:
+class RegroupTask:
     """See ``scheduler.regroup.plan.plan_regroup``."""
 
     fabric: Fabric
@@ -28,7 +28,7 @@ class Regroup:
 
 
 @dataclass(slots=True, frozen=True)
-class MakeRoom:
+class MakeRoomTask:
     """See ``scheduler.regroup.make_room.make_room``."""
 
     fabric: Fabric
@@ -41,7 +41,7 @@ class MakeRoom:
 
 
 @dataclass(slots=True, frozen=True)
-class Cut:
+class BatchesTask:
     """See ``scheduler.regroup.batches.cut_into_batches``."""
 
     fabric: Fabric

@@ -9,14 +9,14 @@ from math import inf
 from scheduler.model import Fabric, Move, Request, Site
 from scheduler.occupancy import capacities
 from scheduler.placement.index import DARK, FabricIndex
-from scheduler.placement.pool import Pool
+from scheduler.placement.pool import EndpointPool
 from scheduler.placement.selection import least_span
 from scheduler.sim.slowdown import Slowdown
 from scheduler.sim.trace import TraceJob
 
 
 @dataclass(slots=True, frozen=True)
-class Settings:
+class ReplaySettings:
     """Assumptions of a replay. All times in seconds."""
 
     pause_s: float = 0.25
@@ -68,9 +68,9 @@ class Cluster:
     """The state that a policy sees. Only the engine changes it."""
 
     index: FabricIndex
-    pool: Pool
+    pool: EndpointPool
     """The endpoints that traced jobs can use."""
-    settings: Settings
+    settings: ReplaySettings
     slowdown: Slowdown
     now: float = 0.0
     live: dict[str, Live] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Restart:
 
 
 @dataclass(slots=True, frozen=True)
-class Start:
+class ReplayStart:
     """Start the offered job. Restarts come first, then idle endpoints are re-homed."""
 
     endpoints: tuple[str, ...]
@@ -144,7 +144,7 @@ class Start:
 
 
 @dataclass(slots=True, frozen=True)
-class Regroup:
+class ReplayRegroup:
     """Move the light of running jobs."""
 
     moves: tuple[Move, ...]
@@ -154,7 +154,7 @@ ANY_GPU = Request("", 1)
 """The request of every traced job, apart from the count."""
 
 
-def empty_cluster(site: Site, settings: Settings, slowdown: Slowdown) -> Cluster:
+def empty_cluster(site: Site, settings: ReplaySettings, slowdown: Slowdown) -> Cluster:
     """Return the site idle, every endpoint under the first aggregator with a port for it."""
     left = capacities(Fabric(site, {}))
     homes: dict[str, str | None] = {}

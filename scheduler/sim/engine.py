@@ -18,9 +18,9 @@ from scheduler.model import Job, Site
 from scheduler.sim.cluster import (
     Cluster,
     Live,
-    Regroup,
-    Settings,
-    Start,
+    ReplayRegroup,
+    ReplaySettings,
+    ReplayStart,
     empty_cluster,
 )
 from scheduler.sim.report import Ended, Report, Totals, report
@@ -31,12 +31,12 @@ _STRANDED_FOR = 8
 """Job size of the stranded share in the fragmentation curve."""
 
 
-class Policy(Protocol):
+class ReplayPolicy(Protocol):
     """Decides on starts and regroups; never changes the cluster."""
 
     name: str
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Return the start of the job at the head of the queue, None to keep it waiting."""
         ...
 
@@ -44,13 +44,13 @@ class Policy(Protocol):
         """Record the end of a job; its endpoints are already idle."""
         ...
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Yield regroups of running jobs; each is carried out before the next is computed."""
         ...
 
 
 @dataclass(slots=True, frozen=True)
-class Sample:
+class CurvePoint:
     """One point of the fragmentation curve."""
 
     at_s: float
@@ -66,16 +66,16 @@ class Replay:
 
     report: Report
     ended: tuple[Ended, ...]
-    curve: tuple[Sample, ...]
+    curve: tuple[CurvePoint, ...]
     totals: Totals
 
 
 def replay(
     trace: Trace,
     site: Site,
-    policy: Policy,
+    policy: ReplayPolicy,
     slowdown: Slowdown,
-    settings: Settings | None = None,
+    settings: ReplaySettings | None = None,
     *,
     clock: Callable[[], float] | None = None,
     watch: Callable[[Cluster], None] | None = None,
@@ -86,7 +86,7 @@ def replay(
     every event. Raises TraceError for a job that is larger than the site.
     """
     started = clock() if clock is not None else 0.0
-    run = _Run(trace, site, policy, slowdown, settings or Settings())
+    run = _Run(trace, site, policy, slowdown, settings or ReplaySettings())
     run.run(watch)
     spent = clock() - started if clock is not None else 0.0
     endpoints = run.pool.total
@@ -96,7 +96,12 @@ def replay(
 
 class _Run:
     def __init__(
-        self, trace: Trace, site: Site, policy: Policy, slowdown: Slowdown, settings: Settings
+        self,
+        trace: Trace,
+        site: Site,
+        policy: ReplayPolicy,
+        slowdown: Slowdown,
+        settings: ReplaySettings,
     ) -> None:
         self.cluster = empty_cluster(site, settings, slowdown)
         self.pool = self.cluster.pool
@@ -104,7 +109,7 @@ class _Run:
         self.policy = policy
         self.totals = Totals()
         self.done: list[Ended] = []
-        self.curve: list[Sample] = []
+        self.curve: list[CurvePoint] = []
         self._queue: deque[TraceJob] = deque()
         self._ends: list[tuple[float, int, str]] = []
         self._excess = 0
@@ -160,7 +165,7 @@ class _Run:
             names = (a.name for a in cluster.index.site.aggregators)
             free = dict(zip(names, self.pool.by_free.counts, strict=True))
             self.curve.append(
-                Sample(
+                CurvePoint(
                     now,
                     self._excess,
                     stranded(free, _STRANDED_FOR),
@@ -177,7 +182,7 @@ class _Run:
                 return
             self._start(queue.popleft(), decision)
 
-    def _start(self, job: TraceJob, decision: Start) -> None:
+    def _start(self, job: TraceJob, decision: ReplayStart) -> None:
         cluster, now = self.cluster, self.cluster.now
         if decision.restarts:
             self._restart(decision)
@@ -267,7 +272,7 @@ class _Run:
                 live.slowdown = slowdown
                 self._schedule_end(live)
 
-    def _regroup(self, regroup: Regroup) -> None:
+    def _regroup(self, regroup: ReplayRegroup) -> None:
         cluster, settings = self.cluster, self.cluster.settings
         index, now = cluster.index, cluster.now
         touched: dict[str, int] = {}
@@ -292,7 +297,7 @@ class _Run:
                 self._update_place(live)
             self._schedule_end(live)
 
-    def _restart(self, decision: Start) -> None:
+    def _restart(self, decision: ReplayStart) -> None:
         """Evict jobs and restart them elsewhere; they lose the work since their last checkpoint."""
         cluster, settings = self.cluster, self.cluster.settings
         index, now = cluster.index, cluster.now

@@ -11,8 +11,8 @@ from scheduler.queue import closer
 from scheduler.queue.model import Pending, QueuePolicy
 from scheduler.regroup.one_job import consolidate
 from scheduler.regroup.plan import plan_regroup
-from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.engine import Policy
+from scheduler.sim.cluster import Cluster, Live, ReplayRegroup, ReplayStart
+from scheduler.sim.engine import ReplayPolicy
 from scheduler.sim.rivals.evict_restart import EvictRestart
 from scheduler.sim.rivals.fgd import GradientDescent
 from scheduler.sim.rivals.hived import BuddyCells
@@ -29,7 +29,7 @@ class BestFit:
     name = "fifo-bestfit"
     locality = Locality.PREFERRED
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Place under as few aggregators as the present homes allow."""
         if job.gpus > cluster.pool.idle:
             return None  # cheaper than a Wait with its reason
@@ -37,7 +37,7 @@ class BestFit:
         placed = place(cluster.index, request)
         if not isinstance(placed, Placement) or self.waits(cluster, request, placed):
             return None
-        return Start(placed.endpoints, placed.moves)
+        return ReplayStart(placed.endpoints, placed.moves)
 
     def waits(self, cluster: Cluster, request: Request, placed: Placement) -> bool:
         """Start wherever the job fits."""
@@ -47,7 +47,7 @@ class BestFit:
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Keep no state."""
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Leave running jobs where they are."""
         del cluster
         return ()
@@ -78,7 +78,7 @@ class LightRegroup(BestFit):
         limit_s = closer.longest_wait_s(cluster.index, self._queue, Pending(request, cluster.now))
         return cluster.now < self._waiting[1] + limit_s
 
-    def improve(self, cluster: Cluster) -> Iterator[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterator[ReplayRegroup]:
         """Consolidate jobs whose gain exceeds the cost of the pauses, the largest gain first."""
         waiting = [
             live
@@ -100,7 +100,7 @@ class LightRegroup(BestFit):
             else:
                 yield found
 
-    def _find(self, cluster: Cluster, live: Live) -> Regroup | None:
+    def _find(self, cluster: Cluster, live: Live) -> ReplayRegroup | None:
         name = live.job.name
         found = consolidate(cluster.index, name, cluster.movable)
         if found is not None:
@@ -125,21 +125,21 @@ class LightRegroup(BestFit):
             paused += live.job.gpus
         if paused and cluster.gain_s(live) <= paused * cluster.settings.pause_s:
             return None
-        return Regroup(moves)
+        return ReplayRegroup(moves)
 
 
 POLICIES = ("fifo-bestfit", "slurm-tree", "evict-restart", "hived", "fgd", "regroup")
 """Every policy, by its name for ``--policy``."""
 
 
-def make_policy(name: str, trace: Trace) -> Policy:
+def make_policy(name: str, trace: Trace) -> ReplayPolicy:
     """Return a new policy; FGD counts the popularity of job sizes in the trace.
 
     Raises ValueError for a name that is not in POLICIES.
     """
     if name == "fgd":
         return GradientDescent.of_workload([job.gpus for job in trace.jobs])
-    made: dict[str, type[Policy]] = {
+    made: dict[str, type[ReplayPolicy]] = {
         "fifo-bestfit": BestFit,
         "slurm-tree": SlurmTree,
         "evict-restart": EvictRestart,

@@ -13,7 +13,7 @@ _SAME_RATE = 0.02
 
 
 @dataclass(slots=True, frozen=True)
-class Interval:
+class PredictionInterval:
     """A prediction: the truth lies between ``low`` and ``high`` if the model holds."""
 
     low: float
@@ -105,7 +105,7 @@ class Calibration:
         copies = 2.0 * (self.size - 1) / self.size
         return StepProfile(compute, wire / copies, hide, self._hop_s)
 
-    def predict(self, rate: float) -> Interval:
+    def predict(self, rate: float) -> PredictionInterval:
         """Return the step time at ``rate``. Raises ValueError before the first measurement."""
         if not self._seen:
             raise ValueError("no step was measured yet")
@@ -113,20 +113,20 @@ class Calibration:
             raise ValueError(f"rate {rate} is not above 0")
         if self.size == 1:
             time = self._seen[-1].step_s
-            return Interval(time, time)
+            return PredictionInterval(time, time)
         if self.placements == 1:
             seen = self._seen[0]
             latency = min(self._latency_s, seen.step_s)
             other = latency + (seen.step_s - latency) * seen.rate / rate
-            return Interval(min(seen.step_s, other), max(seen.step_s, other))
+            return PredictionInterval(min(seen.step_s, other), max(seen.step_s, other))
         if self._hide is not None:
             profile = self.profile()
             assert profile is not None  # noqa: S101 - two placements were seen
             time = profile.step_s(self.size, rate)
-            return Interval(time, time)
+            return PredictionInterval(time, time)
         return self._open_hide(rate)
 
-    def _open_hide(self, rate: float) -> Interval:
+    def _open_hide(self, rate: float) -> PredictionInterval:
         """Return the prediction for every possible ``hide``.
 
         At lower rates than those seen, communication is exposed and the line continues. At higher
@@ -136,14 +136,14 @@ class Calibration:
         line = lead + self._latency_s + wire / rate
         fastest = self._seen[-1]
         if rate >= fastest.rate:
-            return Interval(min(line, fastest.step_s), fastest.step_s)
+            return PredictionInterval(min(line, fastest.step_s), fastest.step_s)
         # If the fastest one is already compute-bound, the line is steeper than the fit: at the
         # steepest, the slowest step is all communication.
         slowest = self._seen[0]
         steep = self._latency_s + (slowest.step_s - self._latency_s) * slowest.rate / rate
         if rate > slowest.rate:
             steep = max(steep, fastest.step_s)
-        return Interval(min(line, steep), max(line, steep))
+        return PredictionInterval(min(line, steep), max(line, steep))
 
     def _line(self) -> tuple[float, float]:
         """Fit ``step = lead + latency + wire / rate`` with neither part negative."""

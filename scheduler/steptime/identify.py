@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.profile import StepProfile
 from scheduler.steptime.road import Road
@@ -43,7 +43,7 @@ _MIXES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(slots=True, frozen=True)
-class Seen:
+class MeasuredStep:
     """Facts, and the road on which they were measured."""
 
     facts: StepFacts
@@ -64,7 +64,7 @@ class Answer:
 class Predicted:
     """A step at a placement."""
 
-    step_s: Interval
+    step_s: PredictionInterval
     unidentified: tuple[str, ...]
     """Why it is an interval: the questions that are open, and the spread."""
 
@@ -86,25 +86,29 @@ class Identified:
         found = [(answer, self._range(profile, road)) for answer, profile in self.profiles]
         low = min(step.low for _, step in found) * (1.0 - self.spread)
         high = max(step.high for _, step in found) * (1.0 + self.spread)
-        return Predicted(Interval(low, high), tuple(self._reasons(found, road)))
+        return Predicted(PredictionInterval(low, high), tuple(self._reasons(found, road)))
 
-    def speedup(self, before: Road, after: Road) -> Interval:
+    def speedup(self, before: Road, after: Road) -> PredictionInterval:
         """Return the step before over the step after: above 1 the job becomes faster.
 
         It is narrower than the quotient of two predictions, which are of one job.
         """
         if before == after:
-            return Interval(1.0, 1.0)
+            return PredictionInterval(1.0, 1.0)
         ranges = [(self._range(p, before), self._range(p, after)) for _, p in self.profiles]
         low = min(then.low / now.high for then, now in ranges)
         high = max(then.high / now.low for then, now in ranges)
-        return Interval(low, high)
+        return PredictionInterval(low, high)
 
-    def _range(self, profile: StepProfile, road: Road) -> Interval:
+    def _range(self, profile: StepProfile, road: Road) -> PredictionInterval:
         there = replace(profile, hop_s=road.hop_s)
-        return Interval(there.step_s(self.size, road.high), there.step_s(self.size, road.low))
+        return PredictionInterval(
+            there.step_s(self.size, road.high), there.step_s(self.size, road.low)
+        )
 
-    def _reasons(self, found: Sequence[tuple[Answer, Interval]], road: Road) -> Iterator[str]:
+    def _reasons(
+        self, found: Sequence[tuple[Answer, PredictionInterval]], road: Road
+    ) -> Iterator[str]:
         high = max(step.high for _, step in found)
         if not road.steady and any(s.high - s.low > _NOTED * high for _, s in found):
             yield "rate: other jobs share its links, and when they communicate is not known"
@@ -161,7 +165,7 @@ def usable(facts: StepFacts, ranks: int) -> bool:
     )
 
 
-def identify(seen: Sequence[Seen], access_bps: float | None = None) -> Identified:
+def identify(seen: Sequence[MeasuredStep], access_bps: float | None = None) -> Identified:
     """Identify a job's step from facts, the latest last; its predictions start from that one.
 
     ``access_bps`` is the goodput of an access link in bit/s. Without it, bytes do not determine
@@ -187,7 +191,7 @@ def _check(facts: StepFacts) -> None:
         raise ValueError("a step has ranks and a length above 0, and no part below 0")
 
 
-def _profiles(seen: Seen, access_bps: float | None) -> Iterator[tuple[Answer, StepProfile]]:
+def _profiles(seen: MeasuredStep, access_bps: float | None) -> Iterator[tuple[Answer, StepProfile]]:
     """Yield the profiles that explain one placement exactly."""
     facts, road = seen.facts, seen.road
     step = facts.step_s
@@ -287,7 +291,7 @@ def _distinct(
 
 
 def _consistent(
-    size: int, profiles: tuple[tuple[Answer, StepProfile], ...], older: Seen, spread: float
+    size: int, profiles: tuple[tuple[Answer, StepProfile], ...], older: MeasuredStep, spread: float
 ) -> tuple[tuple[tuple[Answer, StepProfile], ...], bool]:
     """Return the profiles that explain an older placement, else the nearest, and which it was."""
     measured = older.facts.step_s

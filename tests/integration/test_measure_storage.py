@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from measure.envelope import Body
-from measure.kinds import Fabric, Kind, Line, MeasuredEndpoint, RunEnd
+from measure.kinds import Kind, Line, MeasuredEndpoint, MeasuredSite, RunEnd
 from measure.loading.kind import INPUT
 from measure.storage.kind import STORAGE
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
-FABRIC = Fabric([MeasuredEndpoint("gpu0", "s0", "as0")])
+FABRIC = MeasuredSite([MeasuredEndpoint("gpu0", "s0", "as0")])
 LIMIT_BPS = 20_000_000
 V1, V2 = Path("/sys/fs/cgroup/blkio"), Path("/sys/fs/cgroup")
 

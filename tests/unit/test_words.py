@@ -15,9 +15,18 @@ CLEAN = (
     *("base", "checkpoints", "measure", "ocs_driver", "pki", "probe", "recorder", "testbed"),
     *(f"container_mgr/{name}" for name in ("checkpoints", "docker", "images", "kernel", "ranks")),
     *(f"container_mgr/{name}" for name in ("recordings", "transfers", "volumes")),
+    "console",
+    "scheduler",
+    "sitefile",
 )
 """Packages without these mannerisms; the others follow."""
-NAMED = (*CLEAN[:8], "container_mgr")
+NAMED = (
+    *CLEAN[:8],
+    "container_mgr",
+    "console",
+    "scheduler",
+    "sitefile",
+)
 """Packages whose classes have names of their own, also between them."""
 MANNERISMS = re.compile(
     r"\b(?:is|are) (?:no|(?-i:none))\b(?! (?:longer|more|less|fewer)\b)"

@@ -203,4 +203,4 @@ async def test_leaving_that_fails_is_said(page: Page, rack: TalkingRack) -> None
 
 async def test_an_address_that_means_nothing_shows_something(page: Page, url: str) -> None:
     await page.goto(f"{url}/#/jobs/%E0%A4%A")
-    await expect(page.get_by_text("there is no job %E0%A4%A")).to_be_visible()
+    await expect(page.get_by_text("job %E0%A4%A not found")).to_be_visible()

@@ -9,10 +9,10 @@ import typer
 
 from console.cli.ask.options import connect
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 Columns = Mapping[str, Callable[[Document], object]]
@@ -21,18 +21,18 @@ Columns = Mapping[str, Callable[[Document], object]]
 
 def answer(
     ctx: typer.Context,
-    output: Output,
-    ask: Callable[[Client], Document],
+    output: OutputFormat,
+    ask: Callable[[ControllerClient], Document],
     show: Callable[[Document], None],
 ) -> Document:
     """Ask, print the answer as a document or as ``show`` does, and return it."""
     with connect(ctx) as client:
         found = ask(client)
-    tell(found, output, show)
+    print_answer(found, output, show)
     return found
 
 
-def tell(found: Document, output: Output, show: Callable[[Document], None]) -> None:
+def print_answer(found: Document, output: OutputFormat, show: Callable[[Document], None]) -> None:
     """Print the answer as a document or as ``show`` does."""
     if output.structured:
         out.document(found, output)

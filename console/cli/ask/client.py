@@ -6,18 +6,18 @@ import ssl
 from typing import Any
 
 from base.rest import Document, RestClient
-from console.cli.ask.settings import Settings, is_loopback, running_racks
+from console.cli.ask.settings import ConnectionSettings, is_loopback, running_racks
 from console.cli.errors import EXIT_CODES, CliError, usage
 
 
-class Client(RestClient):
+class ControllerClient(RestClient):
     """One controller. Methods return parsed documents or raise CliError."""
 
     error = CliError
     codes = EXIT_CODES
     late = "see `lightloom get events`; allow more time with --request-timeout"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(
             settings.url,
             settings.token,
@@ -44,7 +44,7 @@ class Client(RestClient):
             ) from None
 
 
-def _trust(settings: Settings) -> ssl.SSLContext | None:
+def _trust(settings: ConnectionSettings) -> ssl.SSLContext | None:
     if settings.ca_file is None or not settings.url.startswith("https:"):
         return None
     try:

@@ -44,11 +44,11 @@ def of_context(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _names(kind: str) -> list[str]:
-    from console.cli.ask.client import Client  # noqa: PLC0415 - start-up time
+    from console.cli.ask.client import ControllerClient  # noqa: PLC0415 - start-up time
     from console.cli.ask.settings import Flags, resolve  # noqa: PLC0415
     from console.cli.show.kinds import find  # noqa: PLC0415
 
-    with Client(resolve(Flags(timeout_s=_LONGEST_S))) as client:
+    with ControllerClient(resolve(Flags(timeout_s=_LONGEST_S))) as client:
         if kind == "transactions":
             return [str(item["id"]) for item in client.whole("/transactions")["items"]]
         wanted = find(kind)

@@ -9,16 +9,16 @@ import typer
 from console.cli.ask.complete import names
 from console.cli.ask.settings import Flags, resolve
 from console.cli.errors import usage
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 
-def formats(*allowed: Output) -> Any:
+def formats(*allowed: OutputFormat) -> Any:
     """Declare ``-o`` of a verb that has only these formats; another is a usage error."""
 
-    def check(output: Output) -> Output:
+    def check(output: OutputFormat) -> OutputFormat:
         if output not in allowed:
             known = "|".join(allowed)
             raise usage(f"this verb does not support -o {output}", f"one of: -o {known}")
@@ -27,10 +27,18 @@ def formats(*allowed: Output) -> Any:
     return typer.Option("--output", "-o", help="Output format.", show_default=True, callback=check)
 
 
-OutputOption = Annotated[Output, formats(Output.TABLE, Output.JSON, Output.YAML)]
-WideOutput = Annotated[Output, formats(Output.TABLE, Output.WIDE, Output.JSON, Output.YAML)]
-NameOutput = Annotated[Output, formats(Output.TABLE, Output.JSON, Output.YAML, Output.NAME)]
-AnyOutput = Annotated[Output, formats(*Output)]
+OutputOption = Annotated[
+    OutputFormat, formats(OutputFormat.TABLE, OutputFormat.JSON, OutputFormat.YAML)
+]
+WideOutput = Annotated[
+    OutputFormat,
+    formats(OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.JSON, OutputFormat.YAML),
+]
+NameOutput = Annotated[
+    OutputFormat,
+    formats(OutputFormat.TABLE, OutputFormat.JSON, OutputFormat.YAML, OutputFormat.NAME),
+]
+AnyOutput = Annotated[OutputFormat, formats(*OutputFormat)]
 JobArgument = Annotated[str, typer.Argument(help="A job: red.", autocompletion=names("jobs"))]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Continue until interrupted.")]
 IntervalOption = Annotated[
@@ -42,8 +50,8 @@ CountOption = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def connect(ctx: typer.Context) -> Client:
+def connect(ctx: typer.Context) -> ControllerClient:
     """Return a client for the controller; use it as a context manager."""
-    from console.cli.ask.client import Client  # noqa: PLC0415 - httpx is not needed for --help
+    from console.cli.ask.client import ControllerClient  # noqa: PLC0415 - httpx is not needed for --help
 
-    return Client(resolve(ctx.find_object(Flags) or Flags()))
+    return ControllerClient(resolve(ctx.find_object(Flags) or Flags()))

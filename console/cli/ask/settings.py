@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"(0|[1-9][0-9]{0,9})(\.[0-9]{1,9})?", re.ASCII)
 
 
 @dataclass(slots=True, frozen=True)
-class Settings:
+class ConnectionSettings:
     """How to reach the controller."""
 
     url: str = DEFAULT_URL
@@ -49,7 +49,9 @@ def config_path(environment: Mapping[str, str]) -> Path:
     return Path(base) / "lightloom" / "config.yaml"
 
 
-def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None) -> Settings:
+def resolve(
+    flags: Flags = Flags(), environment: Mapping[str, str] | None = None
+) -> ConnectionSettings:
     """Return the settings in force; CliError when the file cannot be used."""
     env = os.environ if environment is None else environment
     file = _read(config_path(env))
@@ -57,7 +59,7 @@ def resolve(flags: Flags = Flags(), environment: Mapping[str, str] | None = None
     url = url or _rack() or DEFAULT_URL
     pause = flags.timeout_s or env.get("LIGHTLOOM_TIMEOUT") or file.get("timeout_s")
     url = url.rstrip("/")
-    return Settings(
+    return ConnectionSettings(
         url=url,
         token=flags.token or _token(env, file) or (_local(url) if is_loopback(url) else None),
         timeout_s=_seconds(pause or DEFAULT_TIMEOUT_S),

@@ -9,7 +9,7 @@ State = Literal["ok", "emulated", "warning", "missing"]
 
 
 @dataclass(slots=True, frozen=True)
-class Finding:
+class CheckResult:
     """One result. ``missing``: the emulated rack cannot run; ``emulated``: a stand-in is used."""
 
     name: str

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from console.cli.doctor.finding import Finding
+from console.cli.doctor.finding import CheckResult
 from container_mgr.hardware import gpu_binding
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.kernel import cgroup
@@ -37,7 +37,7 @@ def run(command: Sequence[str]) -> str:
     return ""
 
 
-def examine_server(root: Path = Path("/"), ask: Run = run) -> list[Finding]:
+def examine_server(root: Path = Path("/"), ask: Run = run) -> list[CheckResult]:
     """Run every check of a GPU server."""
     return [
         _driver(root),
@@ -51,37 +51,39 @@ def examine_server(root: Path = Path("/"), ask: Run = run) -> list[Finding]:
     ]
 
 
-def _driver(root: Path) -> Finding:
+def _driver(root: Path) -> CheckResult:
     version = _text(root / "proc/driver/nvidia/version").partition("\n")[0]
     if not version:
-        return Finding(
+        return CheckResult(
             "NVIDIA driver",
             "emulated",
             "not loaded; a CPU share stands in for a GPU",
             "apt-get install nvidia-driver, then modprobe nvidia",
         )
     gpus = len(list((root / "proc/driver/nvidia/gpus").glob("*")))
-    return Finding("NVIDIA driver", "ok", f"{gpus} GPUs; {version.removeprefix('NVRM version:')}")
+    return CheckResult(
+        "NVIDIA driver", "ok", f"{gpus} GPUs; {version.removeprefix('NVRM version:')}"
+    )
 
 
-def _cdi(root: Path, ask: Run) -> Finding:
+def _cdi(root: Path, ask: Run) -> CheckResult:
     name = "GPU in containers"
     if not (root / "proc/driver/nvidia/version").exists():
-        return Finding(name, "emulated", "no GPU")
+        return CheckResult(name, "emulated", "no GPU")
     places = [str(root / place.lstrip("/")) for place in CDI_DIRECTORIES]
     devices = {d for d in gpu_binding.cdi_devices(places) if d.startswith("GPU-")}
     info = _docker_info(ask)
     if devices and info.get("CDISpecDirs"):
-        return Finding(name, "ok", f"CDI, {len(devices)} GPUs by UUID")
+        return CheckResult(name, "ok", f"CDI, {len(devices)} GPUs by UUID")
     if "nvidia" in (info.get("Runtimes") or {}):
-        return Finding(
+        return CheckResult(
             name,
             "warning",
             "by Docker's nvidia runtime",
             "for CDI: nvidia-ctk cdi generate --device-name-strategy=uuid "
             "--output=/etc/cdi/nvidia.yaml, Docker 25 or newer with features.cdi",
         )
-    return Finding(
+    return CheckResult(
         name,
         "warning",
         "neither CDI by UUID nor the nvidia runtime",
@@ -91,12 +93,12 @@ def _cdi(root: Path, ask: Run) -> Finding:
     )
 
 
-def _rdma(root: Path) -> list[Finding]:
+def _rdma(root: Path) -> list[CheckResult]:
     sysfs = root / "sys"
     devices = hardware.rdma_devices(sysfs)
     if not devices:
         return [
-            Finding(
+            CheckResult(
                 "RDMA",
                 "emulated",
                 "no RDMA device; jobs use TCP",
@@ -104,12 +106,12 @@ def _rdma(root: Path) -> list[Finding]:
             )
         ]
     names = ", ".join(f"{d.name} ({' '.join(d.nics) or 'no interface'})" for d in devices)
-    found = [Finding("RDMA", "ok", names)]
+    found = [CheckResult("RDMA", "ok", names)]
     if hardware.exclusive_rdma(sysfs):
-        found.append(Finding("RDMA namespaces", "ok", "exclusive"))
+        found.append(CheckResult("RDMA namespaces", "ok", "exclusive"))
     else:
         found.append(
-            Finding(
+            CheckResult(
                 "RDMA namespaces",
                 "warning",
                 "shared: containers get no RDMA device",
@@ -123,10 +125,10 @@ def _rdma(root: Path) -> list[Finding]:
         what = f"GIDs of {device.name}"
         if good:
             shown = ", ".join(f"{g.index}: {g.ipv4}" for g in good)
-            found.append(Finding(what, "ok", f"RoCEv2 over IPv4: {shown}"))
+            found.append(CheckResult(what, "ok", f"RoCEv2 over IPv4: {shown}"))
         else:
             found.append(
-                Finding(
+                CheckResult(
                     what,
                     "warning",
                     f"{len(table)} entries, none RoCEv2 with an IPv4 address",
@@ -137,7 +139,7 @@ def _rdma(root: Path) -> list[Finding]:
     return found
 
 
-def _memlock(root: Path) -> Finding:
+def _memlock(root: Path) -> CheckResult:
     name, fix = "memlock", "LimitMEMLOCK=infinity in `systemctl edit docker`, then restart it"
     for path in (root / "proc").glob("[0-9]*"):
         if _text(path / "comm") != "dockerd":
@@ -147,12 +149,12 @@ def _memlock(root: Path) -> Finding:
         )
         hard = line.split()[4] if len(line.split()) > 4 else "?"
         if hard == "unlimited":
-            return Finding(name, "ok", "Docker may pin memory without limit")
-        return Finding(name, "warning", f"Docker may pin {hard} bytes; RDMA needs more", fix)
-    return Finding(name, "emulated", "Docker Engine is not running", fix)
+            return CheckResult(name, "ok", "Docker may pin memory without limit")
+        return CheckResult(name, "warning", f"Docker may pin {hard} bytes; RDMA needs more", fix)
+    return CheckResult(name, "emulated", "Docker Engine is not running", fix)
 
 
-def _nics(root: Path, ask: Run) -> list[Finding]:
+def _nics(root: Path, ask: Run) -> list[CheckResult]:
     """Check MTU and priority flow control of every interface that has RDMA."""
     found = []
     for device in hardware.rdma_devices(root / "sys"):
@@ -161,15 +163,15 @@ def _nics(root: Path, ask: Run) -> list[Finding]:
             if nic is None:
                 continue
             if nic.mtu >= ROCE_MTU:
-                found.append(Finding(f"MTU of {name}", "ok", str(nic.mtu)))
+                found.append(CheckResult(f"MTU of {name}", "ok", str(nic.mtu)))
             else:
                 fix = "network: {mtu: 9000} in the site file, and the same on every switch"
-                found.append(Finding(f"MTU of {name}", "warning", f"{nic.mtu}", fix))
+                found.append(CheckResult(f"MTU of {name}", "warning", f"{nic.mtu}", fix))
             found.append(_flow_control(name, ask))
     return found
 
 
-def _flow_control(nic: str, ask: Run) -> Finding:
+def _flow_control(nic: str, ask: Run) -> CheckResult:
     what = f"PFC and DSCP of {nic}"
     fix = (
         f"dcb pfc set dev {nic} prio-pfc all:off 3:on; dcb app add dev {nic} dscp-prio 26:3; "
@@ -182,22 +184,24 @@ def _flow_control(nic: str, ask: Run) -> Finding:
         mapped = {str(prio): dscp for dscp, prio in classes.get("dscp_prio", [])}
         good = [p for p in on if p in mapped]
         if good:
-            return Finding(what, "ok", ", ".join(f"DSCP {mapped[p]} to queue {p}" for p in good))
+            return CheckResult(
+                what, "ok", ", ".join(f"DSCP {mapped[p]} to queue {p}" for p in good)
+            )
         if on:
-            return Finding(
+            return CheckResult(
                 what, "warning", f"lossless queue {on[0]}, but no DSCP is mapped to it", fix
             )
-    return Finding(what, "warning", "no lossless queue: RoCE will lose packets", fix)
+    return CheckResult(what, "warning", "no lossless queue: RoCE will lose packets", fix)
 
 
-def _modules(root: Path) -> Finding:
+def _modules(root: Path) -> CheckResult:
     loaded = {line.split(" ")[0] for line in _text(root / "proc/modules").splitlines()}
     built_in = {path.name for path in (root / "sys/module").glob("*")}
     here = [name for name in MODULES if name in loaded | built_in]
     missing = [name for name in MODULES if name not in here]
     if not missing:
-        return Finding("kernel modules", "ok", ", ".join(here))
-    return Finding(
+        return CheckResult("kernel modules", "ok", ", ".join(here))
+    return CheckResult(
         "kernel modules",
         "emulated",
         f"not loaded: {', '.join(missing)}",
@@ -205,13 +209,13 @@ def _modules(root: Path) -> Finding:
     )
 
 
-def _user_namespace(ask: Run) -> Finding:
+def _user_namespace(ask: Run) -> CheckResult:
     options = _docker_info(ask).get("SecurityOptions") or []
     if any("userns" in option for option in options):
-        return Finding(
+        return CheckResult(
             "user namespace", "ok", "root in a container is an unprivileged user outside"
         )
-    return Finding(
+    return CheckResult(
         "user namespace",
         "warning",
         "root in a container is the machine's root, without capabilities",
@@ -220,19 +224,19 @@ def _user_namespace(ask: Run) -> Finding:
     )
 
 
-def _freezer(root: Path) -> Finding:
+def _freezer(root: Path) -> CheckResult:
     """Check that an agent can freeze without the engine, which takes 50 ms a container."""
     name = "freezer"
     try:
         place = cgroup.freezer_mount(root / "proc")
     except (OSError, LookupError) as error:
-        return Finding(
+        return CheckResult(
             name,
             "warning",
             f"{error}; Docker pauses instead, 50 ms slower each way",
             "mount cgroup v2 at /sys/fs/cgroup, or the freezer of v1, writable for the agent",
         )
-    return Finding(name, "ok", str(place))
+    return CheckResult(name, "ok", str(place))
 
 
 def _docker_info(ask: Run) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from pathlib import Path
 from console.cli.errors import CliError
 from console.cli.install.values import (
     ROOT_USER,
-    Account,
-    Action,
     File,
-    Folder,
+    InstalledFolder,
     Machine,
     Part,
-    Seen,
-    State,
+    PathStatus,
+    StateDirectory,
     Step,
-    Unit,
+    StepAction,
+    SystemAccount,
+    SystemdUnit,
 )
 
 _TOOL_S = 60
@@ -171,23 +171,23 @@ class _Reader:
         )
 
 
-def look(root: Path, parts: Sequence[Part]) -> Machine:
+def read_machine(root: Path, parts: Sequence[Part]) -> Machine:
     """Read what the machine has of these parts. CliError when something cannot be read."""
     accounts = _accounts(root)
-    seen: dict[str, Seen] = {}
+    seen: dict[str, PathStatus] = {}
     matches: dict[str, tuple[str, ...]] = {}
     for part in parts:
-        if isinstance(part, Account | Unit):
+        if isinstance(part, SystemAccount | SystemdUnit):
             continue
         try:
-            if isinstance(part, State):
+            if isinstance(part, StateDirectory):
                 matches[part.path] = _matches(root, part.path)
             elif (found := _seen(place(root, part.path), part, accounts)) is not None:
                 seen[part.path] = found
         except OSError as error:
             raise _failed(part.path, error) from error
     systemd = root == _THIS_MACHINE and _SYSTEMD.is_dir()
-    units = [part.name for part in parts if isinstance(part, Unit)] if systemd else []
+    units = [part.name for part in parts if isinstance(part, SystemdUnit)] if systemd else []
     return Machine(seen, accounts, systemd, frozenset(filter(_is_outdated, units)), matches)
 
 
@@ -195,7 +195,9 @@ def _is_outdated(unit: str) -> bool:
     return _tool("systemctl", "show", "-p", "NeedDaemonReload", "--value", unit) == "yes"
 
 
-def _seen(path: Path, part: File | Folder, accounts: dict[str, tuple[int, int]]) -> Seen | None:
+def _seen(
+    path: Path, part: File | InstalledFolder, accounts: dict[str, tuple[int, int]]
+) -> PathStatus | None:
     try:
         # A file of the site may be a link to where the site keeps it.
         status = path.stat() if isinstance(part, File) and not part.ours else path.lstat()
@@ -206,13 +208,13 @@ def _seen(path: Path, part: File | Folder, accounts: dict[str, tuple[int, int]])
         raise CliError("conflict", f"{path} is not a {kind}", object=part.path, hint="move it away")
     mode = stat.S_IMODE(status.st_mode)
     if isinstance(part, File):
-        return Seen(mode, status.st_uid, status.st_gid, path.read_bytes())
+        return PathStatus(mode, status.st_uid, status.st_gid, path.read_bytes())
     strangers: tuple[str, ...] = ()
     if part.readers is not None:
         uid, gid = accounts.get(part.readers, (-1, -1))
         strangers = tuple(str(p.relative_to(path)) for p, _ in _strangers(path, uid, gid))
     entries = tuple(sorted(entry.name for entry in path.iterdir()))
-    return Seen(mode, status.st_uid, status.st_gid, None, strangers, entries)
+    return PathStatus(mode, status.st_uid, status.st_gid, None, strangers, entries)
 
 
 def _strangers(folder: Path, uid: int, gid: int) -> Iterator[tuple[Path, bool]]:
@@ -267,22 +269,22 @@ def perform(root: Path, steps: Sequence[Step]) -> None:
 def _perform(root: Path, step: Step) -> None:
     part, path = step.part, place(root, step.name)
     match part, step.action:
-        case Unit(), Action.RELOADED:
+        case SystemdUnit(), StepAction.RELOADED:
             _tool("systemctl", "daemon-reload")
-        case Unit(), _:
+        case SystemdUnit(), _:
             _stop(root, part)
-        case Account(), Action.CREATED:
+        case SystemAccount(), StepAction.CREATED:
             _tool("systemd-sysusers", f"--root={root}", "--inline", part.line)
-        case Account(), _:
+        case SystemAccount(), _:
             _tool("userdel", "--root", str(root), part.name)
-        case ((File() | Folder() | State()), Action.REMOVED):
+        case ((File() | InstalledFolder() | StateDirectory()), StepAction.REMOVED):
             _remove(path)
-        case File(), Action.CORRECTED:
+        case File(), StepAction.CORRECTED:
             os.chown(path, 0, 0, follow_symlinks=False)
             path.chmod(part.mode)
         case File(), _:
             _write(path, part.content, part.mode)
-        case Folder(), _:
+        case InstalledFolder(), _:
             _make(root, path, part)
 
 
@@ -322,7 +324,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         raise
 
 
-def _make(root: Path, path: Path, part: Folder) -> None:
+def _make(root: Path, path: Path, part: InstalledFolder) -> None:
     accounts = _accounts(root) | {ROOT_USER: (0, 0)}
     path.mkdir(parents=True, exist_ok=True)
     os.chown(path, 0, accounts[part.group][1], follow_symlinks=False)
@@ -336,7 +338,7 @@ def _make(root: Path, path: Path, part: Folder) -> None:
             below.chmod(_FOLDER_MODE)
 
 
-def _stop(root: Path, unit: Unit) -> None:
+def _stop(root: Path, unit: SystemdUnit) -> None:
     if root != _THIS_MACHINE:
         _tool("systemctl", f"--root={root}", "disable", unit.name)
     elif _SYSTEMD.is_dir():

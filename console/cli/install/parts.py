@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.resources import files
 
-from console.cli.install.values import Account, File, Folder, Part, Role, State, Unit
+from console.cli.install.values import (
+    File,
+    InstalledFolder,
+    MachineRole,
+    Part,
+    StateDirectory,
+    SystemAccount,
+    SystemdUnit,
+)
 
 ACCOUNT = "lightloom"
 CONFIGURATION = "/etc/lightloom"
@@ -39,30 +47,30 @@ class Given:
     """The name of an agent's server."""
 
 
-def parts(role: Role, given: Given) -> list[Part]:
+def parts(role: MachineRole, given: Given) -> list[Part]:
     """Return the parts of a role, in the order in which they are made."""
     unit = shipped(f"systemd/{role.unit}").replace(b"@BINDIR@", given.bin_dir.encode())
     site = shipped("examples/site.yaml") if given.site is None else given.site
-    common: list[Part] = [Folder(CONFIGURATION), File(SITE_FILE, site, ours=False)]
-    own = _controller() if role is Role.CONTROLLER else _agent(given.server)
-    return [*common, *own, File(f"{UNITS}/{role.unit}", unit), Unit(role.unit)]
+    common: list[Part] = [InstalledFolder(CONFIGURATION), File(SITE_FILE, site, ours=False)]
+    own = _controller() if role is MachineRole.CONTROLLER else _agent(given.server)
+    return [*common, *own, File(f"{UNITS}/{role.unit}", unit), SystemdUnit(role.unit)]
 
 
 def _controller() -> list[Part]:
     environment = shipped("examples/controller.env")
     return [
-        Account(ACCOUNT, f'u {ACCOUNT} - "lightloom controller" {_STATE}/controller'),
+        SystemAccount(ACCOUNT, f'u {ACCOUNT} - "lightloom controller" {_STATE}/controller'),
         File(f"{CONFIGURATION}/controller.env", environment, 0o600, ours=False),
         *(
-            Folder(f"{CONFIGURATION}/{name}", 0o750, ACCOUNT, readers=ACCOUNT)
+            InstalledFolder(f"{CONFIGURATION}/{name}", 0o750, ACCOUNT, readers=ACCOUNT)
             for name in _READ_BY_CONTROLLER
         ),
-        Folder(_SHARE),
-        Folder(f"{_SHARE}/prometheus"),
-        Folder(f"{_SHARE}/grafana"),
+        InstalledFolder(_SHARE),
+        InstalledFolder(f"{_SHARE}/prometheus"),
+        InstalledFolder(f"{_SHARE}/grafana"),
         *(File(f"{_SHARE}/{name}", shipped(name)) for name in _MONITORING),
-        Folder(_STATE),
-        State(f"{_STATE}/controller"),
+        InstalledFolder(_STATE),
+        StateDirectory(f"{_STATE}/controller"),
     ]
 
 
@@ -70,9 +78,9 @@ def _agent(server: str) -> list[Part]:
     environment = shipped("examples/agent.env").replace(b"@SERVER@", server.encode())
     return [
         File(AGENT_OPTIONS, environment, 0o600, ours=False),
-        Folder(f"{CONFIGURATION}/tls", 0o700),
-        Folder(_STATE),
-        State(f"{_STATE}/logs"),
-        State(f"{_STATE}/checkpoints"),
-        State("/run/lightloom/agent-*"),
+        InstalledFolder(f"{CONFIGURATION}/tls", 0o700),
+        InstalledFolder(_STATE),
+        StateDirectory(f"{_STATE}/logs"),
+        StateDirectory(f"{_STATE}/checkpoints"),
+        StateDirectory("/run/lightloom/agent-*"),
     ]

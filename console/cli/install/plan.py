@@ -6,16 +6,16 @@ from collections.abc import Sequence, Set
 
 from console.cli.install.values import (
     ROOT_USER,
-    Account,
-    Action,
     File,
-    Folder,
+    InstalledFolder,
     Machine,
     Part,
-    Seen,
-    State,
+    PathStatus,
+    StateDirectory,
     Step,
-    Unit,
+    StepAction,
+    SystemAccount,
+    SystemdUnit,
 )
 
 
@@ -27,17 +27,17 @@ def install(parts: Sequence[Part], machine: Machine) -> list[Step]:
     steps: list[Step] = []
     for part in parts:
         match part:
-            case Account():
+            case SystemAccount():
                 known = part.name in machine.accounts
-                action = Action.UNCHANGED if known else Action.CREATED
+                action = StepAction.UNCHANGED if known else StepAction.CREATED
                 steps.append(Step(action, part, part.name))
             case File():
                 steps.append(_file(part, machine))
-            case Folder():
+            case InstalledFolder():
                 steps.append(_folder(part, machine))
-            case State():
+            case StateDirectory():
                 pass  # made by the unit, at its start
-            case Unit():
+            case SystemdUnit():
                 steps.append(_reload(part, steps, machine))
     return steps
 
@@ -45,28 +45,28 @@ def install(parts: Sequence[Part], machine: Machine) -> list[Step]:
 def _file(part: File, machine: Machine) -> Step:
     seen = machine.seen.get(part.path)
     if seen is None:
-        return Step(Action.CREATED, part, part.path)
+        return Step(StepAction.CREATED, part, part.path)
     if not part.ours and seen.content != part.content:
-        return Step(Action.KEPT, part, part.path, "the site's own")
+        return Step(StepAction.KEPT, part, part.path, "the site's own")
     if part.ours and seen.content != part.content:
-        return Step(Action.REPLACED, part, part.path)
+        return Step(StepAction.REPLACED, part, part.path)
     if part.ours and (seen.mode, seen.uid, seen.gid) != (part.mode, 0, 0):
-        return Step(Action.CORRECTED, part, part.path, f"mode {part.mode:04o}, owner root")
-    return Step(Action.UNCHANGED, part, part.path)
+        return Step(StepAction.CORRECTED, part, part.path, f"mode {part.mode:04o}, owner root")
+    return Step(StepAction.UNCHANGED, part, part.path)
 
 
-def _folder(part: Folder, machine: Machine) -> Step:
+def _folder(part: InstalledFolder, machine: Machine) -> Step:
     seen = machine.seen.get(part.path)
     if seen is None:
-        return Step(Action.CREATED, part, part.path)
+        return Step(StepAction.CREATED, part, part.path)
     _, gid = _ids(part.group, machine)
     if (seen.mode, seen.uid, seen.gid) != (part.mode, 0, gid):
         note = f"mode {part.mode:04o}, owner root:{part.group}"
-        return Step(Action.CORRECTED, part, part.path, note)
+        return Step(StepAction.CORRECTED, part, part.path, note)
     if seen.strangers:
         note = f"given to {part.readers}: {', '.join(seen.strangers)}"
-        return Step(Action.CORRECTED, part, part.path, note)
-    return Step(Action.UNCHANGED, part, part.path)
+        return Step(StepAction.CORRECTED, part, part.path, note)
+    return Step(StepAction.UNCHANGED, part, part.path)
 
 
 def _ids(name: str, machine: Machine) -> tuple[int, int]:
@@ -74,16 +74,16 @@ def _ids(name: str, machine: Machine) -> tuple[int, int]:
     return (0, 0) if name == ROOT_USER else machine.accounts.get(name, (-1, -1))
 
 
-def _reload(part: Unit, steps: Sequence[Step], machine: Machine) -> Step:
+def _reload(part: SystemdUnit, steps: Sequence[Step], machine: Machine) -> Step:
     new = any(
         s.action.changes and isinstance(s.part, File) and s.part.path.endswith(f"/{part.name}")
         for s in steps
     )
     if not new and part.name not in machine.outdated:
-        return Step(Action.UNCHANGED, part, part.name)
+        return Step(StepAction.UNCHANGED, part, part.name)
     if machine.systemd:
-        return Step(Action.RELOADED, part, part.name)
-    return Step(Action.UNCHANGED, part, part.name, "systemd does not run here: it was not told")
+        return Step(StepAction.RELOADED, part, part.name)
+    return Step(StepAction.UNCHANGED, part, part.name, "systemd does not run here: it was not told")
 
 
 def remove(
@@ -99,49 +99,56 @@ def remove(
     last_first = tuple(reversed(parts))
     for part in sorted(last_first, key=_turn):
         name = _name(part)
-        if isinstance(part, Unit):
-            steps += [Step(Action.STOPPED, part, name)] if _has_unit(parts, machine) else []
-        elif isinstance(part, State):
+        if isinstance(part, SystemdUnit):
+            steps += [Step(StepAction.STOPPED, part, name)] if _has_unit(parts, machine) else []
+        elif isinstance(part, StateDirectory):
             steps += [_removal(part, path, purge=purge) for path in machine.matches.get(name, ())]
         elif name not in machine.seen and name not in machine.accounts:
             continue
         elif name in shared:
-            steps.append(Step(Action.KEPT, part, name, "the other role of this machine uses it"))
-        elif isinstance(part, Folder):
-            gone = {s.name for s in steps if s.action is Action.REMOVED}
+            steps.append(
+                Step(StepAction.KEPT, part, name, "the other role of this machine uses it")
+            )
+        elif isinstance(part, InstalledFolder):
+            gone = {s.name for s in steps if s.action is StepAction.REMOVED}
             steps.append(_folder_removal(part, machine.seen[name], gone, purge=purge))
         elif isinstance(part, File) and part.ours:
-            steps.append(Step(Action.REMOVED, part, name))
+            steps.append(Step(StepAction.REMOVED, part, name))
         else:
             steps.append(_removal(part, name, purge=purge))
-    stopped = [s for s in steps if s.action is Action.STOPPED]
-    return [*steps, *(Step(Action.RELOADED, s.part, s.name) for s in stopped if machine.systemd)]
+    stopped = [s for s in steps if s.action is StepAction.STOPPED]
+    return [
+        *steps,
+        *(Step(StepAction.RELOADED, s.part, s.name) for s in stopped if machine.systemd),
+    ]
 
 
 def _name(part: Part) -> str:
-    return part.name if isinstance(part, Account | Unit) else part.path
+    return part.name if isinstance(part, SystemAccount | SystemdUnit) else part.path
 
 
 def _turn(part: Part) -> int:
     """Order removals: the unit stops first, and the account goes after all that it owns."""
-    return (Unit, File, State, Folder, Account).index(type(part))
+    return (SystemdUnit, File, StateDirectory, InstalledFolder, SystemAccount).index(type(part))
 
 
 def _has_unit(parts: Sequence[Part], machine: Machine) -> bool:
-    unit = next(part.name for part in parts if isinstance(part, Unit))
+    unit = next(part.name for part in parts if isinstance(part, SystemdUnit))
     return any(_name(part) in machine.seen for part in parts if _name(part).endswith(f"/{unit}"))
 
 
 def _removal(part: Part, name: str, *, purge: bool) -> Step:
     if purge:
-        return Step(Action.REMOVED, part, name)
-    return Step(Action.KEPT, part, name, "--purge removes it")
+        return Step(StepAction.REMOVED, part, name)
+    return Step(StepAction.KEPT, part, name, "--purge removes it")
 
 
-def _folder_removal(part: Folder, seen: Seen, gone: Set[str], *, purge: bool) -> Step:
+def _folder_removal(
+    part: InstalledFolder, seen: PathStatus, gone: Set[str], *, purge: bool
+) -> Step:
     """Remove a folder with nothing left in it; a private one goes with its files at a purge."""
     left = [name for name in seen.entries if f"{part.path}/{name}" not in gone]
     if not left or (purge and part.private):
-        return Step(Action.REMOVED, part, part.path)
+        return Step(StepAction.REMOVED, part, part.path)
     advice = "; --purge removes it" if part.private else ""
-    return Step(Action.KEPT, part, part.path, f"contains {', '.join(left)}{advice}")
+    return Step(StepAction.KEPT, part, part.path, f"contains {', '.join(left)}{advice}")

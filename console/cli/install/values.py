@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 ROOT_USER = "root"
 
 
-class Role(StrEnum):
+class MachineRole(StrEnum):
     """What a machine does for a site; one machine can do both."""
 
     CONTROLLER = "controller"
@@ -25,9 +26,10 @@ class Role(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Account:
+class SystemAccount:
     """A system account, made by systemd-sysusers from a line of sysusers.d(5)."""
 
+    kind: ClassVar = "account"
     name: str
     line: str
 
@@ -36,6 +38,7 @@ class Account:
 class File:
     """A file that lightloom ships; one that is not ``ours`` belongs to the site once it exists."""
 
+    kind: ClassVar = "file"
     path: str
     content: bytes
     mode: int = 0o644
@@ -43,12 +46,13 @@ class File:
 
 
 @dataclass(slots=True, frozen=True)
-class Folder:
+class InstalledFolder:
     """A folder of root's. ``group`` may read it; ``readers`` owns all files below it.
 
     The group cannot write in the folder, so no account but root chooses what is given to it.
     """
 
+    kind: ClassVar = "folder"
     path: str
     mode: int = 0o755
     group: str = ROOT_USER
@@ -61,24 +65,26 @@ class Folder:
 
 
 @dataclass(slots=True, frozen=True)
-class State:
+class StateDirectory:
     """A folder that the unit makes. ``path`` may be a pattern of glob(7)."""
 
+    kind: ClassVar = "state"
     path: str
 
 
 @dataclass(slots=True, frozen=True)
-class Unit:
+class SystemdUnit:
     """The unit, as systemd knows it."""
 
+    kind: ClassVar = "unit"
     name: str
 
 
-Part = Account | File | Folder | State | Unit
+Part = SystemAccount | File | InstalledFolder | StateDirectory | SystemdUnit
 
 
 @dataclass(slots=True, frozen=True)
-class Seen:
+class PathStatus:
     """A path as it is. ``content`` is that of a regular file of a part, else None."""
 
     mode: int
@@ -95,7 +101,7 @@ class Seen:
 class Machine:
     """What a machine has of the parts of both roles."""
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, PathStatus]
     accounts: Mapping[str, tuple[int, int]]
     """uid and gid by name."""
     systemd: bool = False
@@ -103,10 +109,10 @@ class Machine:
     outdated: frozenset[str] = frozenset()
     """Units whose files changed since systemd read them."""
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Existing folders by the pattern of a State."""
+    """Existing folders by the pattern of a StateDirectory."""
 
 
-class Action(StrEnum):
+class StepAction(StrEnum):
     """What happens to a part, or what was found of it."""
 
     CREATED = "created"
@@ -121,19 +127,23 @@ class Action(StrEnum):
     @property
     def changes(self) -> bool:
         """Whether something changes on the machine."""
-        return self not in (Action.UNCHANGED, Action.KEPT)
+        return self not in (StepAction.UNCHANGED, StepAction.KEPT)
 
 
 @dataclass(slots=True, frozen=True)
 class Step:
     """One part with its action; ``name`` is its path, or that of an account or unit."""
 
-    action: Action
+    action: StepAction
     part: Part
     name: str
     note: str = ""
 
     def document(self) -> dict[str, str]:
         """Return the step as ``-o json`` prints it."""
-        kind = type(self.part).__name__.lower()
-        return {"action": self.action, "kind": kind, "name": self.name, "note": self.note}
+        return {
+            "action": self.action,
+            "kind": self.part.kind,
+            "name": self.name,
+            "note": self.note,
+        }

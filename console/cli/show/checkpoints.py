@@ -25,7 +25,7 @@ MARK = "*"
 def show_checkpoints(view: Document, *, wide: bool) -> None:
     """Print the steps, what their states mean, and why a newer one cannot be restored."""
     if not view["steps"]:
-        out.say(f"job {view['job']} has written no step so far (rule {view['rule']})")
+        out.message(f"job {view['job']} has written no step so far (rule {view['rule']})")
     else:
         _steps(view, wide)
     for line in remarks(view):

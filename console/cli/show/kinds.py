@@ -27,7 +27,7 @@ def measured(kind: Object, found: Sequence[Document | None]) -> dict[str, Readin
 
 
 @dataclass(slots=True, frozen=True)
-class Parts:
+class PartsTable:
     """A second table, of the parts that the objects have in the list ``field``."""
 
     field: str
@@ -41,7 +41,7 @@ class Parts:
 
 
 @dataclass(slots=True, frozen=True)
-class Kind:
+class ListedKind:
     """One kind. With ``-o wide`` the ``wide`` columns follow ``columns``."""
 
     plural: str
@@ -51,7 +51,7 @@ class Kind:
     name: Cell
     measured: tuple[str, Object] | None = None
     """The field that has the readings of the object, which are columns of ``-o wide`` as well."""
-    parts: Parts | None = None
+    parts: PartsTable | None = None
     remarks: Callable[[Sequence[Document]], Iterable[str]] = lambda items: ()
     """What is said below the table, also of an empty one."""
 
@@ -160,8 +160,8 @@ _RATES: Mapping[str, Cell] = {
     "UTIL": _percent("utilisation"),
 }
 
-KINDS: Sequence[Kind] = (
-    Kind(
+KINDS: Sequence[ListedKind] = (
+    ListedKind(
         "jobs",
         "job",
         {
@@ -187,7 +187,7 @@ KINDS: Sequence[Kind] = (
         },
         _field("name"),
     ),
-    Kind(
+    ListedKind(
         "endpoints",
         "endpoint",
         {
@@ -212,7 +212,7 @@ KINDS: Sequence[Kind] = (
         _field("name"),
         ("gpu", Object.GPU),
     ),
-    Kind(
+    ListedKind(
         "aggregators",
         "aggregator",
         {
@@ -228,7 +228,7 @@ KINDS: Sequence[Kind] = (
         _field("name"),
         ("readings", Object.AGGREGATOR),
     ),
-    Kind(
+    ListedKind(
         "switches",
         "switch",
         {
@@ -245,7 +245,7 @@ KINDS: Sequence[Kind] = (
         _field("name"),
         ("readings", Object.SWITCH),
     ),
-    Kind(
+    ListedKind(
         "circuits",
         "circuit",
         {
@@ -260,7 +260,7 @@ KINDS: Sequence[Kind] = (
         {"DUPLEX": _yes("duplex"), "NAME": _field("name"), "OWNER": _field("owner")},
         lambda item: item.get("name") or f"{item['switch']}/{item['a']}",
     ),
-    Kind(
+    ListedKind(
         "containers",
         "container",
         {
@@ -284,7 +284,7 @@ KINDS: Sequence[Kind] = (
         _field("name"),
         ("gpu", Object.GPU),
     ),
-    Kind(
+    ListedKind(
         "images",
         "image",
         {
@@ -298,7 +298,7 @@ KINDS: Sequence[Kind] = (
         {"NAMES": _list("names")},
         lambda item: f"{item['server']}/{_image_id(item)}",
     ),
-    Kind(
+    ListedKind(
         "events",
         "event",
         {
@@ -312,7 +312,7 @@ KINDS: Sequence[Kind] = (
         {"EPOCH": _field("epoch")},
         _field("id"),
     ),
-    Kind(
+    ListedKind(
         "nodes",
         "node",
         {
@@ -327,7 +327,7 @@ KINDS: Sequence[Kind] = (
         _field("name"),
         ("readings", Object.SERVER),
     ),
-    Kind(
+    ListedKind(
         "volumes",
         "volume",
         {
@@ -346,7 +346,7 @@ KINDS: Sequence[Kind] = (
             "READ": _since("read_at"),
         },
         lambda item: f"{item['server']}/{item['name']}",
-        parts=Parts(
+        parts=PartsTable(
             "data",
             {
                 "SERVER": lambda part: part["of"]["server"],
@@ -363,7 +363,7 @@ KINDS: Sequence[Kind] = (
             },
         ),
     ),
-    Kind(
+    ListedKind(
         "measurements",
         "measurement",
         {
@@ -382,7 +382,7 @@ KINDS: Sequence[Kind] = (
         {"USER": _field("user"), "PROJECT": _field("project"), "ON": _list("endpoints")},
         lambda item: item["id"],
     ),
-    Kind(
+    ListedKind(
         "predictions",
         "prediction",
         {
@@ -403,7 +403,7 @@ KINDS: Sequence[Kind] = (
         _field("id"),
         remarks=advice.unpredicted,
     ),
-    Kind(
+    ListedKind(
         "drains",
         "drain",
         {
@@ -419,7 +419,7 @@ KINDS: Sequence[Kind] = (
         },
         _field("object"),
     ),
-    Kind(
+    ListedKind(
         "rollouts",
         "rollout",
         {
@@ -439,7 +439,7 @@ KINDS: Sequence[Kind] = (
         },
         _field("id"),
     ),
-    Kind(
+    ListedKind(
         "secrets",
         "secret",
         {"PROJECT": _field("project"), "NAME": _field("name")},
@@ -449,8 +449,8 @@ KINDS: Sequence[Kind] = (
 )
 
 
-def find(word: str) -> Kind:
-    """Return the kind by its singular or plural; CliError when there is none."""
+def find(word: str) -> ListedKind:
+    """Return the kind by its singular or plural; CliError if it is unknown."""
     for kind in KINDS:
         if word in (kind.plural, kind.singular):
             return kind
@@ -463,7 +463,7 @@ def find(word: str) -> Kind:
     raise usage(f"{word!r} is not a kind of object{guess}", f"one of: {known}")
 
 
-def split(word: str, name: str | None) -> tuple[Kind, str | None]:
+def split(word: str, name: str | None) -> tuple[ListedKind, str | None]:
     """Read ``job red`` or ``job/red``."""
     if name is None and "/" in word:
         word, _, name = word.partition("/")

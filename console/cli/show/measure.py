@@ -47,7 +47,7 @@ def show_measurement(view: Document, tables: Callable[[Document], str | None]) -
         out.line("summary:")
         out.show_table(("", ""), pairs, head=False)
     for reason in result["invalid_because"]:
-        out.say(f"not valid: {reason}")
+        out.message(f"not valid: {reason}")
 
 
 def _head(view: Document) -> Sequence[tuple[object, object]]:
@@ -89,7 +89,7 @@ def _table(name: str, rows: Sequence[Document]) -> None:
         [[cell(column, row.get(column)) for column in columns] for row in rows[:MOST_ROWS]],
     )
     if len(rows) > MOST_ROWS:
-        out.say(f"{plural(len(rows) - MOST_ROWS, 'row')} more: use -o json")
+        out.message(f"{plural(len(rows) - MOST_ROWS, 'row')} more: use -o json")
 
 
 def cell(key: str, value: Any) -> str:  # noqa: PLR0911 - one form a line

@@ -25,7 +25,7 @@ _ESCAPE, _RESET = "\x1b", "\x1b[0m"
 _TRAILING = re.compile(r"(?: |\x1b\[[0-9;]*m)+$")
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """The output formats of ``-o``."""
 
     TABLE = "table"
@@ -37,7 +37,7 @@ class Output(StrEnum):
     @property
     def structured(self) -> bool:
         """True for the formats that programs read."""
-        return self in (Output.JSON, Output.YAML)
+        return self in (OutputFormat.JSON, OutputFormat.YAML)
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
@@ -49,15 +49,15 @@ def asks_for_json(arguments: Sequence[str]) -> bool:
     )
 
 
-def document(value: Any, output: Output) -> None:
+def document(value: Any, output: OutputFormat) -> None:
     """Print one JSON or YAML document on stdout."""
     sys.stdout.write(text_of(value, output))
     sys.stdout.flush()
 
 
-def text_of(value: Any, output: Output) -> str:
+def text_of(value: Any, output: OutputFormat) -> str:
     """Return one JSON or YAML document."""
-    if output is Output.YAML:
+    if output is OutputFormat.YAML:
         import yaml  # noqa: PLC0415 - start-up time
 
         text = str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
@@ -85,7 +85,7 @@ def _json(value: Any, **form: Any) -> str:
 def ask(question: str) -> None:
     """Ask for confirmation on the terminal. CliError without a terminal or a yes."""
     if not sys.stdin.isatty():
-        raise CliError("usage", "there is no terminal to confirm on", hint="add --yes")
+        raise CliError("usage", "cannot ask for confirmation without a terminal", hint="add --yes")
     streams.message(f"{question} [y/N] ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CliError("unmet", "nothing was done")
@@ -97,9 +97,9 @@ def json_line(value: Any) -> None:
     sys.stdout.flush()
 
 
-def say(message: str) -> None:
+def message(text: str) -> None:
     """Print a message on stderr: progress, advice."""
-    streams.message(plain(message) + "\n")
+    streams.message(plain(text) + "\n")
 
 
 def line(text: str) -> None:

@@ -53,7 +53,7 @@ def print_transaction(view: Document) -> None:
     state = view["state"]
     if state == "running":
         out.line(f"transaction/{view['id']} running: {view['phase']}")
-        out.say(f"watch it: lightloom describe transaction {view['id']}")
+        out.message(f"watch it: lightloom describe transaction {view['id']}")
         return
     dark = view.get("dark_time_s") or {}
     longest = f", longest dark time {max(dark.values()):.3f} s" if dark else ""
@@ -79,7 +79,7 @@ def print_rollout(view: Document) -> None:
     state = view["state"]
     if state in ROLLING:
         out.line(f"rollout/{view['id']} {state}: {view['done']} of {view['batches']} batches done")
-        out.say(f"follow it: lightloom describe rollout {view['id']}")
+        out.message(f"follow it: lightloom describe rollout {view['id']}")
         return
     took = (view.get("finished_at") or view["started_at"]) - view["started_at"]
     out.line(

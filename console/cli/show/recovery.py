@@ -21,7 +21,7 @@ _HAPPENED = {"drain": "{} drained", "program": "a rank on {} failed"}
 
 
 @dataclass(slots=True, frozen=True)
-class Phase:
+class RecoveryPhase:
     """One phase, in seconds since the failure."""
 
     name: str
@@ -35,12 +35,12 @@ class Phase:
         return self.begins_s + self.takes_s
 
 
-def phases(recovery: Document) -> list[Phase]:
+def phases(recovery: Document) -> list[RecoveryPhase]:
     """Return the known phases in their order. Fetching runs beside stopping and light.
 
     What is not known of the program's own part is one phase, up to the first step.
     """
-    found: list[Phase] = []
+    found: list[RecoveryPhase] = []
     at = 0.0
 
     def follow(name: str, begins_s: float) -> float:
@@ -48,7 +48,7 @@ def phases(recovery: Document) -> list[Phase]:
         if takes_s is None:
             return begins_s
         whose = PROGRAM if name in _AFTER[1:] else OWN
-        found.append(Phase(name.replace("_", " "), begins_s, takes_s, whose))
+        found.append(RecoveryPhase(name.replace("_", " "), begins_s, takes_s, whose))
         return found[-1].ends_s
 
     for name in _BEFORE:
@@ -62,7 +62,7 @@ def phases(recovery: Document) -> list[Phase]:
     if hidden and left_s > 0.0:
         whole = len(hidden) == len(_AFTER[1:])
         name = PROGRAM if whole else ", ".join(hidden).replace("_", " ")
-        found.append(Phase(name, at, left_s, PROGRAM))
+        found.append(RecoveryPhase(name, at, left_s, PROGRAM))
     return found
 
 

@@ -47,9 +47,9 @@ def raw() -> Iterator[None]:
 
 
 @contextmanager
-def resized(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell``, in the main thread, whenever the size of the terminal changes."""
-    before = signal.signal(signal.SIGWINCH, lambda *_: tell())
+def resized(redraw: Callable[[], None]) -> Iterator[None]:
+    """Call ``redraw``, in the main thread, whenever the size of the terminal changes."""
+    before = signal.signal(signal.SIGWINCH, lambda *_: redraw())
     try:
         yield
     finally:
@@ -92,4 +92,4 @@ class ProgressLine:
             streams.message(_CLEAR + plain(text)[: max(columns - 1, 1)])
         elif (tenth is None or tenth != before[1]) and self._lines < MOST_LINES:
             self._lines += 1
-            out.say(text)
+            out.message(text)

@@ -11,7 +11,7 @@ from console.cli.ask.asking import answer, table
 from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, instant, plural
 
 Document = dict[str, Any]
@@ -24,7 +24,7 @@ engine = typer.Typer(
 
 
 @engine.command()
-def status(ctx: typer.Context, output: OutputOption = Output.TABLE) -> None:
+def status(ctx: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show how it stands with the engine: contact, published topology, the latest answers."""
     answer(ctx, output, lambda client: client.get("/engine"), _show)
 
@@ -36,7 +36,7 @@ def _show(view: Document) -> None:
 
 
 @engine.command()
-def check(ctx: typer.Context, output: OutputOption = Output.TABLE) -> None:
+def check(ctx: typer.Context, output: OutputOption = OutputFormat.TABLE) -> None:
     """Examine the engine's versions, rights, plugins, hooks and nodes; each fault with its mend.
 
     Exit code 1 when something that lightloom needs is missing.

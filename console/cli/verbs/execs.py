@@ -20,7 +20,7 @@ from console.cli.show import terminal as local
 from console.cli.show.text import duration_s
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _INPUT_BYTES = 48 * 1024
@@ -85,7 +85,7 @@ def execute(
         return _run(client, f"{base}/{made['id']}", stdin=stdin, terminal=terminal)
 
 
-def _run(client: Client, path: str, *, stdin: bool, terminal: bool) -> int:
+def _run(client: ControllerClient, path: str, *, stdin: bool, terminal: bool) -> int:
     with ExitStack() as stack:
         if stdin or terminal:
             feeder = _Feeder(client, f"{path}/input", stdin=stdin)
@@ -103,8 +103,8 @@ def _run(client: Client, path: str, *, stdin: bool, terminal: bool) -> int:
             return _BROKEN_PIPE
 
 
-def _shown(client: Client, path: str) -> int:
-    """Write output as it comes; return the exit code. CliError when there is none."""
+def _shown(client: ControllerClient, path: str) -> int:
+    """Write output as it comes; return the exit code. CliError without one."""
     for entry in client.live(path, silence_s=_SILENCE_S):
         if "stream" in entry:
             target = sys.stderr.buffer if entry["stream"] == "stderr" else sys.stdout.buffer
@@ -124,7 +124,7 @@ def _shown(client: Client, path: str) -> int:
 class _Feeder:
     """Sends input and window sizes, one request after the other, from a thread of its own."""
 
-    def __init__(self, client: Client, path: str, *, stdin: bool) -> None:
+    def __init__(self, client: ControllerClient, path: str, *, stdin: bool) -> None:
         self._client = client
         self._path = path
         self._stdin = stdin

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from base.figures import figure
-from console.cli.ask.asking import Columns, table, tell
+from console.cli.ask.asking import Columns, print_answer, table
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.terminal import TENTHS
 from console.cli.show.text import NONE, size
 
@@ -41,7 +41,7 @@ def prepare(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
     ] = 3600.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Pull an image to servers, so that jobs start without waiting for it.
 
@@ -57,7 +57,7 @@ def prepare(
     with connect(ctx) as client:
         found = client.post("/images/preparations", {"image": name, "servers": chosen})
         while True:
-            _tell(found, told)
+            _print_progress(found, told)
             if found["state"] != "running":
                 break
             if time.monotonic() >= deadline:
@@ -69,7 +69,7 @@ def prepare(
                 )
             time.sleep(min(_POLL_S, max(0.0, deadline - time.monotonic())))
             found = client.get(f"/images/preparations/{client.part(found['id'])}")
-    tell(found, output, table(_COLUMNS, "servers"))
+    print_answer(found, output, table(_COLUMNS, "servers"))
     failed = [server for server in found["servers"] if server["state"] == "failed"]
     if failed:
         raise CliError(
@@ -89,7 +89,7 @@ _COLUMNS: Columns = {
 }
 
 
-def _tell(found: Document, told: dict[str, str]) -> None:
+def _print_progress(found: Document, told: dict[str, str]) -> None:
     """Print the servers whose state, or tenth of the pull, changed since the last call."""
     for server in found["servers"]:
         text = stage = server["state"]
@@ -98,4 +98,4 @@ def _tell(found: Document, told: dict[str, str]) -> None:
             text += f" {size(server['bytes_done'])} of {size(server['bytes_total'])}"
         if told.get(server["server"]) != stage:
             told[server["server"]] = stage
-            out.say(f"{server['server']}: {text}")
+            out.message(f"{server['server']}: {text}")

@@ -16,12 +16,12 @@ from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.kinds import split
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import instant, moment_s, names, spread
 from console.cli.verbs.objects import fetch
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -44,7 +44,7 @@ def submit(
     timeout_s: Annotated[
         float | None, typer.Option("--wait-timeout", help="Seconds that --wait waits.")
     ] = None,
-    output: NameOutput = Output.TABLE,
+    output: NameOutput = OutputFormat.TABLE,
     **said: Any,
 ) -> None:
     """Queue a job: one container per GPU. Without a command it trains the demo's model.
@@ -56,7 +56,7 @@ def submit(
         raise usage(f"--wait waits for one job, {file} has {len(requests)}", "see `lightloom wait`")
     if dry_run:
         whole = requests[0] if len(requests) == 1 else {"jobs": requests}
-        out.document(whole, Output.JSON if output is Output.JSON else Output.YAML)
+        out.document(whole, OutputFormat.JSON if output is OutputFormat.JSON else OutputFormat.YAML)
         return
     if len(requests) > 1:
         _submit_all(ctx, requests, output)
@@ -70,7 +70,7 @@ def submit(
                 job = _wait_for_end(client, job, timeout_s)
     _print_job(job, output)
     if job["state"] == "pending":
-        out.say(f"see why it waits: lightloom describe job {job['name']}")
+        out.message(f"see why it waits: lightloom describe job {job['name']}")
     if wait and job["state"] != "completed":
         raise CliError(
             "failed",
@@ -83,7 +83,7 @@ def submit(
 def cancel(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: NameOutput = Output.TABLE,
+    output: NameOutput = OutputFormat.TABLE,
 ) -> None:
     """Stop a job, or remove it from the queue."""
     _act(ctx, job, "cancel", output)
@@ -92,7 +92,7 @@ def cancel(
 def pause(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: NameOutput = Output.TABLE,
+    output: NameOutput = OutputFormat.TABLE,
 ) -> None:
     """Freeze all containers of a job; it keeps its GPUs."""
     _act(ctx, job, "pause", output)
@@ -101,7 +101,7 @@ def pause(
 def resume(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(help="The job's name.")],
-    output: NameOutput = Output.TABLE,
+    output: NameOutput = OutputFormat.TABLE,
 ) -> None:
     """Continue a paused job."""
     _act(ctx, job, "resume", output)
@@ -128,7 +128,9 @@ def logs(
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Print when each line was written.")
     ] = False,
-    output: Annotated[Output, formats(Output.TABLE, Output.JSON)] = Output.TABLE,
+    output: Annotated[
+        OutputFormat, formats(OutputFormat.TABLE, OutputFormat.JSON)
+    ] = OutputFormat.TABLE,
 ) -> None:
     """Print the output of a job's containers, also after its end.
 
@@ -143,10 +145,10 @@ def logs(
         given: Document = {"rank": rank, "tail": tail, "since": start, "search": search}
         for entry in client.lines(path, follow=follow, **given):
             text = _prefix(entry, rank, timestamps) + entry["text"]
-            if output is Output.JSON:
+            if output is OutputFormat.JSON:
                 out.json_line(entry)
             elif entry["stream"] == "missing":
-                out.say(entry["text"])
+                out.message(entry["text"])
             elif sys.stdout.isatty():
                 out.line(text)
             else:  # a pipe gets the output unchanged
@@ -154,7 +156,7 @@ def logs(
                 sys.stdout.flush()
         if entry is None and tail != 0:
             chosen = since is not None or search is not None
-            out.say(f"job {name} has no {'such output' if chosen else 'output so far'}")
+            out.message(f"job {name} has no {'such output' if chosen else 'output so far'}")
 
 
 def wait(
@@ -167,7 +169,7 @@ def wait(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait; then exit code 124.")
     ] = 600.0,
-    output: AnyOutput = Output.TABLE,
+    output: AnyOutput = OutputFormat.TABLE,
 ) -> None:
     """Wait until a field of an object has a value.
 
@@ -207,13 +209,13 @@ def wait(
         out.line(f"{kind.singular}/{name}")
 
 
-def _act(ctx: typer.Context, job: str, verb: str, output: Output) -> None:
+def _act(ctx: typer.Context, job: str, verb: str, output: OutputFormat) -> None:
     with connect(ctx) as client:
         view = client.post(f"/jobs/{client.part(_bare(job))}/{verb}", extra_s=60.0)
     _print_job(view, output)
 
 
-def _submit_all(ctx: typer.Context, requests: list[Document], output: Output) -> None:
+def _submit_all(ctx: typer.Context, requests: list[Document], output: OutputFormat) -> None:
     """Queue all jobs or none."""
     with connect(ctx) as client:
         queued = client.post("/submissions", {"jobs": requests}, extra_s=60.0)
@@ -221,13 +223,13 @@ def _submit_all(ctx: typer.Context, requests: list[Document], output: Output) ->
         out.document(queued, output)
         return
     for name in queued["names"]:
-        out.line(f"job/{name}" if output is Output.NAME else f"job/{name} pending")
+        out.line(f"job/{name}" if output is OutputFormat.NAME else f"job/{name} pending")
 
 
-def _print_job(job: Document, output: Output) -> None:
+def _print_job(job: Document, output: OutputFormat) -> None:
     if output.structured:
         out.document(job, output)
-    elif output is Output.NAME:
+    elif output is OutputFormat.NAME:
         out.line(f"job/{job['name']}")
     else:
         placed = job["endpoints"] and job["state"] not in ENDED
@@ -236,12 +238,12 @@ def _print_job(job: Document, output: Output) -> None:
         out.line(f"job/{job['name']} {job['state']}{where}{why}")
 
 
-def _wait_for_end(client: Client, job: Document, timeout_s: float | None) -> Document:
+def _wait_for_end(client: ControllerClient, job: Document, timeout_s: float | None) -> Document:
     began, state = time.monotonic(), ""
     while job["state"] not in ENDED:
         if job["state"] != state:
             state = job["state"]
-            out.say(f"job/{job['name']} {state} {job.get('reason') or ''}".rstrip())
+            out.message(f"job/{job['name']} {state} {job.get('reason') or ''}".rstrip())
         if timeout_s is not None and time.monotonic() > began + timeout_s:
             raise CliError(
                 "timeout",

@@ -14,13 +14,13 @@ from console.cli.ask.options import AnyOutput, CountOption, IntervalOption, Watc
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.describe import print_object
-from console.cli.show.kinds import Cell, Kind, find, split
+from console.cli.show.kinds import Cell, ListedKind, find, split
 from console.cli.show.measure import show_measurement
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.verbs.insight.measure import tables
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _EVENT_PAGE = 1000
@@ -41,7 +41,7 @@ def get(
     name: Annotated[
         str | None, typer.Argument(help="One object; all if absent.", autocompletion=of_context)
     ] = None,
-    output: AnyOutput = Output.TABLE,
+    output: AnyOutput = OutputFormat.TABLE,
     watch: WatchOption = False,
     interval_s: IntervalOption = 1.0,
     count: CountOption = None,
@@ -53,7 +53,7 @@ def get(
     wanted, name = split(kind, name)
     with connect(ctx) as client:
         if watch:
-            if output is Output.YAML:
+            if output is OutputFormat.YAML:
                 raise usage("-w prints a table, names or JSON lines", "leave -o yaml out")
             _watch(client, wanted, name, output, interval_s=interval_s, count=count)
         elif name is not None:
@@ -64,7 +64,7 @@ def get(
             _print(wanted, page["items"], output, page)
 
 
-def fetch(client: Client, kind: Kind, name: str) -> Document:
+def fetch(client: ControllerClient, kind: ListedKind, name: str) -> Document:
     """Return one object; CliError ``not_found`` when it does not exist."""
     if kind.singular in ("job", "measurement"):
         return client.get(f"/{kind.plural}/{client.part(name)}")
@@ -78,9 +78,9 @@ def fetch(client: Client, kind: Kind, name: str) -> Document:
     some = known[:12]
     raise CliError(
         "not_found",
-        f"there is no {kind.singular} called {name}{meant(name, known)}",
+        f"no {kind.singular} is called {name}{meant(name, known)}",
         object=f"{kind.singular}/{name}",
-        hint=f"there are: {', '.join(some)}" if some else f"there are no {kind.plural}",
+        hint=f"there are: {', '.join(some)}" if some else f"the site has no {kind.plural}",
     )
 
 
@@ -96,7 +96,7 @@ def describe(
     name: Annotated[
         str | None, typer.Argument(help="The object's name.", autocompletion=of_context)
     ] = None,
-    output: AnyOutput = Output.TABLE,
+    output: AnyOutput = OutputFormat.TABLE,
 ) -> None:
     """Show one object with its conditions and its latest events."""
     if name is None and "/" in kind:
@@ -111,7 +111,7 @@ def describe(
             title, item = found.singular, fetch(client, found, name)
         about = f"{title}/{name}"
         events = [e for e in _events(client, 0) if e["object"] == about][-_TAIL_EVENTS:]
-    if output is Output.NAME:
+    if output is OutputFormat.NAME:
         out.line(about)
     elif output.structured:
         out.document({**item, "events": events}, output)
@@ -121,7 +121,7 @@ def describe(
         print_object(title, name, item, events)
 
 
-def _page(client: Client, kind: Kind, since: int = 0) -> Document:
+def _page(client: ControllerClient, kind: ListedKind, since: int = 0) -> Document:
     """Return a whole list; for events, those after ``since``."""
     if kind.singular != "event":
         return client.whole(f"/{kind.plural}")
@@ -129,7 +129,7 @@ def _page(client: Client, kind: Kind, since: int = 0) -> Document:
     return {"items": events, "epoch": client.get("/health")["epoch"]}
 
 
-def _events(client: Client, since: int) -> list[Document]:
+def _events(client: ControllerClient, since: int) -> list[Document]:
     """Return all events after ``since``, page by page."""
     found: list[Document] = []
     while True:
@@ -140,24 +140,26 @@ def _events(client: Client, since: int) -> list[Document]:
         since = page[-1]["id"]
 
 
-def _print(kind: Kind, items: Iterable[Document], output: Output, whole: Document) -> None:
+def _print(
+    kind: ListedKind, items: Iterable[Document], output: OutputFormat, whole: Document
+) -> None:
     if output.structured:
         out.document(whole, output)
         return
-    if output is Output.NAME:
+    if output is OutputFormat.NAME:
         for item in items:
             out.line(f"{kind.singular}/{kind.name(item)}")
         return
-    wide, shown = output is Output.WIDE, list(items)
+    wide, shown = output is OutputFormat.WIDE, list(items)
     if not shown:
-        out.say(f"there are no {kind.plural}")
+        out.message(f"no {kind.plural}")
     else:
         out.show_table(*kind.table(shown, wide))
     if kind.parts is not None and (rows := kind.parts.rows(shown)):
         out.line("")
         out.show_table(list(kind.parts.columns), rows)
     for text in kind.remarks(shown):
-        out.say(text)
+        out.message(text)
 
 
 def _without_readings(item: Document) -> Document:
@@ -166,10 +168,10 @@ def _without_readings(item: Document) -> Document:
 
 
 def _watch(
-    client: Client,
-    kind: Kind,
+    client: ControllerClient,
+    kind: ListedKind,
     name: str | None,
-    output: Output,
+    output: OutputFormat,
     *,
     interval_s: float,
     count: int | None,
@@ -177,7 +179,7 @@ def _watch(
     """Print every object once, then each one that changes."""
     shown: dict[str, Document] = {}
     cells: Mapping[str, Cell] = {}
-    wide, updates, since = output is Output.WIDE, 0, 0
+    wide, updates, since = output is OutputFormat.WIDE, 0, 0
     while True:
         found = [fetch(client, kind, name)] if name else _page(client, kind, since)["items"]
         known = {str(kind.name(item)): _without_readings(item) for item in found}
@@ -186,10 +188,10 @@ def _watch(
             since = max((item["id"] for item in found), default=since)
         else:
             shown = known
-        if output is Output.JSON:
+        if output is OutputFormat.JSON:
             for item in changed:
                 out.json_line(item)
-        elif output is Output.NAME:
+        elif output is OutputFormat.NAME:
             for item in changed:
                 out.line(f"{kind.singular}/{kind.name(item)}")
         elif changed:

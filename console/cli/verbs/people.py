@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import Columns, answer, table, tell
+from console.cli.ask.asking import Columns, answer, print_answer, table
 from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, age, names
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _SPAN = re.compile(r"^([0-9]+(?:\.[0-9]+)?)([smhd])$")
@@ -28,7 +28,7 @@ project = typer.Typer(no_args_is_help=True, help="Projects, which own jobs.")
 audit = typer.Typer(no_args_is_help=True, help="The audit trail: who did what. For admins.")
 
 
-def whoami(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+def whoami(ctx: typer.Context, *, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the identity and the permissions of your token."""
     answer(ctx, output, lambda client: client.get("/whoami"), _show_whoami)
 
@@ -63,7 +63,7 @@ def create_token(
             "--file", help="Write the token to this file (mode 0600) and do not print it."
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a token. It is shown once: the controller stores only its hash."""
     body: Document = {"name": name, "role": role, "projects": projects or []}
@@ -72,23 +72,23 @@ def create_token(
     if file is not None and file.exists():
         raise usage(f"{file} exists", "name a new file")
 
-    def make(client: Client) -> Document:
+    def make(client: ControllerClient) -> Document:
         view = client.post("/tokens", body)
         if file is not None:
             _write_secret(file, view.pop("token"))
-            out.say(f"the token is in {file}")
+            out.message(f"the token is in {file}")
         return view
 
     def show(view: Document) -> None:
         if "token" in view:
             out.line(view["token"])
-            out.say(f"token {view['id']} of {name}: save it, it is not shown again")
+            out.message(f"token {view['id']} of {name}: save it, it is not shown again")
 
     answer(ctx, output, make, show)
 
 
 @token.command("list")
-def list_tokens(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+def list_tokens(ctx: typer.Context, *, output: OutputOption = OutputFormat.TABLE) -> None:
     """List all tokens, without their secrets."""
     columns: Columns = {
         "ID": lambda t: t["id"],
@@ -108,7 +108,7 @@ def revoke_token(
     ctx: typer.Context,
     ident: Annotated[str, typer.Argument(metavar="ID", help="As in `token list`.")],
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Revoke a token, immediately and permanently."""
     answer(
@@ -130,7 +130,7 @@ def put_project(
         float, typer.Option(min=0.001, help="Share relative to other projects.")
     ] = 1.0,
     quota: Annotated[int | None, typer.Option(min=0, help="Most endpoints at once.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a project, or change its weight and quota."""
     body = {"name": name, "weight": weight, "quota": quota}
@@ -143,7 +143,7 @@ def put_project(
 
 
 @project.command("list")
-def list_projects(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+def list_projects(ctx: typer.Context, *, output: OutputOption = OutputFormat.TABLE) -> None:
     """List the projects you belong to."""
     columns: Columns = {
         "NAME": lambda p: p["name"],
@@ -163,7 +163,7 @@ def show_audit(
         int | None, typer.Option(min=0, help="Records after this one; the newest if absent.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Most records to show.")] = 200,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show who requested what, and the result."""
     columns: Columns = {
@@ -194,7 +194,7 @@ def verify_audit(
     file: Annotated[
         Path | None, typer.Option("--file", help="Check this file, without a controller.")
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Check that no record was changed, removed or cut off. Exit code 3 if one was."""
     if file is None:
@@ -206,7 +206,7 @@ def verify_audit(
         )
     else:
         view = _verified(file, expect)
-        tell(view, output, _show_verdict)
+        print_answer(view, output, _show_verdict)
     if not view["ok"]:
         raise CliError(
             "unmet",

@@ -14,7 +14,7 @@ from console.cli.errors import CliError
 from console.cli.show import output as out
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 
@@ -53,7 +53,7 @@ _OF_MOVES = {"id", "cause", "started_at", "moves", "dark_time_s", "state", "resu
 """What the page shows of a transaction; the rest may name other jobs."""
 
 
-def _record(client: Client, name: str) -> Document:
+def _record(client: ControllerClient, name: str) -> Document:
     """Read all that is known of a job; a part that cannot be read is named in ``unread``.
 
     ``answers`` are the answers to the page's requests, by path.
@@ -101,7 +101,7 @@ def _record(client: Client, name: str) -> Document:
     }
 
 
-def _events(client: Client) -> list[Document]:
+def _events(client: ControllerClient) -> list[Document]:
     """Return all stored events, oldest first."""
     found: list[Document] = client.get("/events", limit=_EVENTS)["items"]
     if len(found) < _EVENTS:
@@ -114,7 +114,7 @@ def _events(client: Client) -> list[Document]:
     return found
 
 
-def _last_output(client: Client, job: str, unread: list[str]) -> list[Document]:
+def _last_output(client: ControllerClient, job: str, unread: list[str]) -> list[Document]:
     """Return the last lines of all ranks that have any."""
     found: list[Document] = []
     try:
@@ -127,13 +127,13 @@ def _last_output(client: Client, job: str, unread: list[str]) -> list[Document]:
     return found
 
 
-def _predictions(client: Client, job: str) -> Document:
+def _predictions(client: ControllerClient, job: str) -> Document:
     """Return the job's predictions; those of others are not part of its record."""
     items = client.whole("/predictions")["items"]
     return {"items": [prediction for prediction in items if prediction["job"] == job]}
 
 
-def _measurements(client: Client) -> list[Document]:
+def _measurements(client: ControllerClient) -> list[Document]:
     """Return the latest valid measurement of each type, with its result."""
     latest: dict[str, Document] = {}
     for m in client.whole("/measurements")["items"]:

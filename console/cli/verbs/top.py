@@ -14,12 +14,12 @@ from console.cli.ask.options import AnyOutput, WatchOption, connect
 from console.cli.errors import usage
 from console.cli.show import output as out
 from console.cli.show.kinds import measured
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, percent, rate, size, sparkline, spread, written
 from readings.reading import Object
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 History = dict[str, deque[float | None]]
@@ -39,7 +39,7 @@ def top(
     ctx: typer.Context,
     what: Annotated[What, typer.Argument(help="What to show.")] = What.JOBS,
     *,
-    output: AnyOutput = Output.TABLE,
+    output: AnyOutput = OutputFormat.TABLE,
     watch: WatchOption = False,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End -w after this many seconds.")
@@ -49,11 +49,16 @@ def top(
 
     With -w and -o json, one document a second on one line.
     """
-    if watch and output is Output.YAML:
+    if watch and output is OutputFormat.YAML:
         raise usage("-w prints a table, names or JSON lines", "leave -o yaml out")
     with connect(ctx) as client:
-        if watch and sys.stdout.isatty() and not output.structured and output is not Output.NAME:
-            _full_screen(client, what, wide=output is Output.WIDE, count=count)
+        if (
+            watch
+            and sys.stdout.isatty()
+            and not output.structured
+            and output is not OutputFormat.NAME
+        ):
+            _full_screen(client, what, wide=output is OutputFormat.WIDE, count=count)
             return
         history = _remembered(client, what) if watch and not output.structured else {}
         updates = 0
@@ -65,7 +70,7 @@ def top(
             time.sleep(1.0)
 
 
-def _full_screen(client: Client, what: What, *, wide: bool, count: int | None) -> None:
+def _full_screen(client: ControllerClient, what: What, *, wide: bool, count: int | None) -> None:
     """Redraw the whole screen each second until interrupted, then restore it."""
     from rich.console import Group  # noqa: PLC0415 - start-up time
     from rich.live import Live  # noqa: PLC0415
@@ -88,7 +93,7 @@ def _full_screen(client: Client, what: What, *, wide: bool, count: int | None) -
             time.sleep(1.0)
 
 
-def _remembered(client: Client, what: What) -> History:
+def _remembered(client: ControllerClient, what: What) -> History:
     """Return the last half minute from the controller, so that the first screen has a line."""
     found: dict[str, list[float | None]] = {}
     for line in client.get("/series", since_s=_SAMPLES)["containers"]:
@@ -130,7 +135,9 @@ def _foot(view: Document) -> str:
     return f"epoch {view['epoch']}, excess span {view['excess_span']}{access}"
 
 
-def _show(view: Document, what: What, output: Output, history: History, *, watch: bool) -> None:
+def _show(
+    view: Document, what: What, output: OutputFormat, history: History, *, watch: bool
+) -> None:
     rows: list[Document] = view[what.value]
     kept = ("time", "epoch", "access_bps", "excess_span")
     if output.structured:
@@ -140,19 +147,19 @@ def _show(view: Document, what: What, output: Output, history: History, *, watch
         else:
             out.document(found, output)
         return
-    if output is Output.NAME:
+    if output is OutputFormat.NAME:
         for row in rows:
             out.line(f"{what.value.removesuffix('s')}/{row['name']}")
         return
-    wide = output is Output.WIDE
+    wide = output is OutputFormat.WIDE
     if rows:
         heads, cells = (
             _with_history(what, rows, history, wide=wide) if watch else _table(what, rows, wide)
         )
         out.show_table(heads, cells)
     else:
-        out.say(f"there are no {what.value}")
-    out.say(_foot(view))
+        out.message(f"no {what.value}")
+    out.message(_foot(view))
 
 
 def _table(what: What, rows: list[Document], wide: bool) -> tuple[list[str], list[list[object]]]:

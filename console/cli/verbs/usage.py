@@ -18,7 +18,7 @@ Document = dict[str, Any]
 _SUMS = {"HELD": "held_s", "FROZEN": "frozen_s", "DARK": "dark_s", "WEIGHTED": "weighted_s"}
 
 
-class Form(StrEnum):
+class UsageFormat(StrEnum):
     """The output formats of this verb."""
 
     TABLE = "table"
@@ -45,8 +45,9 @@ def usage(
     ] = None,
     by: Annotated[By, typer.Option(help="What a line is about.")] = By.PROJECT,
     form: Annotated[
-        Form, typer.Option("--output", "-o", help="Output format; JSON and CSV have seconds.")
-    ] = Form.TABLE,
+        UsageFormat,
+        typer.Option("--output", "-o", help="Output format; JSON and CSV have seconds."),
+    ] = UsageFormat.TABLE,
 ) -> None:
     """Show how long endpoints were held, frozen and dark, by project, user or job.
 
@@ -57,14 +58,14 @@ def usage(
     if until is not None:
         query["until"] = moment_s(until, now)
     with connect(ctx) as client:
-        if form is Form.CSV:
+        if form is UsageFormat.CSV:
             text = client.text("/usage", format="csv", **query)
             sys.stdout.write(out.harmless(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
             return
         view = client.get("/usage", **query)
-    if form is Form.JSON:
-        out.document(view, out.Output.JSON)
+    if form is UsageFormat.JSON:
+        out.document(view, out.OutputFormat.JSON)
         return
     _show(view, by)
 

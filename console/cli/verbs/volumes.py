@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import Columns, table, tell
+from console.cli.ask.asking import Columns, print_answer, table
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import size
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 
@@ -38,7 +38,7 @@ def remove(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be removed.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Remove what a project or a job left in a volume. Refused while a job uses it.
 
@@ -62,7 +62,7 @@ def remove(
         "FILES": lambda d: d["files"],
         "RESULT": lambda d: d["problem"] or word,
     }
-    tell(view, output, table(columns, "directories"))
+    print_answer(view, output, table(columns, "directories"))
     failed = [d for d in view["directories"] if d["problem"]]
     if failed:
         raise CliError(
@@ -73,7 +73,7 @@ def remove(
         )
 
 
-def _owner(client: Client, volume: str, project: str | None, job: str | None) -> str:
+def _owner(client: ControllerClient, volume: str, project: str | None, job: str | None) -> str:
     """Return whose directory it is; look up the project of a job. CliError."""
     if job is None:
         return str(project)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from controller.state.kinds.kind import Kind, Records
 from controller.state.kinds.marks import Form
-from measure.kinds import Fabric, MeasuredEndpoint, RunEnd
+from measure.kinds import MeasuredEndpoint, MeasuredSite, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
 
@@ -18,7 +18,7 @@ KEPT_RESULT_BYTES = 64 * 2**20
 """Of the results of all measurements together."""
 
 
-def _fabric_document(fabric: Fabric) -> dict[str, Any]:
+def _fabric_document(fabric: MeasuredSite) -> dict[str, Any]:
     return {
         "places": [[p.endpoint, p.server, p.home] for p in fabric.places],
         "access_bps": fabric.access_bps,
@@ -31,14 +31,14 @@ def _fabric_document(fabric: Fabric) -> dict[str, Any]:
     }
 
 
-def _fabric(document: Mapping[str, Any]) -> Fabric:
+def _fabric(document: Mapping[str, Any]) -> MeasuredSite:
     """``fits`` may be absent: older versions had none."""
     read = {
         "places": tuple(MeasuredEndpoint(*place) for place in document["places"]),
         "links": {frozenset(pair): count for pair, count in document["links"]},
         "fits": {name: (fit[0], fit[1]) for name, fit in document.get("fits", {}).items()},
     }
-    return Fabric(**{**document, **read})
+    return MeasuredSite(**{**document, **read})
 
 
 @dataclass(slots=True, frozen=True)
@@ -68,7 +68,7 @@ class MeasurementRecord:
     endpoints: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
-    fabric: Annotated[Fabric, Form(_fabric_document, _fabric)] | None = None
+    fabric: Annotated[MeasuredSite, Form(_fabric_document, _fabric)] | None = None
     """As it was when the measurement was accepted; None of an imported one."""
     runs: tuple[RunRecord, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from scheduler.model import Limits
-from scheduler.regroup.clock import Clock
-from scheduler.regroup.counts import Counts, Layout, Problem, Unit
+from scheduler.regroup.clock import SearchClock
+from scheduler.regroup.counts import Counts, JobUnit, MemberLayout, RegroupProblem
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.loads.search import LoadSearch
 from scheduler.regroup.program.exact import Model, Shape
@@ -25,7 +25,7 @@ _LOADS_S = 0.4
 """Limit in seconds for the loads of a block, and for their choice."""
 
 
-class Block:
+class AggregatorBlock:
     """Some aggregators of a board, and some units that are only under these."""
 
     def __init__(self, board: Board, aggregators: Sequence[int], units: Sequence[int]) -> None:
@@ -41,7 +41,7 @@ class Block:
             np.int64,
         )
         self.problem = self._part()
-        self.layout = Layout(
+        self.layout = MemberLayout(
             [self._narrow(board.lit[j]) for j in units], [board.dark[j] for j in units]
         )
 
@@ -59,7 +59,7 @@ class Block:
     def _widen(self, lit: Counts) -> dict[int, int]:
         return {int(self._slots[slot]): n for slot, n in lit.items()}
 
-    def _part(self) -> Problem:
+    def _part(self) -> RegroupProblem:
         """Return the block as a problem; costs still refer to the start of the whole problem."""
         board, problem = self._board, self._board.problem
         room = board.free[self._slots].copy()
@@ -69,7 +69,7 @@ class Block:
         moves = board.moves + board.singles - singles
         jobs = board.jobs + board.singles - singles
         total = board.total_excess
-        units: list[Unit] = []
+        units: list[JobUnit] = []
         for j in self._units:
             unit, share = problem.units[j], board.shares[j]
             for slot, n in self._narrow(board.lit[j]).items():
@@ -82,7 +82,7 @@ class Block:
             start = self._narrow(unit.start)
             units.append(replace(unit, start=start, held=held, exceptions=caps))
         limits = problem.limits
-        return Problem(
+        return RegroupProblem(
             limits=Limits(
                 limits.objective,
                 None if limits.max_jobs_paused is None else limits.max_jobs_paused - jobs,
@@ -121,10 +121,10 @@ class Block:
         for cap in caps:
             model.at_most(cap, values[cap])
         outcome = model.minimise(criterion, self.layout, time_limit_s)
-        self._take(outcome.layout)
+        self._apply_if_better(outcome.layout)
         return outcome.seconds
 
-    def reload(self, criterion: str, caps: Iterable[str], clock: Clock) -> bool:
+    def reload(self, criterion: str, caps: Iterable[str], clock: SearchClock) -> bool:
         """Choose what every aggregator holds; returns whether that made the board better.
 
         ``scheduler.regroup.loads.facts.applies`` must hold for the block. Scattered units come
@@ -138,7 +138,7 @@ class Block:
         places = search.choose(min(_LOADS_S, clock.left()))
         return places is not None and self.repack(places)
 
-    def _take(self, layout: Layout | None) -> None:
+    def _apply_if_better(self, layout: MemberLayout | None) -> None:
         """Put a layout on the board if it is valid and better than the present one."""
         if layout is None or not self.problem.allows(layout):
             return

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.model import Objective
-from scheduler.regroup.counts import Counts, Ints, Layout, Problem, Unit, moved_members
+from scheduler.regroup.counts import (
+    Counts,
+    Ints,
+    JobUnit,
+    MemberLayout,
+    RegroupProblem,
+    moved_members,
+)
 
 _FIELD = 1 << 15
 """More than twice the ports of any aggregator: scales lexicographic keys."""
@@ -34,7 +41,7 @@ _NOTHING = Share(0.0, 0.0, 0, 0, 0)
 class Board:
     """The place of every unit, the free ports, and the totals of the cost."""
 
-    def __init__(self, problem: Problem, layout: Layout) -> None:
+    def __init__(self, problem: RegroupProblem, layout: MemberLayout) -> None:
         self.problem = problem
         self.lit: list[Counts] = list(layout.lit)
         self.dark: list[Counts] = list(layout.dark)
@@ -58,9 +65,9 @@ class Board:
             self._count_dark(j, dark, 1)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> MemberLayout:
         """The present layout."""
-        return Layout(list(self.lit), list(self.dark))
+        return MemberLayout(list(self.lit), list(self.dark))
 
     @property
     def key(self) -> Key:
@@ -151,7 +158,7 @@ class Board:
 class _Window:
     """The aggregators that one unit may use, while its place is constructed."""
 
-    def __init__(self, board: Board, unit: Unit, among: Ints | None) -> None:
+    def __init__(self, board: Board, unit: JobUnit, among: Ints | None) -> None:
         problem = board.problem
         self._width = problem.aggregators
         self._count_moves = problem.limits.objective is Objective.MOVES

@@ -8,9 +8,9 @@ from math import ceil, isfinite
 
 import numpy as np
 
-from scheduler.regroup.clock import Clock
+from scheduler.regroup.clock import SearchClock
 from scheduler.regroup.improve import greedy, neighbours
-from scheduler.regroup.improve.blocks import Block
+from scheduler.regroup.improve.blocks import AggregatorBlock
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.improve.swap import swap
 from scheduler.regroup.loads.facts import in_time
@@ -68,7 +68,7 @@ class DisruptionSearch:
         criterion: str,
         caps: Mapping[str, float],
         rng: np.random.Generator,
-        clock: Clock,
+        clock: SearchClock,
     ) -> None:
         """``caps`` are the limits of the earlier criteria."""
         self.board = board
@@ -227,7 +227,7 @@ class DisruptionSearch:
             all_units = len(units) == len(under.places)
             before, seconds = self._value, 0.0
             if units:
-                block = Block(self.board, inside, units)
+                block = AggregatorBlock(self.board, inside, units)
                 left = self._clock.left()
                 if self.by_loads:
                     block.reload(self._criterion, self._caps.keys() - {EXCESS}, self._clock)

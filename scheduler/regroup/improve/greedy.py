@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scheduler.regroup.counts import Problem
+from scheduler.regroup.counts import RegroupProblem
 from scheduler.regroup.improve.board import Board
 
 _PASSES = 4
@@ -14,7 +14,7 @@ _CLOCK_EVERY = 64
 """Units between two checks of the clock."""
 
 
-def best_board(problem: Problem, in_time: Callable[[], bool] = lambda: True) -> Board:
+def best_board(problem: RegroupProblem, in_time: Callable[[], bool] = lambda: True) -> Board:
     """Return the best layout that the heuristics find; the start if none is better.
 
     The search ends when ``in_time`` becomes false.
@@ -85,7 +85,7 @@ def pull_one(board: Board, j: int) -> bool:
 
 
 def regathered(
-    problem: Problem, chosen: Sequence[int], in_time: Callable[[], bool]
+    problem: RegroupProblem, chosen: Sequence[int], in_time: Callable[[], bool]
 ) -> Board | None:
     """Lift some units at once and put them down again, largest first; None if out of time."""
     board = Board(problem, problem.start)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduler.model import Objective
-from scheduler.regroup.clock import Clock
-from scheduler.regroup.counts import Counts, Problem
-from scheduler.regroup.improve.blocks import Block, units_inside
+from scheduler.regroup.clock import SearchClock
+from scheduler.regroup.counts import Counts, RegroupProblem
+from scheduler.regroup.improve.blocks import AggregatorBlock, units_inside
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.loads.facts import applies
 from scheduler.regroup.program.exact import Model, Shape
@@ -25,7 +25,7 @@ _LIMIT_S = 1.0
 """Limit in seconds for one neighbourhood."""
 
 
-def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) -> Board:
+def completed(problem: RegroupProblem, places: Sequence[tuple[Counts, Counts] | None]) -> Board:
     """Put units at their places; the others stay if they can, or fill the gaps."""
     board = Board(problem, problem.start)
     order = [j for j, unit in enumerate(problem.units) if unit.members]
@@ -44,7 +44,7 @@ def completed(problem: Problem, places: Sequence[tuple[Counts, Counts] | None]) 
     return board
 
 
-def consolidate(board: Board, clock: Clock, rng: np.random.Generator) -> None:
+def consolidate(board: Board, clock: SearchClock, rng: np.random.Generator) -> None:
     """Solve around every scattered unit until the layout no longer improves."""
     units = board.problem.units
     for _ in range(_ROUNDS):
@@ -60,16 +60,16 @@ def consolidate(board: Board, clock: Clock, rng: np.random.Generator) -> None:
             return
 
 
-def _consolidate_around(board: Board, j: int, clock: Clock, rng: np.random.Generator) -> bool:
+def _consolidate_around(board: Board, j: int, clock: SearchClock, rng: np.random.Generator) -> bool:
     """Repack a neighbourhood so that the fewest of its units are scattered."""
     first = MOVES if board.problem.limits.objective is Objective.MOVES else PAUSED
     around = _around(board, j, _AROUND, rng)
-    block = Block(board, around, units_inside(board, around))
+    block = AggregatorBlock(board, around, units_inside(board, around))
     if applies(block.problem):
         if block.reload(first, (), clock):
             return True
         around = _around(board, j, 2 * _AROUND, rng)
-        return Block(board, around, units_inside(board, around)).reload(first, (), clock)
+        return AggregatorBlock(board, around, units_inside(board, around)).reload(first, (), clock)
     model = Model(block.problem, Shape(compact=False, elastic=True))
     outcome = model.minimise(EXCESS, block.layout, min(_LIMIT_S, clock.left()))
     clock.add(outcome.seconds)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.program import Floats
-from scheduler.regroup.counts import Ints, Problem
+from scheduler.regroup.counts import Ints, RegroupProblem
 
 _SECONDS = 1e-5
 """To generate loads, per unit and slot: measured on one core of an AMD EPYC."""
@@ -78,7 +78,7 @@ class Load:
 
 
 @dataclass(slots=True, frozen=True)
-class Parts:
+class PartSizes:
     """What one part of a unit of several parts may be."""
 
     along: Sequence[Sequence[tuple[int, Vector]]]
@@ -91,7 +91,7 @@ class Parts:
 class Facts:
     """A problem whose units may all move freely, as arrays."""
 
-    problem: Problem
+    problem: RegroupProblem
     members: Ints
     """members[unit, switch]."""
     size: Ints
@@ -110,7 +110,7 @@ class Facts:
     """large[aggregator]: units of several parts with members here."""
     compact: NDArray[np.bool_]
     """compact[unit]: it has no excess span before the plan and ports there, so it may stay."""
-    parts: Mapping[int, Parts]
+    parts: Mapping[int, PartSizes]
     """Parts of each unit with several parts."""
     sizes: Sizes
     """Sizes of loads: up to the most ports of an aggregator."""
@@ -129,7 +129,7 @@ class Facts:
         return bool(self.compact[j]) and vector == tuple(self.here[j, a].tolist())
 
 
-def applies(problem: Problem) -> bool:
+def applies(problem: RegroupProblem) -> bool:
     """Return whether loads cover all layouts without excess span, and have few sizes.
 
     By the ports such layouts must exist: no unit has more members than its parts hold.
@@ -143,13 +143,13 @@ def applies(problem: Problem) -> bool:
     return bool(problem.units) and prod(n + 1 for n in most) <= MAX_SIZES
 
 
-def in_time(problem: Problem, seconds: float) -> bool:
+def in_time(problem: RegroupProblem, seconds: float) -> bool:
     """Return whether loads apply, and are generated for all aggregators in half the time."""
     cells = len(problem.units) * len(problem.room)
     return cells * _SECONDS <= _SHARE * seconds and applies(problem)
 
 
-def facts_of(problem: Problem, *, shards: bool) -> Facts:
+def facts_of(problem: RegroupProblem, *, shards: bool) -> Facts:
     """Return a problem as arrays; ``applies`` must hold.
 
     Without ``shards`` the moves mean nothing: a unit of one part stays whole or leaves.
@@ -207,7 +207,7 @@ def facts_of(problem: Problem, *, shards: bool) -> Facts:
     )
 
 
-def _parts(members: Sequence[int], least: int, shape: tuple[int, ...]) -> Parts:
+def _parts(members: Sequence[int], least: int, shape: tuple[int, ...]) -> PartSizes:
     """Return what one of ``least`` parts may be: the others hold the rest."""
     ranges = [
         range(max(n - (least - 1) * (size - 1), 0), min(n, size - 1) + 1)
@@ -217,7 +217,7 @@ def _parts(members: Sequence[int], least: int, shape: tuple[int, ...]) -> Parts:
         [(n, tuple(n if at == k else 0 for at in range(len(shape)))) for n in sizes]
         for k, sizes in enumerate(ranges)
     ]
-    return Parts(along, np.array(list(product(*ranges))))
+    return PartSizes(along, np.array(list(product(*ranges))))
 
 
 def _displaced(room: Ints, single: Ints, sizes: Sizes) -> Floats:

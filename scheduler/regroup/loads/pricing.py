@@ -204,7 +204,7 @@ class _Own:
         prices = self._prices
         worth = self._worth - (prices.moves + prices.paused) * self._facts.displaced[self._a]
         best = [int(worth.argmax())] if most == 1 else np.argsort(-worth)[:most].tolist()
-        return [self._take(_Taken(float(worth[at]), at)) for at in best if worth[at] > _TINY]
+        return [self._units_of(_Taken(float(worth[at]), at)) for at in best if worth[at] > _TINY]
 
     def _offer(self, j: int, moved: int) -> None:
         prices, size = self._prices, int(self._facts.size[j])
@@ -245,7 +245,7 @@ class _Own:
         self._layers.append((j, self._worth))
         self._worth = after
 
-    def _take(self, found: _Taken) -> _Taken:
+    def _units_of(self, found: _Taken) -> _Taken:
         """Find the units of a load, the last offered first."""
         facts, worth = self._facts, self._worth
         for j, before in reversed(self._layers):

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from scheduler.program import Floats
-from scheduler.regroup.clock import Clock
-from scheduler.regroup.counts import Counts, Layout, Problem
+from scheduler.regroup.clock import SearchClock
+from scheduler.regroup.counts import Counts, MemberLayout, RegroupProblem
 from scheduler.regroup.loads.facts import Facts, Load, Part, Vector, facts_of
 from scheduler.regroup.loads.master import Master
 from scheduler.regroup.loads.pricing import Prices, price
@@ -38,10 +38,10 @@ class LoadSearch:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: RegroupProblem,
         criterion: str,
         caps: Mapping[str, float],
-        clock: Clock,
+        clock: SearchClock,
         others: int,
     ) -> None:
         """``caps`` are the values of the earlier disruptions.
@@ -60,7 +60,7 @@ class LoadSearch:
         self._best: tuple[int, ...] = ()
         """Numbers of the loads of the best layout known."""
 
-    def start(self, layout: Layout) -> None:
+    def start(self, layout: MemberLayout) -> None:
         """Begin with the loads of a layout."""
         loads = self._loads_of(layout)
         for a, load in loads.items():
@@ -144,7 +144,7 @@ class LoadSearch:
         for _, a, _, load in found[: self._others * self._facts.problem.aggregators]:
             self._master.add(a, load)
 
-    def _loads_of(self, layout: Layout) -> dict[int, Load]:
+    def _loads_of(self, layout: MemberLayout) -> dict[int, Load]:
         """Return the loads of a layout, without units that have more parts than they may."""
         facts = self._facts
         width, switches = facts.problem.aggregators, len(facts.sizes.shape)

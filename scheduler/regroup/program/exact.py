@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.program import Solved, solve
-from scheduler.regroup.counts import Counts, Layout, Problem
-from scheduler.regroup.program.parts import PartColumns, Pool, part_sizes, read
+from scheduler.regroup.counts import Counts, MemberLayout, RegroupProblem
+from scheduler.regroup.program.parts import PartColumns, PartPool, part_sizes, read
 from scheduler.regroup.program.terms import EXCESS, IDLE, MOVES, PAUSED, CountColumns, Terms
 
 
@@ -34,7 +34,7 @@ class Shape:
 
 
 @dataclass(slots=True, frozen=True)
-class Outcome:
+class SolveResult:
     """The result of one solve."""
 
     places: Sequence[tuple[Counts, Counts] | None] | None
@@ -46,14 +46,14 @@ class Outcome:
     """The solver's own run time."""
 
     @property
-    def layout(self) -> Layout | None:
+    def layout(self) -> MemberLayout | None:
         """The layout, None unless every unit has a place in it."""
         if self.places is None:
             return None
         whole = [place for place in self.places if place is not None]
         if len(whole) < len(self.places):
             return None
-        return Layout([lit for lit, _ in whole], [dark for _, dark in whole])
+        return MemberLayout([lit for lit, _ in whole], [dark for _, dark in whole])
 
 
 class Model:
@@ -61,7 +61,7 @@ class Model:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: RegroupProblem,
         shape: Shape,
         allowed: Sequence[Collection[int]] | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class Model:
         """
         self._problem = problem
         self._terms = Terms(problem)
-        self._pool = Pool(self._terms)
+        self._pool = PartPool(self._terms)
         self._out: dict[int, int] = {}
         self._over: dict[int, int] = {}
         self._counted: dict[int, CountColumns] = {}
@@ -156,12 +156,14 @@ class Model:
         limit = value - terms.constants[criterion] + slack
         terms.program.row(terms.costs[criterion], -np.inf, limit)
 
-    def minimise(self, criterion: str, incumbent: Layout | None, time_limit_s: float) -> Outcome:
+    def minimise(
+        self, criterion: str, incumbent: MemberLayout | None, time_limit_s: float
+    ) -> SolveResult:
         """Minimise one criterion within the limit, starting from a known layout if given."""
         guess = None if incumbent is None else self._columns(incumbent)
         return self._outcome(self._solve(criterion, time_limit_s, guess, relaxed=False))
 
-    def minimise_sum(self, weights: Mapping[str, float], time_limit_s: float) -> Outcome:
+    def minimise_sum(self, weights: Mapping[str, float], time_limit_s: float) -> SolveResult:
         """Minimise the weighted sum of several criteria."""
         terms = self._terms
         objective: dict[int, float] = {}
@@ -172,7 +174,7 @@ class Model:
         nodes = self._problem.search_nodes
         return self._outcome(solve(terms.program, objective, offset, time_limit_s, nodes=nodes))
 
-    def relax(self, criterion: str, time_limit_s: float) -> Outcome:
+    def relax(self, criterion: str, time_limit_s: float) -> SolveResult:
         """Solve the linear relaxation; units with fractional values have no place."""
         return self._outcome(self._solve(criterion, time_limit_s, None, relaxed=True))
 
@@ -192,18 +194,18 @@ class Model:
             nodes=self._problem.search_nodes,
         )
 
-    def _outcome(self, solved: Solved) -> Outcome:
+    def _outcome(self, solved: Solved) -> SolveResult:
         values = solved.values
         if values is None:
-            return Outcome(None, solved.bound, solved.seconds)
+            return SolveResult(None, solved.bound, solved.seconds)
         parted = iter(read(self._pool, list(self._parted.values()), values))
         places = [
             self._counted[j].read(values) if j in self._counted else next(parted)
             for j in range(len(self._problem.units))
         ]
-        return Outcome(places, solved.bound, solved.seconds)
+        return SolveResult(places, solved.bound, solved.seconds)
 
-    def _columns(self, layout: Layout) -> list[float] | None:
+    def _columns(self, layout: MemberLayout) -> list[float] | None:
         """Return the column values of a known layout, None if the model does not cover it."""
         problem = self._problem
         values = [0.0] * self.size

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.program import Floats
-from scheduler.regroup.counts import Counts, Problem, Unit, disruption_per_excess
+from scheduler.regroup.counts import Counts, JobUnit, RegroupProblem, disruption_per_excess
 from scheduler.regroup.program.terms import Terms
 
 Vector = tuple[tuple[int, int], ...]
@@ -29,7 +29,7 @@ _WHOLE = 0.999
 
 
 @dataclass(slots=True)
-class Pool:
+class PartPool:
     """Parts under aggregators where their unit has no members."""
 
     terms: Terms
@@ -58,7 +58,7 @@ class PartColumns:
     """One unit as parts; alternatively it stays as it is, or is left out at a price."""
 
     def __init__(
-        self, pool: Pool, unit: Unit, *, compact: bool, elastic: bool, shards: bool
+        self, pool: PartPool, unit: JobUnit, *, compact: bool, elastic: bool, shards: bool
     ) -> None:
         """``compact`` requires no excess span of a unit of positive weight.
 
@@ -91,7 +91,7 @@ class PartColumns:
             total = float(_members(unit))
             terms.program.row(members | dict.fromkeys(others, total), total, total)
 
-    def _add_parts(self, pool: Pool, sizes: Sequence[Vector], *, whole: bool) -> None:
+    def _add_parts(self, pool: PartPool, sizes: Sequence[Vector], *, whole: bool) -> None:
         terms, unit = pool.terms, self.unit
         room = terms.problem.room
         at: dict[int, dict[int, int]] = {a: {} for a in unit.held}
@@ -140,7 +140,7 @@ class PartColumns:
             for k, n in unit.dark.items():
                 terms.lights.append((k, column, n))
 
-    def fill(self, values: list[float], pool: Pool, lit: Counts, dark: Counts) -> bool:
+    def fill(self, values: list[float], pool: PartPool, lit: Counts, dark: Counts) -> bool:
         """Set the column values of a known place; False if the columns do not cover it."""
         if self._stay is not None and lit == self.unit.start and dark == self.unit.dark:
             values[self._stay] = 1.0
@@ -179,14 +179,14 @@ class PartColumns:
 class _FreeParts:
     """Parts of the pool that are not assigned yet."""
 
-    def __init__(self, pool: Pool, values: Floats) -> None:
+    def __init__(self, pool: PartPool, values: Floats) -> None:
         self._width = pool.terms.problem.aggregators
         self._left = {
             vector: Counter({a: n for a, c in slots.items() if (n := int(values[c] + 1 - _WHOLE))})
             for vector, slots in pool.slots.items()
         }
 
-    def take(self, lit: dict[int, int], vector: Vector, a: int) -> bool:
+    def assign(self, lit: dict[int, int], vector: Vector, a: int) -> bool:
         """Assign a part under an aggregator if one is left and the unit has none there."""
         slots = [(k * self._width + a, n) for k, n in vector]
         if self._left[vector][a] <= 0 or any(slot in lit for slot, _ in slots):
@@ -195,13 +195,13 @@ class _FreeParts:
         lit.update(slots)
         return True
 
-    def take_any(self, lit: dict[int, int], vector: Vector) -> bool:
+    def assign_any(self, lit: dict[int, int], vector: Vector) -> bool:
         """Assign a part under any aggregator."""
-        return any(self.take(lit, vector, a) for a, n in self._left[vector].items() if n > 0)
+        return any(self.assign(lit, vector, a) for a, n in self._left[vector].items() if n > 0)
 
 
 def read(
-    pool: Pool, units: Sequence[PartColumns], values: Floats
+    pool: PartPool, units: Sequence[PartColumns], values: Floats
 ) -> list[tuple[Counts, Counts] | None]:
     """Convert column values to places; None for a unit without a complete place."""
     width = pool.terms.problem.aggregators
@@ -223,17 +223,17 @@ def read(
             missing = [
                 vector
                 for vector in elsewhere.elements()
-                if not any(free.take(lit, vector, a) for a in near)
+                if not any(free.assign(lit, vector, a) for a in near)
             ]
             later.append((i, lit, missing))
             places.append((lit, {}))
     for i, lit, missing in later:
-        if not all(free.take_any(lit, vector) for vector in missing):
+        if not all(free.assign_any(lit, vector) for vector in missing):
             places[i] = None
     return places
 
 
-def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
+def part_sizes(problem: RegroupProblem, unit: JobUnit) -> list[Vector]:
     """Return the sizes that a part of a compact unit can have; empty if parts do not apply.
 
     They do not apply to units whose spread limits them: two parts could share an aggregator.
@@ -256,7 +256,7 @@ def part_sizes(problem: Problem, unit: Unit) -> list[Vector]:
     return [((k, n),) for n in range(max(members - (unit.least - 1) * most[k], 1), most[k] + 1)]
 
 
-def columns_needed(problem: Problem) -> int:
+def columns_needed(problem: RegroupProblem) -> int:
     """Estimate the columns of a program: columns of the pool and of units by counts."""
     vectors: set[Vector] = set()
     counted = 0
@@ -267,7 +267,7 @@ def columns_needed(problem: Problem) -> int:
     return (len(vectors) + counted) * problem.aggregators
 
 
-def _members(unit: Unit) -> int:
+def _members(unit: JobUnit) -> int:
     return sum(unit.members.values())
 
 

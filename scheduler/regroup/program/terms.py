@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.program import Floats, Program
-from scheduler.regroup.counts import Counts, Problem, Unit, least_moves
+from scheduler.regroup.counts import Counts, JobUnit, RegroupProblem, least_moves
 
 EXCESS, PAUSED, MOVES, IDLE = "excess", "paused", "moves", "idle"
 
@@ -23,7 +23,7 @@ EXCESS, PAUSED, MOVES, IDLE = "excess", "paused", "moves", "idle"
 class Terms:
     """The program so far, and the costs of its columns."""
 
-    problem: Problem
+    problem: RegroupProblem
     program: Program = field(default_factory=Program)
     used: dict[int, dict[int, float]] = field(default_factory=dict)
     """Per slot, the columns that use ports there, and how many."""
@@ -51,29 +51,29 @@ class Terms:
         if moves:
             self.costs[MOVES][column] = moves
 
-    def charge_touch(self, column: int, unit: Unit) -> None:
+    def charge_touch(self, column: int, unit: JobUnit) -> None:
         """Add the cost of a unit's pause to a column."""
         self.costs[PAUSED][column] = float(unit.size)
         self.jobs[column] = 1.0
 
-    def charge_pause(self, unit: Unit) -> None:
+    def charge_pause(self, unit: JobUnit) -> None:
         """Add the cost of a unit's pause, unless a column spares it (``spare_pause``)."""
         self.constants[PAUSED] += unit.size
         self.jobs_constant += 1
 
-    def spare_pause(self, column: int, unit: Unit) -> None:
+    def spare_pause(self, column: int, unit: JobUnit) -> None:
         """Make a column spare the pause of a unit."""
         self.costs[PAUSED][column] = -float(unit.size)
         self.jobs[column] = -1.0
 
-    def charge_span(self, column: int, unit: Unit, places: float = 1.0) -> None:
+    def charge_span(self, column: int, unit: JobUnit, places: float = 1.0) -> None:
         """Add the cost of span to a column."""
         if unit.weight:
             self.costs[EXCESS][column] = unit.weight * places
         if unit.all_weight:
             self.total[column] = unit.all_weight * places
 
-    def start_span(self, unit: Unit) -> None:
+    def start_span(self, unit: JobUnit) -> None:
         """Add the part of a unit's span that no column changes."""
         over = unit.base_span - unit.least
         self.constants[EXCESS] += unit.weight * over
@@ -84,7 +84,7 @@ class CountColumns:
     """One unit, exactly: its number of members per slot."""
 
     def __init__(
-        self, terms: Terms, unit: Unit, allowed: Collection[int], *, compact: bool
+        self, terms: Terms, unit: JobUnit, allowed: Collection[int], *, compact: bool
     ) -> None:
         problem, program = terms.problem, terms.program
         self._unit, self._width = unit, problem.aggregators

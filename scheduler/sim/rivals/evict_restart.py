@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from scheduler.placement.index import FabricIndex
-from scheduler.sim.cluster import Cluster, Live, Regroup, Restart, Start
-from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
+from scheduler.sim.cluster import Cluster, Live, ReplayRegroup, ReplayStart, Restart
+from scheduler.sim.rivals.leaves import first_idle, idle_by_aggregator, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -26,25 +26,25 @@ class EvictRestart:
 
     name = "evict-restart"
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Place compactly, if necessary by eviction; otherwise scattered."""
         index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)
-        names = [n for a, count in parts for n in take(index, a, count)]
+        names = [n for a, count in parts for n in first_idle(index, a, count)]
         members = [index.number[n] for n in names]
         if len(parts) > 1 and index.excess_of(members) > 0:
             least = index.bound.least([index.site.endpoints[e] for e in members])
             found = _Consolidation(cluster, job.gpus, free).best(least)
             if found is not None:
                 return found
-        return Start(tuple(names))
+        return ReplayStart(tuple(names))
 
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Keep no state."""
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Leave running jobs where they are: consolidation only makes room for pending jobs."""
         del cluster
         return ()
@@ -63,7 +63,7 @@ class _Consolidation:
             if owner is not None:
                 self._occupants[index.home[e]].setdefault(owner, []).append(e)
 
-    def best(self, least: int) -> Start | None:
+    def best(self, least: int) -> ReplayStart | None:
         """Return the consolidation that evicts the fewest endpoints, None if none is possible."""
         free = self._free
         order = sorted(range(len(free)), key=lambda a: (-free[a], a))
@@ -108,17 +108,17 @@ class _Consolidation:
                 lack -= inside[name]
         return chosen if lack <= 0 else None
 
-    def _decision(self, targets: Sequence[int], victims: Sequence[tuple[str, int]]) -> Start:
+    def _decision(self, targets: Sequence[int], victims: Sequence[tuple[str, int]]) -> ReplayStart:
         index = self._cluster.index
         taken: dict[int, int] = {}
         restarts = []
         for name, refuge in victims:
             size, used = len(self._endpoints(name)), taken.get(refuge, 0)
-            restarts.append(Restart(name, tuple(take(index, refuge, used + size)[used:])))
+            restarts.append(Restart(name, tuple(first_idle(index, refuge, used + size)[used:])))
             taken[refuge] = used + size
-        there = [n for a in targets for n in take(index, a, self._free[a])]
+        there = [n for a in targets for n in first_idle(index, a, self._free[a])]
         there += [n for name, _ in victims for n in self._inside(index, name, targets)]
-        return Start(tuple(there[: self._count]), restarts=tuple(restarts))
+        return ReplayStart(tuple(there[: self._count]), restarts=tuple(restarts))
 
     def _inside(self, index: FabricIndex, name: str, targets: Sequence[int]) -> list[str]:
         return [n for n in self._endpoints(name) if index.home[index.number[n]] in targets]

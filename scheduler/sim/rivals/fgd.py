@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
+from scheduler.sim.cluster import Cluster, Live, ReplayRegroup, ReplayStart
+from scheduler.sim.rivals.leaves import first_idle, idle_by_aggregator, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -40,7 +40,7 @@ class GradientDescent:
             known = self._known[free] = free * unusable
         return known
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Place where fragmentation grows least, of equal ones under the tightest aggregator."""
         free, count = idle_by_aggregator(cluster), job.gpus
         if sum(free) < count:
@@ -52,12 +52,12 @@ class GradientDescent:
         )
         parts = widest_first(free, count) if best is None else [(free.index(best), count)]
         index = cluster.index
-        return Start(tuple(n for a, part in parts for n in take(index, a, part)))
+        return ReplayStart(tuple(n for a, part in parts for n in first_idle(index, a, part)))
 
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Keep no state."""
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Never re-place a running job."""
         del cluster
         return ()

@@ -4,8 +4,8 @@ A cell of level ``l`` is 2^l neighbouring endpoints under one aggregator; a job 
 smallest cell that holds it and waits until one is free. A free cell of a higher level is split
 into buddies, two free buddies merge again: free endpoints stay in large cells. Cells are taken
 under the aggregator with the fewest idle endpoints. The part of a cell that a job does not need
-is free at lower levels. All jobs are of one tenant, so there are no virtual clusters. Affinity is
-hard, as in the paper, except for jobs larger than any cell: those take several cells.
+is free at lower levels. All jobs are of one tenant, so virtual clusters are left out. Affinity
+is hard, as in the paper, except for jobs larger than any cell: those take several cells.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler.placement.index import DARK
-from scheduler.sim.cluster import ANY_GPU, Cluster, Live, Regroup, Start
+from scheduler.sim.cluster import ANY_GPU, Cluster, Live, ReplayRegroup, ReplayStart
 from scheduler.sim.rivals.leaves import idle_by_aggregator
 from scheduler.sim.trace import TraceJob
 
@@ -36,7 +36,7 @@ class BuddyCells:
         self._free: list[dict[int, None]] = []
         self._held: dict[str, list[Cell]] = {}
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Give the job a cell, or keep it waiting for one."""
         if not self._row:
             self._cut(cluster)
@@ -48,7 +48,7 @@ class BuddyCells:
             return None
         self._held[job.name] = cells
         places = (p for first, level in cells for p in range(first, first + (1 << level)))
-        return Start(tuple(self._row[p] for p in places))
+        return ReplayStart(tuple(self._row[p] for p in places))
 
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Free the job's cells, and merge buddies."""
@@ -56,7 +56,7 @@ class BuddyCells:
         for cell in self._held.pop(live.job.name):
             self._release(cell)
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Never re-place a running job."""
         del cluster
         return ()

@@ -11,7 +11,7 @@ def idle_by_aggregator(cluster: Cluster) -> list[int]:
     return cluster.index.pool(ANY_GPU).by_free.counts
 
 
-def take(index: FabricIndex, aggregator: int, count: int) -> list[str]:
+def first_idle(index: FabricIndex, aggregator: int, count: int) -> list[str]:
     """Return the first idle endpoints of an aggregator in site order; there must be enough."""
     pool = index.pool(ANY_GPU)
     idle = sorted(e for slot in index.idle_at[aggregator] for e in pool.of(slot))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.sim.cluster import Cluster, Live, Regroup, Start
-from scheduler.sim.rivals.leaves import idle_by_aggregator, take, widest_first
+from scheduler.sim.cluster import Cluster, Live, ReplayRegroup, ReplayStart
+from scheduler.sim.rivals.leaves import first_idle, idle_by_aggregator, widest_first
 from scheduler.sim.trace import TraceJob
 
 
@@ -21,18 +21,20 @@ class SlurmTree:
 
     name = "slurm-tree"
 
-    def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+    def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
         """Place on one leaf if one can hold the job, otherwise on few."""
         index, free = cluster.index, idle_by_aggregator(cluster)
         if sum(free) < job.gpus:
             return None
         parts = widest_first(free, job.gpus)
-        return Start(tuple(n for leaf, count in parts for n in take(index, leaf, count)))
+        return ReplayStart(
+            tuple(n for leaf, count in parts for n in first_idle(index, leaf, count))
+        )
 
     def ended(self, cluster: Cluster, live: Live) -> None:
         """Keep no state."""
 
-    def improve(self, cluster: Cluster) -> Iterable[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterable[ReplayRegroup]:
         """Never re-place a running job."""
         del cluster
         return ()

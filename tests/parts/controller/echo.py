@@ -10,7 +10,7 @@ from pathlib import Path
 from controller.schema.insight.measurements import MeasurementRequest, MeasurementView
 from controller.service.service import Service
 from measure.envelope import Body, Json, Row, ToolVersion
-from measure.kinds import Fabric, Line, Progress, Run, RunEnd, SettingsError
+from measure.kinds import Line, MeasuredSite, Progress, Run, RunEnd, SettingsError
 from tests.parts.controller.rack import Rack
 
 OPERATOR = "alice"
@@ -31,13 +31,13 @@ class Echo:
     record: str = "off"
     on_body: Callable[[], None] = lambda: None
 
-    def settings(self, given: Mapping[str, Json], fabric: Fabric) -> Row:
+    def settings(self, given: Mapping[str, Json], fabric: MeasuredSite) -> Row:
         count = given.get("count", 1)
         if not isinstance(count, int):
             raise SettingsError("count", "it is no number", "give a whole number")
         return {"count": count}
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         names = [place.endpoint for place in fabric.places]
         size = self.split or len(names)
         return [
@@ -53,13 +53,13 @@ class Echo:
             for number in range(settings["count"])
         ]
 
-    def progress(self, settings: Row, fabric: Fabric, lines: Sequence[Line]) -> Progress:
+    def progress(self, settings: Row, fabric: MeasuredSite, lines: Sequence[Line]) -> Progress:
         return Progress(len(lines), 10, "echoing")
 
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

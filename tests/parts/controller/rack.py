@@ -26,7 +26,7 @@ from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
 from measure.kinds import Kind
 from measure.registry import KINDS
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, load_site
 from testbed.simulated.loop import settled
 from tests.parts.controller.aggregators import FakeAggregators
@@ -69,7 +69,7 @@ class Rack:
         self,
         *,
         take_command: bool = False,
-        projects: Callable[[], Iterable[Project]] | None = None,
+        projects: Callable[[], Iterable[ProjectShare]] | None = None,
         kinds: Mapping[str, Kind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,

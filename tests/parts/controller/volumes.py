@@ -8,7 +8,7 @@ from agentlink.values import Scope
 from controller.devices.engine import OfferedVolume, VolumeData
 from controller.schema.jobs import JobView, read_job
 from controller.state.offers import offer_of
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, Scheduling, load_site
 from sitefile.volumes import User, Users, Volume
 from tests.parts.controller.rack import Rack
@@ -29,7 +29,7 @@ ALL = (IMAGENET, SCRATCH, TEAM, OfferedVolume("models", read_only=False))
 
 def site_of(volumes: dict[str, Volume] | None = None) -> CabledSite:
     """Return the paper's rack with projects vision and speech, users and volumes."""
-    projects = tuple(map(Project, ("default", "vision", "speech")))
+    projects = tuple(map(ProjectShare, ("default", "vision", "speech")))
     return replace(
         load_site(PAPER),
         scheduling=Scheduling(projects=projects, named=True),

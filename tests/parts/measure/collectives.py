@@ -8,9 +8,9 @@ from typing import Any
 from measure.collectives.kind import COLLECTIVES
 from measure.envelope import Body, Row
 from measure.kinds import (
-    Fabric,
     Line,
     MeasuredEndpoint,
+    MeasuredSite,
     RunEnd,
 )
 from probe.collectives import read_plan
@@ -19,7 +19,7 @@ ACCESS, BETWEEN = 240e6, 120e6
 HOMES = {"gpu0": "as0", "gpu1": "as1", "gpu2": "as0", "gpu3": "as1"}
 
 
-def fabric(homes: Mapping[str, str] = HOMES, **other: Any) -> Fabric:
+def fabric(homes: Mapping[str, str] = HOMES, **other: Any) -> MeasuredSite:
     known: dict[str, Any] = {
         "access_bps": ACCESS,
         "inter_aggregator_bps": BETWEEN,
@@ -27,18 +27,18 @@ def fabric(homes: Mapping[str, str] = HOMES, **other: Any) -> Fabric:
         "free_ports": {"as0": 4, "as1": 4},
         "emulated": True,
     }
-    return Fabric(
+    return MeasuredSite(
         [MeasuredEndpoint(e, f"srv{e[3:]}", home) for e, home in homes.items()],
         **{**known, **other},
     )
 
 
-def settings(site: Fabric, **given: Any) -> Row:
+def settings(site: MeasuredSite, **given: Any) -> Row:
     return COLLECTIVES.settings({"sizes": "64k,1m", "repetitions": 2, **given}, site)
 
 
 def lines_of(
-    site: Fabric, chosen: Row, seconds: float = 0.1, slow: Mapping[int, float] | None = None
+    site: MeasuredSite, chosen: Row, seconds: float = 0.1, slow: Mapping[int, float] | None = None
 ) -> list[Line]:
     """What sound ranks print: every point takes ``seconds``, rank r times its factor."""
     lines = []
@@ -63,6 +63,8 @@ def lines_of(
     return lines
 
 
-def body(site: Fabric, chosen: Row, lines: Sequence[Line], ends: Sequence[RunEnd] = ()) -> Body:
+def body(
+    site: MeasuredSite, chosen: Row, lines: Sequence[Line], ends: Sequence[RunEnd] = ()
+) -> Body:
     runs = COLLECTIVES.runs(chosen, site, 1)
     return COLLECTIVES.body(chosen, site, 1, lines, ends or [RunEnd(True) for _ in runs])

@@ -8,7 +8,7 @@ from typing import Any
 from measure.compare.kind import COMPARE, placements_of
 from measure.compare.table import road_of
 from measure.envelope import Body
-from measure.kinds import Fabric, Line, Run, RunEnd
+from measure.kinds import Line, MeasuredSite, Run, RunEnd
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.profile import StepProfile
 
@@ -19,7 +19,7 @@ class Site:
     """Runs jobs of one profile, as the controller would, and prints what a trainer prints."""
 
     def __init__(
-        self, there: Fabric, profile: StepProfile, *, parts: bool = True, facts: bool = False
+        self, there: MeasuredSite, profile: StepProfile, *, parts: bool = True, facts: bool = False
     ) -> None:
         self.fabric = there
         self.profile = profile

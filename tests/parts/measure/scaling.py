@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from measure.envelope import Row
-from measure.kinds import Fabric, Line, MeasuredEndpoint, Run
+from measure.kinds import Line, MeasuredEndpoint, MeasuredSite, Run
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
@@ -15,8 +15,10 @@ StepOf = Callable[[int, int, int], tuple[float, float]]
 """Compute and communication of x, batch, ranks: seconds."""
 
 
-def fabric(homes: Sequence[str] = HOMES) -> Fabric:
-    return Fabric([MeasuredEndpoint(f"gpu{n}", f"srv{n}", home) for n, home in enumerate(homes)])
+def fabric(homes: Sequence[str] = HOMES) -> MeasuredSite:
+    return MeasuredSite(
+        [MeasuredEndpoint(f"gpu{n}", f"srv{n}", home) for n, home in enumerate(homes)]
+    )
 
 
 def usual(x: int, batch: int, ranks: int) -> tuple[float, float]:
@@ -31,7 +33,7 @@ def options(run: Run) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def lines_of(site: Fabric, chosen: Row, machine: StepOf = usual) -> list[Line]:
+def lines_of(site: MeasuredSite, chosen: Row, machine: StepOf = usual) -> list[Line]:
     lines = []
     for number, run in enumerate(SCALING.runs(chosen, site, 1)):
         given_ = options(run)

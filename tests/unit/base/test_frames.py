@@ -13,7 +13,7 @@ from base import frames
 from base.frames import FrameError, body_of, packed, unpacked
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Limits, Move, Policy, Site
 from scheduler.regroup.batches import BatchError
-from scheduler.regroup.tasks import Cut, Regroup
+from scheduler.regroup.tasks import BatchesTask, RegroupTask
 from tests.parts.tasks import Loose, Surroundings
 
 FABRIC = Fabric(
@@ -31,7 +31,7 @@ def back(value: object, package: str = "scheduler") -> object:
 
 
 def test_values_of_the_package_come_back_equal() -> None:
-    task = Regroup(FABRIC, Limits(max_moves=3))
+    task = RegroupTask(FABRIC, Limits(max_moves=3))
     assert back(task) == task
     assert back(("value", None)) == ("value", None)
 
@@ -43,10 +43,10 @@ def test_results_come_back_as_they_were_made() -> None:
     jobs = tuple(Job(f"job-{name}", (name,), policy=Policy.LIVE) for name in "ab")
     fabric = Fabric(site, dict.fromkeys("ab", "as0"), jobs)
     moves = tuple(Move(name, "as0", "as1") for name in "ab")
-    cut = Cut(fabric, moves, max_dark=1, max_pauses=1, park=False)(time.monotonic)
+    cut = BatchesTask(fabric, moves, max_dark=1, max_pauses=1, park=False)(time.monotonic)
     assert len(cut.batches) == 2
     assert back(cut) == cut
-    plan = Regroup(fabric, Limits())(time.monotonic)
+    plan = RegroupTask(fabric, Limits())(time.monotonic)
     assert back(plan) == plan
 
 

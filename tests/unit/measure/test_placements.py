@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from measure.collectives.kind import COLLECTIVES
 from measure.compare.kind import COMPARE
-from measure.kinds import Fabric, MeasuredEndpoint, SettingsError
+from measure.kinds import MeasuredEndpoint, MeasuredSite, SettingsError
 from measure.placements import NAMED, place, read
 
 
-def site(homes: Mapping[str, str], ports: Mapping[str, int]) -> Fabric:
+def site(homes: Mapping[str, str], ports: Mapping[str, int]) -> MeasuredSite:
     places = [MeasuredEndpoint(endpoint, "srv0", home) for endpoint, home in homes.items()]
     links = {frozenset(pair): 1 for pair in combinations(sorted(ports), 2)}
-    return Fabric(places, 254e6, 114e6, links, dict(ports), emulated=True)
+    return MeasuredSite(places, 254e6, 114e6, links, dict(ports), emulated=True)
 
 
 FOUR = site({f"gpu{i}": f"as{i % 2}" for i in range(4)}, {"as0": 4, "as1": 4})

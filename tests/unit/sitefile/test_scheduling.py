@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from scheduler.policy.budgets import PauseBudget
-from scheduler.queue.model import Project
-from sitefile import Rates, SiteFileError, load_site
+from scheduler.queue.model import ProjectShare
+from sitefile import SiteFileError, SiteLinkRates, load_site
 from tests.parts.sites import PAPER
 from tests.unit.sitefile.written import written
 
 
 def test_the_default_is_one_project_without_triggers() -> None:
     scheduling = load_site(PAPER).scheduling
-    assert scheduling.projects == (Project("default"),)
+    assert scheduling.projects == (ProjectShare("default"),)
     assert not scheduling.named
     assert not scheduling.regroup.triggers.automatic
     assert scheduling.regroup.budget == PauseBudget()
@@ -40,13 +40,13 @@ def test_every_section_is_read(tmp_path: Path) -> None:
         },
     )
     scheduling = load_site(file).scheduling
-    assert scheduling.projects == (Project("default"), Project("vision", 2.0, 4))
+    assert scheduling.projects == (ProjectShare("default"), ProjectShare("vision", 2.0, 4))
     assert scheduling.named
     assert (scheduling.queue.backfill_depth, scheduling.queue.aging_s) == (7, 60.0)
     regroup = scheduling.regroup
     assert regroup.budget == PauseBudget(300.0, 2.0)
     assert not regroup.accept_open
-    assert regroup.rates == Rates(1e11, 4e11)
+    assert regroup.rates == SiteLinkRates(1e11, 4e11)
     triggers = regroup.triggers
     assert triggers.automatic
     assert (triggers.excess_span, triggers.excess_for_s, triggers.pending) == (3, 30.0, True)

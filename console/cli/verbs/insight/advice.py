@@ -14,12 +14,12 @@ from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.advice import gain, spans, step, step_change
 from console.cli.show.checkpoints import interval_text
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, plain
 from console.cli.verbs.jobs import ENDED
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 
@@ -48,7 +48,7 @@ def whatif(
         ),
     ],
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Predict a running job's step with other homes. Nothing moves.
 
@@ -91,7 +91,7 @@ def advise(
         typer.Argument(help="One job; all that run if absent.", autocompletion=names("jobs")),
     ] = None,
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Say what limits a job (input, compute, network, placement, a slow rank) and what helps.
 
@@ -105,7 +105,7 @@ def advise(
         out.document({**view, "checkpoints": intervals}, output)
         return
     if not view["findings"]:
-        out.say("nothing is known that limits a running job" if name is None else "no finding")
+        out.message("nothing is known that limits a running job" if name is None else "no finding")
     for number, found in enumerate(view["findings"], 1):
         _finding(number, found, with_job=name is None)
     for text in view["unknown"]:
@@ -114,7 +114,7 @@ def advise(
         out.line(f"job {found['job']}: {interval_text(found)}")
 
 
-def _intervals(client: Client, job: str | None) -> list[Document]:
+def _intervals(client: ControllerClient, job: str | None) -> list[Document]:
     """Return how often jobs with checkpoints should write them."""
     path = "/jobs" if job is None else f"/jobs/{client.part(job)}"
     known = client.whole(path)["items"] if job is None else [client.get(path)]
@@ -127,7 +127,7 @@ def _intervals(client: Client, job: str | None) -> list[Document]:
         except CliError as error:
             if error.code not in ("conflict", "not_found", "unavailable"):
                 raise
-            out.say(f"job {item['name']}: {error.message}")
+            out.message(f"job {item['name']}: {error.message}")
     return found
 
 

@@ -12,7 +12,7 @@ from base.figures import figure
 from console.cli.ask.options import JobArgument, WatchOption, WideOutput, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, age, duration_s, percent, size
 
 Document = dict[str, Any]
@@ -35,13 +35,13 @@ def comms(
         typer.Option(metavar="TIME", help="Only the last 5m (at most 1h); all if absent."),
     ] = None,
     watch: WatchOption = False,
-    output: WideOutput = Output.TABLE,
+    output: WideOutput = OutputFormat.TABLE,
 ) -> None:
     """Show what a job communicates: operations by size, overlap, who waits for whom.
 
     Times are of the job's slowest rank. With -w and -o json, one document on one line each.
     """
-    if watch and output is Output.YAML:
+    if watch and output is OutputFormat.YAML:
         raise usage("-w prints a table or JSON lines", "leave -o yaml out")
     query: Document = {}
     if rank is not None:
@@ -62,7 +62,7 @@ def comms(
         raise _nothing(view)
 
 
-def _print(view: Document, output: Output, *, watch: bool) -> None:
+def _print(view: Document, output: OutputFormat, *, watch: bool) -> None:
     if output.structured and watch:
         out.json_line(view)
     elif output.structured:
@@ -70,7 +70,7 @@ def _print(view: Document, output: Output, *, watch: bool) -> None:
     else:
         if watch and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-        _show(view, wide=output is Output.WIDE)
+        _show(view, wide=output is OutputFormat.WIDE)
 
 
 def _nothing(view: Document) -> CliError:
@@ -119,9 +119,9 @@ def _show(view: Document, *, wide: bool) -> None:
         ],
     )
     if len(ranks) > _MOST_RANKS and not wide:
-        out.say(f"{len(ranks) - _MOST_RANKS} more ranks: -o wide")
+        out.message(f"{len(ranks) - _MOST_RANKS} more ranks: -o wide")
     for note in view["notes"]:
-        out.say(f"note: {note}")
+        out.message(f"note: {note}")
 
 
 def _row(row: Document, *, wide: bool) -> list[object]:

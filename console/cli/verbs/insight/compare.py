@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import Columns, table, tell
+from console.cli.ask.asking import Columns, print_answer, table
 from console.cli.ask.jobfile import merged
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import duration_s
 from console.cli.verbs.insight.measure import START_S, check_end, followed
 from console.cli.verbs.light.plans import save
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _PLAN_S = 60.0
@@ -63,7 +63,7 @@ def compare(
         str | None, typer.Option(help="Cancel it after this time: 15m, 2h.", metavar="TIME")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the jobs; start none.")] = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compare placements of a job, and recommend one.
 
@@ -99,7 +99,7 @@ def compare(
         }
         view = client.post("/measurements", body, extra_s=START_S)
         if dry_run:
-            tell(view, output, table(_RUNS, "runs"))
+            print_answer(view, output, table(_RUNS, "runs"))
             return
         view = followed(client, view, limit_s)
         _show(view, output)
@@ -127,13 +127,13 @@ def share_of(text: str) -> float:
     return value
 
 
-def _result(client: Client, ident: str) -> Document:
+def _result(client: ControllerClient, ident: str) -> Document:
     name = ident.removeprefix("measurement/")
     view = client.get(f"/measurements/{client.part(name)}")
     if view["type"] != "compare" or view["result"] is None:
         raise CliError(
             "conflict",
-            f"measurement {name} is no comparison with a result",
+            f"measurement {name} is not a comparison with a result",
             object=f"measurement/{name}",
             hint="see `lightloom get measurements`",
         )
@@ -147,7 +147,7 @@ _RUNS: Columns = {
 }
 
 
-def _show(view: Document, output: Output) -> None:
+def _show(view: Document, output: OutputFormat) -> None:
     """Print the result, if there is one."""
     result = view["result"]
     if output.structured:
@@ -157,16 +157,16 @@ def _show(view: Document, output: Output) -> None:
 
         out.lines(text_of(result).splitlines())
     for reason in (result or {}).get("invalid_because", ()):
-        out.say(f"not valid: {reason}")
+        out.message(f"not valid: {reason}")
 
 
-def _how_to_get_it(client: Client, chosen: Document, file: Path | None) -> None:
+def _how_to_get_it(client: ControllerClient, chosen: Document, file: Path | None) -> None:
     """Say how to get the recommended placement; save the plan of its moves."""
     if file is not None:
         made = client.post("/plans", {"homes": chosen["homes"]}, extra_s=_PLAN_S)
         save(made, file)
-        out.say(f"saved to {file}; carry it out: lightloom apply {file}")
+        out.message(f"saved to {file}; carry it out: lightloom apply {file}")
     elif chosen["moves"]:
-        out.say("it moves endpoints: give --out FILE, then lightloom apply FILE")
+        out.message("it moves endpoints: give --out FILE, then lightloom apply FILE")
     ring = ",".join(chosen["endpoints"])
-    out.say(f"then submit with: --endpoints {ring} --rank-order placed")
+    out.message(f"then submit with: --endpoints {ring} --rank-order placed")

@@ -12,19 +12,19 @@ import typer
 
 from base import clock
 from base.figures import figure
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.complete import names
 from console.cli.ask.files import reading
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.measure import cell, progress_text, show_measurement
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.terminal import ProgressLine
 from console.cli.show.text import duration_s
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 
@@ -89,7 +89,7 @@ _DEFAULTS: Mapping[str, object] = {
     "project": "default",
     "dry_run": False,
     "detach": False,
-    "output": Output.TABLE,
+    "output": OutputFormat.TABLE,
 }
 """None for every other option."""
 
@@ -178,7 +178,7 @@ _command(
 def cancel(
     ctx: typer.Context,
     ident: _Ident,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Stop a measurement: its jobs end, and its light is put back."""
     _change(ctx, ident, output, "cancel")
@@ -188,7 +188,7 @@ def cancel(
 def remove(
     ctx: typer.Context,
     ident: _Ident,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Forget a measurement that has ended, with its result."""
     _change(ctx, ident, output, "remove")
@@ -199,7 +199,7 @@ def diff(
     ctx: typer.Context,
     first: Annotated[str, typer.Argument(help="m3", autocompletion=names("measurements"))],
     second: _Ident,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Compare two results of one type: the second over the first, with 95 % intervals."""
     from measure.diff import diff as compared  # noqa: PLC0415 - start-up time
@@ -234,10 +234,10 @@ def diff(
         out.document(document, output)
         return
     for name, (before, after) in found.settings.items():
-        out.say(f"{name} differs: {cell(name, before)} and {cell(name, after)}")
+        out.message(f"{name} differs: {cell(name, before)} and {cell(name, after)}")
     for count, ident in ((found.only_first, one["id"]), (found.only_second, other["id"])):
         if count:
-            out.say(f"{count} rows are in {ident} only")
+            out.message(f"{count} rows are in {ident} only")
     columns = list(dict.fromkeys(name for ratio in found.ratios for name in ratio.key))
     out.show_table(
         [*(name.upper() for name in columns), "FIGURE", one["id"], other["id"], "RATIO", "DIFFERS"],
@@ -256,7 +256,7 @@ def diff(
     )
 
 
-def _result(client: Client, ident: str) -> Document:
+def _result(client: ControllerClient, ident: str) -> Document:
     view = client.get(f"/measurements/{client.part(_bare(ident))}")
     result: Document | None = view["result"]
     if result is None:
@@ -273,7 +273,7 @@ def _bare(ident: str) -> str:
     return ident.removeprefix("measurement/")
 
 
-def _change(ctx: typer.Context, ident: str, output: Output, word: str) -> None:
+def _change(ctx: typer.Context, ident: str, output: OutputFormat, word: str) -> None:
     with connect(ctx) as client:
         path = f"/measurements/{client.part(_bare(ident))}"
         if word == "remove":
@@ -281,7 +281,7 @@ def _change(ctx: typer.Context, ident: str, output: Output, word: str) -> None:
         else:
             view = client.post(f"{path}/cancel", extra_s=START_S)
     done = "is removed" if word == "remove" else f"is {view['state']}"
-    tell(view, output, lambda shown: out.line(f"measurement {shown['id']} {done}"))
+    print_answer(view, output, lambda shown: out.line(f"measurement {shown['id']} {done}"))
 
 
 # --- start and follow -------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def _measure(
     dry_run: bool,
     detach: bool,
     timeout: str | None,
-    output: Output,
+    output: OutputFormat,
     source: Path | None = None,
     tool: str | None = None,
     **_own: object,
@@ -331,7 +331,7 @@ def _measure(
         if dry_run:
             _show(view, output)
             return
-        out.say(f"measurement {view['id']} on {len(view['endpoints'])} endpoints")
+        out.message(f"measurement {view['id']} on {len(view['endpoints'])} endpoints")
         if not detach:
             view = followed(client, view, limit_s)
         _show(view, output)
@@ -362,7 +362,7 @@ def _homes(text: str | None) -> dict[str, str]:
     return found
 
 
-def followed(client: Client, view: Document, limit_s: float | None) -> Document:
+def followed(client: ControllerClient, view: Document, limit_s: float | None) -> Document:
     """Follow a measurement to its end; an interrupt, or the limit, cancels it."""
     path = f"/measurements/{client.part(view['id'])}"
     began = clock.monotonic()
@@ -384,7 +384,7 @@ def followed(client: Client, view: Document, limit_s: float | None) -> Document:
                 clock.sleep(POLL_S)
                 view = client.get(path)
     except KeyboardInterrupt:
-        out.say(f"cancelling measurement {view['id']}")
+        out.message(f"cancelling measurement {view['id']}")
         client.post(f"{path}/cancel", extra_s=START_S)
         raise CliError(
             "interrupted",
@@ -413,8 +413,8 @@ def check_end(view: Document) -> None:
         raise CliError("unmet", text, object=about, hint="measure again when that is over")
 
 
-def _show(view: Document, output: Output) -> None:
-    tell(view, output, lambda shown: show_measurement(shown, tables))
+def _show(view: Document, output: OutputFormat) -> None:
+    print_answer(view, output, lambda shown: show_measurement(shown, tables))
 
 
 def tables(result: Document) -> str | None:

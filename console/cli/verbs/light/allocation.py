@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.files import reading
 from console.cli.ask.options import OutputOption, YesOption, connect, formats
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.plans import RUNNING, print_transaction
 
 Document = dict[str, Any]
@@ -31,7 +31,9 @@ def export(
     file: Annotated[
         Path | None, typer.Option("--out", help="Write to this file instead of stdout.")
     ] = None,
-    output: Annotated[Output, formats(Output.YAML, Output.JSON)] = Output.YAML,
+    output: Annotated[
+        OutputFormat, formats(OutputFormat.YAML, OutputFormat.JSON)
+    ] = OutputFormat.YAML,
 ) -> None:
     """Print every endpoint's home and job. `import` reads this format."""
     with connect(ctx) as client:
@@ -43,13 +45,15 @@ def export(
         file.write_text(out.text_of(found, output), encoding="utf-8")
     except OSError as error:
         raise CliError("failed", f"{file} cannot be written: {error.strerror}") from None
-    out.say(f"epoch {found['epoch']}: {len(found['homes'])} endpoints in {file}")
+    out.message(f"epoch {found['epoch']}: {len(found['homes'])} endpoints in {file}")
 
 
-def diff(ctx: typer.Context, *, file: FileOption, output: OutputOption = Output.TABLE) -> None:
+def diff(
+    ctx: typer.Context, *, file: FileOption, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Show what importing a file would change. Exit code 3 when there are changes."""
     view = _put(ctx, _read(file), dry_run=True)
-    tell(view, output, _show)
+    print_answer(view, output, _show)
     if view["moves"]:
         raise typer.Exit(CHANGES_PENDING)
 
@@ -60,7 +64,7 @@ def import_file(
     file: FileOption,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Move every endpoint's light to its home in a file. Uses one transaction."""
     _carry_out(ctx, _read(file), dry_run=dry_run, yes=yes, output=output)
@@ -78,7 +82,7 @@ def move(
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Move the light of some endpoints. Runs all checks of a regroup."""
     homes: dict[str, str] = {}
@@ -119,11 +123,11 @@ def export_events(
 
 
 def _carry_out(
-    ctx: typer.Context, wanted: Document, *, dry_run: bool, yes: bool, output: Output
+    ctx: typer.Context, wanted: Document, *, dry_run: bool, yes: bool, output: OutputFormat
 ) -> None:
     found = _put(ctx, wanted, dry_run=True)
     if dry_run or not found["moves"]:
-        tell(found, output, _show)
+        print_answer(found, output, _show)
         return
     if not yes:
         _show(found)
@@ -171,8 +175,8 @@ def _show(view: Document) -> None:
             f"~ endpoint/{step['endpoint']}: {step['from'] or 'dark'} -> {step['to'] or 'dark'}"
         )
     for note in view["notes"]:
-        out.say(f"note: {note}; an import does not change that")
+        out.message(f"note: {note}; an import does not change that")
     for warning in view.get("warnings", []):
-        out.say(f"warning: {warning}")
+        out.message(f"warning: {warning}")
     touched = f", jobs touched: {', '.join(view['jobs'])}" if view["jobs"] else ""
-    out.say(f"epoch {view['epoch']}: {len(view['moves'])} endpoints differ{touched}")
+    out.message(f"epoch {view['epoch']}: {len(view['moves'])} endpoints differ{touched}")

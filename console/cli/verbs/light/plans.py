@@ -14,12 +14,12 @@ import typer
 
 from base import clock
 from base.figures import figure
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.options import OutputOption, WideOutput, YesOption, connect
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CHANGES_PENDING, CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.plans import (
     ROLLING,
     RUNNING,
@@ -30,7 +30,7 @@ from console.cli.show.plans import (
 from scheduler.model import Objective
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _POLL_S = 0.1
@@ -111,7 +111,7 @@ def plan(
     detailed_exitcode: Annotated[
         bool, typer.Option("--detailed-exitcode", help="Exit code 3 when the plan has moves.")
     ] = False,
-    output: WideOutput = Output.TABLE,
+    output: WideOutput = OutputFormat.TABLE,
 ) -> None:
     """Compute a regroup and show its changes. Makes none."""
     request = _request(job, max_jobs_paused, max_moves, objective, time_limit_s, force=force)
@@ -128,9 +128,11 @@ def plan(
             found = _make(client, request)
     if file is not None:
         save(found, file)
-    tell(found, output, print_plan)
+    print_answer(found, output, print_plan)
     if file is not None:
-        out.say(f"saved to {file}" + ("" if state else f"; carry it out: lightloom apply {file}"))
+        out.message(
+            f"saved to {file}" + ("" if state else f"; carry it out: lightloom apply {file}")
+        )
     if detailed_exitcode and found["moves"]:
         raise typer.Exit(CHANGES_PENDING)
 
@@ -145,7 +147,7 @@ def apply(
     yes: YesOption = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end.")] = False,
     timeout_s: TimeoutOption = 600.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Carry out a saved plan, exactly as saved.
 
@@ -155,7 +157,7 @@ def apply(
     """
     saved = _load(file)
     if not saved["moves"]:
-        out.say("the plan has no moves; there is nothing to do")
+        out.message("the plan has no moves; there is nothing to do")
         if output.structured:
             out.document(None, output)
         return
@@ -164,7 +166,7 @@ def apply(
     batches = _batches(max_dark, max_pauses, park)
     with connect(ctx) as client:
         done = _carry_out(client, saved, timeout_s if wait else None, batches)
-    tell(done, output, _print)
+    print_answer(done, output, _print)
     _judge(done)
 
 
@@ -182,7 +184,7 @@ def defrag(
     park: ParkOption = None,
     yes: YesOption = False,
     timeout_s: TimeoutOption = 600.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Plan a regroup, carry it out and wait for its end.
 
@@ -236,7 +238,7 @@ def _batches(max_dark: int | None, max_pauses: int | None, park: bool | None) ->
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _make(client: Client, request: Document) -> Document:
+def _make(client: ControllerClient, request: Document) -> Document:
     limit_s = request.get("time_limit_s", _SEARCH_S)
     with _computing(f"the search takes {figure(limit_s, 6)} s at most (--time-limit)"):
         return client.post("/plans", request, extra_s=limit_s + _LINE_S)
@@ -250,9 +252,9 @@ def _computing(limit: str, what: str = "a plan") -> Iterator[None]:
     def report() -> None:
         if over.wait(SLOW_S):
             return
-        out.say(f"computing {what}: {limit}")
+        out.message(f"computing {what}: {limit}")
         while not over.wait(REPORT_EVERY_S):
-            out.say(f"computing {what}: {clock.monotonic() - began:.0f} s so far")
+            out.message(f"computing {what}: {clock.monotonic() - began:.0f} s so far")
 
     reporter = Thread(target=report, name="progress", daemon=True)
     reporter.start()
@@ -264,7 +266,7 @@ def _computing(limit: str, what: str = "a plan") -> Iterator[None]:
 
 
 def _carry_out(
-    client: Client, made: Document, timeout_s: float | None, batches: Document
+    client: ControllerClient, made: Document, timeout_s: float | None, batches: Document
 ) -> Document:
     """Begin to carry a plan out; with a time-out, report on it until it has ended."""
     if batches or made.get("batches"):
@@ -285,14 +287,14 @@ def _goes_on(carrier: str, view: Document) -> AbstractContextManager[None]:
     )
 
 
-def _followed(client: Client, view: Document, timeout_s: float) -> Document:
+def _followed(client: ControllerClient, view: Document, timeout_s: float) -> Document:
     """Report on a transaction until it has ended. CliError after the time-out."""
     deadline, phase = clock.monotonic() + timeout_s, ""
     while view["state"] in RUNNING:
         if view["phase"] != phase:
             phase = view["phase"]
             held = f", waiting for {view['waiting_for']}" if view.get("waiting_for") else ""
-            out.say(f"{view['id']} {view['state']}: {phase}{held}")
+            out.message(f"{view['id']} {view['state']}: {phase}{held}")
         if clock.monotonic() > deadline:
             raise CliError(
                 "timeout",
@@ -305,7 +307,7 @@ def _followed(client: Client, view: Document, timeout_s: float) -> Document:
     return view
 
 
-def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Document:
+def _roll_out(client: ControllerClient, request: Document, timeout_s: float | None) -> Document:
     """Begin a rollout; with a time-out, report its batches until it has ended."""
     with _computing("the search for their order is bounded as a plan's is", "the batches"):
         view = client.post("/rollouts", request, extra_s=60.0)
@@ -315,7 +317,7 @@ def _roll_out(client: Client, request: Document, timeout_s: float | None) -> Doc
         return _followed_rollout(client, view, timeout_s)
 
 
-def _followed_rollout(client: Client, view: Document, timeout_s: float) -> Document:
+def _followed_rollout(client: ControllerClient, view: Document, timeout_s: float) -> Document:
     """Report on a rollout until it has ended. CliError after the time-out."""
     deadline, told = clock.monotonic() + timeout_s, -1
     while view["state"] in ROLLING:
@@ -323,7 +325,7 @@ def _followed_rollout(client: Client, view: Document, timeout_s: float) -> Docum
         if begun != told:
             told = begun
             at = f": {view['transactions'][-1]}" if begun else ""
-            out.say(f"{view['id']} batch {view['done'] + 1} of {view['batches']}{at}")
+            out.message(f"{view['id']} batch {view['done'] + 1} of {view['batches']}{at}")
         if clock.monotonic() > deadline:
             raise CliError(
                 "timeout",

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import Columns, answer, table, tell
+from console.cli.ask.asking import Columns, answer, print_answer, table
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.plans import RUNNING, print_rollout, print_transaction
 
 Document = dict[str, Any]
@@ -29,7 +29,7 @@ def attach(
     aggregator: Annotated[str, typer.Argument(help="Its new aggregator: as1.")],
     *,
     timeout_s: WaitOption = 60.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Move one endpoint's light to an aggregator. Runs all checks of a regroup."""
     _move(ctx, endpoint, aggregator, timeout_s, output)
@@ -40,7 +40,7 @@ def detach(
     endpoint: EndpointArgument,
     *,
     timeout_s: WaitOption = 60.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Darken an endpoint without a job. It is dark until it is attached or gets a job."""
     _move(ctx, endpoint, None, timeout_s, output)
@@ -53,7 +53,7 @@ def abort(
         typer.Argument(metavar="ID", help="A running transaction or rollout: t7, o2."),
     ],
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Roll a running transaction back to the old paths, or let no further batch of a rollout begin.
 
@@ -68,14 +68,14 @@ def abort(
     def show(shown: Document) -> None:
         out.line(f"transaction/{name}: {shown.get('how_to_stop') or shown['result']}")
 
-    tell(view, output, print_rollout if rollout else show)
+    print_answer(view, output, print_rollout if rollout else show)
 
 
 def repair(
     ctx: typer.Context,
     switch: Annotated[str, typer.Argument(help="An optical switch: ocs0.")],
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Accept an optical switch's circuits as they are. Restores those that jobs lack.
 
@@ -91,7 +91,7 @@ def repair(
 
 
 @quarantine.command("list")
-def list_quarantine(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+def list_quarantine(ctx: typer.Context, *, output: OutputOption = OutputFormat.TABLE) -> None:
     """List what is out of use, and why."""
     columns: Columns = {"OBJECT": lambda i: i["object"], "REASON": lambda i: i["reason"]}
     answer(ctx, output, lambda client: client.get("/quarantine"), table(columns))
@@ -102,7 +102,7 @@ def release_quarantine(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="OBJECT", help="as0/3 or gpu2.")],
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Put a port or an endpoint back into use, after its repair."""
     answer(
@@ -114,7 +114,11 @@ def release_quarantine(
 
 
 def _move(
-    ctx: typer.Context, endpoint: str, aggregator: str | None, timeout_s: float, output: Output
+    ctx: typer.Context,
+    endpoint: str,
+    aggregator: str | None,
+    timeout_s: float,
+    output: OutputFormat,
 ) -> None:
     name = endpoint.removeprefix("endpoint/")
     view = answer(
@@ -129,7 +133,7 @@ def _move(
         print_transaction,
     )
     for warning in view.get("warnings", []):
-        out.say(f"warning: {warning}")
+        out.message(f"warning: {warning}")
     if view["state"] not in RUNNING and view["state"] != "committed":
         raise CliError(
             "failed",

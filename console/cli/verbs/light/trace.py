@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect
 from console.cli.errors import CliError
 from console.cli.show import output as out
 from console.cli.show.light import LIGHT_HEADS, Document, light_rows
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE, duration_s
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 
-def power_series(client: Client, at: str, since_s: float) -> Document:
+def power_series(client: ControllerClient, at: str, since_s: float) -> Document:
     """Return the optical power at ``ocs0/1.1.1`` over the last ``since_s`` seconds."""
     switch, port = at.split("/", 1)
     path = f"/switches/{client.part(switch)}/ports/{client.part(port)}/power"
@@ -37,7 +37,7 @@ def trace(
         str | None,
         typer.Option(help="Show the power at the switch over this time, too: 1h, 2d, 30d."),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Follow an endpoint's light to its aggregator. Shows the loss of each hop."""
     name = endpoint.removeprefix("endpoint/")
@@ -50,7 +50,7 @@ def trace(
                 for hop in view["hops"]
                 if hop["kind"] == "switch"
             ]
-    tell(view, output, _show)
+    print_answer(view, output, _show)
     if not view["complete"]:
         raise CliError(
             "unmet",

@@ -55,7 +55,7 @@ def from_site(arguments: Sequence[str]) -> list[str]:
     file has no such server.
     """
     words = list(arguments)
-    path = _take(words, "--site")
+    path = _pop(words, "--site")
     if path is None:
         return words
     from sitefile import SiteFileError, load_site  # noqa: PLC0415 - start-up time
@@ -116,7 +116,7 @@ def _value(words: Sequence[str], option: str) -> str | None:
     return None
 
 
-def _take(words: list[str], option: str) -> str | None:
+def _pop(words: list[str], option: str) -> str | None:
     value = _value(words, option)
     if value is not None:
         kept = [w for w in words if not w.startswith(f"{option}=")]

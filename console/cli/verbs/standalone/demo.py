@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.files import reading
 from console.cli.ask.options import OutputOption
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 
 class Case(StrEnum):
@@ -67,7 +67,7 @@ def demo(
             " or of a rank alone."
         ),
     ] = RatesFrom.RING,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run an experiment on the emulated rack. Needs root; writes JSON and plots.
 
@@ -86,7 +86,7 @@ def demo(
         "arms": None if arms is None else [name.strip() for name in arms.split(",")],
         "out_dir": directory,
         "site_path": site,
-        "progress": out.say,
+        "progress": out.message,
     }
     ran: ModuleType = {Case.SPARE: spare, Case.SLURM: slurm}.get(case, experiment)
     if ran is experiment:
@@ -97,7 +97,7 @@ def demo(
         }
     with reading(site or (spare.SPARE_SITE if ran is spare else experiment.PAPER_SITE)):
         result = ran.run(**given)
-    tell(result, output, lambda found: out.show(ran.render(found)))
+    print_answer(result, output, lambda found: out.show(ran.render(found)))
 
 
 def _interrupt_on_sigterm() -> None:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.options import OutputOption
 from console.cli.errors import CliError
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 
 class SchemaOf(StrEnum):
@@ -29,10 +29,10 @@ def schema(
     from controller.schema.submit.file import job_schema  # noqa: PLC0415 - start-up time
     from sitefile import site_schema  # noqa: PLC0415 - start-up time
 
-    out.document(job_schema() if what is SchemaOf.JOB else site_schema(), Output.JSON)
+    out.document(job_schema() if what is SchemaOf.JOB else site_schema(), OutputFormat.JSON)
 
 
-def doctor(output: OutputOption = Output.TABLE) -> None:
+def doctor(output: OutputOption = OutputFormat.TABLE) -> None:
     """Check this machine for the emulated rack and for real devices.
 
     Exit code 1 when something that the emulated rack needs is missing.
@@ -42,7 +42,7 @@ def doctor(output: OutputOption = Output.TABLE) -> None:
     findings = examine()
     lacking = [f for f in findings if f.state == "missing"]
     rows = [(f.name, f.state, f.found, f.fix) for f in findings]
-    tell(
+    print_answer(
         {"ok": not lacking, "checks": [finding.document() for finding in findings]},
         output,
         lambda _: out.show_table(("CHECK", "STATE", "FOUND", "FIX"), rows),
@@ -56,7 +56,7 @@ def doctor(output: OutputOption = Output.TABLE) -> None:
         )
 
 
-def version(output: OutputOption = Output.TABLE) -> None:
+def version(output: OutputOption = OutputFormat.TABLE) -> None:
     """Print the version of this command."""
     from importlib import metadata  # noqa: PLC0415 - start-up time
 
@@ -65,4 +65,4 @@ def version(output: OutputOption = Output.TABLE) -> None:
     except metadata.PackageNotFoundError:
         own = "unknown"
     document = {"version": own, "python": platform.python_version()}
-    tell(document, output, lambda _: out.line(f"lightloom {own}"))
+    print_answer(document, output, lambda _: out.line(f"lightloom {own}"))

@@ -13,15 +13,15 @@ import typer
 
 from console.cli.ask.options import OutputOption, YesOption
 from console.cli.errors import CliError, usage
-from console.cli.install.values import Role
+from console.cli.install.values import MachineRole
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 if TYPE_CHECKING:
     from console.cli.install.values import Step
     from sitefile import CabledSite
 
-RoleArgument = Annotated[Role, typer.Argument(help="controller or agent.")]
+RoleArgument = Annotated[MachineRole, typer.Argument(help="controller or agent.")]
 RootOption = Annotated[
     Path, typer.Option("--root", help="Folder of another machine's file system.", metavar="DIR")
 ]
@@ -43,7 +43,7 @@ def install(
     ] = None,
     root: RootOption = Path("/"),
     dry_run: DryRunOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write the unit, account, folders and example files of a controller or an agent.
 
@@ -55,20 +55,20 @@ def install(
 
     _check(root, dry_run=dry_run)
     given, content = (None, None) if site is None else _read_site(site)
-    if role is Role.AGENT:
+    if role is MachineRole.AGENT:
         present = machine.place(root, SITE_FILE)
         known = _read_site(present)[0] if present.exists() else given
         server = _server(root, server, known)
     elif server is not None:
         raise usage("a controller has no --server", "lightloom install controller")
     bin_dir = machine.program_folder(root, Path(sysconfig.get_path("scripts")))
-    if role is Role.CONTROLLER:  # an agent is root
+    if role is MachineRole.CONTROLLER:  # an agent is root
         machine.check_program(root, bin_dir, ACCOUNT)
     wanted = parts(role, Given(bin_dir, content, server or ""))
-    steps = plan.install(wanted, machine.look(root, wanted))
+    steps = plan.install(wanted, machine.read_machine(root, wanted))
     if not dry_run:
         machine.perform(root, steps)
-    _tell(role, root, steps, output, dry_run=dry_run, then=_next(role, steps))
+    _print_result(role, root, steps, output, dry_run=dry_run, then=_next(role, steps))
 
 
 def uninstall(
@@ -84,7 +84,7 @@ def uninstall(
     root: RootOption = Path("/"),
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Stop a controller or an agent and remove its unit; keep its files without --purge.
 
@@ -94,16 +94,16 @@ def uninstall(
     from console.cli.install.parts import UNITS, Given, parts  # noqa: PLC0415 - start-up time
 
     _check(root, dry_run=dry_run)
-    other = Role.AGENT if role is Role.CONTROLLER else Role.CONTROLLER
+    other = MachineRole.AGENT if role is MachineRole.CONTROLLER else MachineRole.CONTROLLER
     has_other = machine.place(root, f"{UNITS}/{other.unit}").exists()
     others = parts(other, Given()) if has_other else []
     present = parts(role, Given())
-    steps = plan.remove(present, machine.look(root, present), others=others, purge=purge)
+    steps = plan.remove(present, machine.read_machine(root, present), others=others, purge=purge)
     if not dry_run:
         if purge and steps and not yes:
             out.ask(f"Remove the {role} with its configuration and all its state?")
         machine.perform(root, steps)
-    _tell(role, root, steps, output, dry_run=dry_run, then=())
+    _print_result(role, root, steps, output, dry_run=dry_run, then=())
 
 
 def _check(root: Path, *, dry_run: bool) -> None:
@@ -164,10 +164,10 @@ def _server(root: Path, given: str | None, site: CabledSite | None) -> str:
     return name
 
 
-def _next(role: Role, steps: Sequence[Step]) -> tuple[str, ...]:
-    from console.cli.install.values import Action, File  # noqa: PLC0415 - start-up time
+def _next(role: MachineRole, steps: Sequence[Step]) -> tuple[str, ...]:
+    from console.cli.install.values import File, StepAction  # noqa: PLC0415 - start-up time
 
-    fresh = [s.name for s in steps if s.action is Action.CREATED and isinstance(s.part, File)]
+    fresh = [s.name for s in steps if s.action is StepAction.CREATED and isinstance(s.part, File)]
     unit = role.unit.removesuffix(".service")
     if any(name.endswith(role.unit) for name in fresh):
         edit = [f"edit {name}" for name in fresh if name.startswith("/etc/lightloom/")]
@@ -177,11 +177,11 @@ def _next(role: Role, steps: Sequence[Step]) -> tuple[str, ...]:
     return (f"systemctl restart {unit}, to run this version",) if changed else ()
 
 
-def _tell(
-    role: Role,
+def _print_result(
+    role: MachineRole,
     root: Path,
     steps: Sequence[Step],
-    output: Output,
+    output: OutputFormat,
     *,
     dry_run: bool,
     then: Sequence[str],
@@ -203,6 +203,6 @@ def _tell(
     rows = [(step.action, step.name, step.note) for step in steps]
     out.show_table(("ACTION", "WHAT", "NOTE"), rows)
     would = "would change" if dry_run else "changed"
-    out.say(f"{role}: {changed} {would}, {len(steps) - changed} as they were")
+    out.message(f"{role}: {changed} {would}, {len(steps) - changed} as they were")
     for hint in then:
-        out.say(f"next: {hint}")
+        out.message(f"next: {hint}")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from console.cli.ask.asking import table, tell
+from console.cli.ask.asking import print_answer, table
 from console.cli.ask.options import OutputOption, WideOutput
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import NONE
 from console.cli.verbs.standalone.daemons import FORWARD, run_program
 
@@ -39,7 +39,7 @@ PortA = Annotated[str, typer.Argument(metavar="A", help="One port, by the switch
 PortB = Annotated[str, typer.Argument(metavar="B", help="The other port.")]
 
 
-class Mode(StrEnum):
+class ConflictMode(StrEnum):
     """What may happen to circuits that use the same ports."""
 
     SAFE = "safe"
@@ -48,7 +48,7 @@ class Mode(StrEnum):
 
 
 ModeOption = Annotated[
-    Mode,
+    ConflictMode,
     typer.Option(
         help="Circuits on these ports that may be removed. safe: none; update: own; overwrite: any."
     ),
@@ -56,7 +56,7 @@ ModeOption = Annotated[
 
 
 @app.command()
-def show(url: UrlArgument, output: WideOutput = Output.TABLE) -> None:
+def show(url: UrlArgument, output: WideOutput = OutputFormat.TABLE) -> None:
     """Show device, ports and circuits."""
     from ocs_driver import describe  # noqa: PLC0415 - start-up time
 
@@ -66,7 +66,7 @@ def show(url: UrlArgument, output: WideOutput = Output.TABLE) -> None:
         return
     out.show_table(("", ""), [(k, v or NONE) for k, v in found["device"].items()], head=False)
     ports = found["ports"]
-    if output is Output.TABLE:  # omit the dark ports, of which there may be hundreds
+    if output is OutputFormat.TABLE:  # omit the dark ports, of which there may be hundreds
         ports = [p for p in ports if p["health"] not in ("blocked",) or p["label"]]
         out.line(f"ports      {len(found['ports'])} ({len(ports)} shown; all with -o wide)")
     if ports:
@@ -94,8 +94,8 @@ def connect(
     b: PortB,
     *,
     simplex: Annotated[bool, typer.Option("--simplex", help="One way only, A to B.")] = False,
-    mode: ModeOption = Mode.SAFE,
-    output: OutputOption = Output.TABLE,
+    mode: ModeOption = ConflictMode.SAFE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make a circuit between two ports and print all circuits read back."""
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
@@ -113,8 +113,8 @@ def disconnect(
     a: PortA,
     b: PortB,
     *,
-    mode: ModeOption = Mode.SAFE,
-    output: OutputOption = Output.TABLE,
+    mode: ModeOption = ConflictMode.SAFE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Remove the circuits between two ports and print all circuits read back."""
     from ocs_driver import Mode as DriverMode  # noqa: PLC0415 - start-up time
@@ -146,7 +146,7 @@ def fault(
         typer.Argument(metavar="[KEY=VALUE]...", help="such as match=ENT-CRS count=2 port=1.1.1"),
     ] = None,
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Inject a fault into an emulated switch."""
     order = {"fault": kind}
@@ -178,7 +178,7 @@ def probe(
         Path | None,
         typer.Option("--out", metavar="FILE.json", help="Write the personality to this file."),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Measure how a switch behaves. Only reads, without --destructive."""
     from ocs_driver.probe import probe as find_out  # noqa: PLC0415 - start-up time
@@ -195,7 +195,7 @@ def probe(
             out_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise CliError("failed", f"{error.strerror}", object=str(out_file)) from None
-    tell(found, output, _show_probed)
+    print_answer(found, output, _show_probed)
 
 
 def _show_probed(found: Document) -> None:
@@ -280,8 +280,8 @@ def _translated(error: OcsError) -> CliError:
     return CliError("usage", error.hint, object=error.obj, hint="see: lightloom ocs --help")
 
 
-def _print_applied(applied: Document, output: Output, url: str) -> None:
-    tell(applied, output, _show_applied)
+def _print_applied(applied: Document, output: OutputFormat, url: str) -> None:
+    print_answer(applied, output, _show_applied)
     if not applied["ok"]:
         bad = next(r for r in applied["results"] if r["outcome"] == "failed")
         raise CliError(

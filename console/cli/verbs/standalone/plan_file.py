@@ -37,7 +37,7 @@ def plan_state(path: Path, request: Document) -> Document:
             "not_found",
             f"{path} has no job called {limits.only_job}",
             object=f"job/{limits.only_job}",
-            hint=f"there are: {', '.join(known)}" if known else "there are no jobs",
+            hint=f"there are: {', '.join(known)}" if known else "the file has no jobs",
         )
     made = plan_regroup(fabric, limits, clock=time.perf_counter)
     if not cut:

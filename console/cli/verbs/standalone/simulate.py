@@ -14,7 +14,7 @@ from console.cli.ask.files import reading
 from console.cli.ask.options import WideOutput
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import age, percent
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def simulate(
     plot: Annotated[
         Path | None, typer.Option(help="Draw completion times and fragmentation to this file.")
     ] = None,
-    output: WideOutput = Output.TABLE,
+    output: WideOutput = OutputFormat.TABLE,
 ) -> None:
     """Replay a workload trace and print each policy's results. Needs no controller."""
-    from scheduler.sim.cluster import Settings  # noqa: PLC0415 - start-up time
+    from scheduler.sim.cluster import ReplaySettings  # noqa: PLC0415 - start-up time
     from scheduler.sim.engine import replay  # noqa: PLC0415 - start-up time
     from scheduler.sim.policies import POLICIES, make_policy  # noqa: PLC0415 - start-up time
     from scheduler.sim.trace import TraceError  # noqa: PLC0415 - start-up time
@@ -98,7 +98,7 @@ def simulate(
         raise usage(f"--policy {policy} cannot be used{guess}", f"some of: {','.join(POLICIES)}")
     with reading(site):
         cabled = load_planner_site(site)
-    settings = Settings(pause_s=pause_s, restart_s=restart_s, checkpoint_s=checkpoint_s)
+    settings = ReplaySettings(pause_s=pause_s, restart_s=restart_s, checkpoint_s=checkpoint_s)
     replays = []
     try:
         table = _table(gavel_table, trace)
@@ -107,18 +107,18 @@ def simulate(
             cost = _slowdown(slowdown, table, cabled, workload, ratio=oversubscription, seed=seed)
             made = make_policy(name, workload)
             replays.append(replay(workload, cabled, made, cost, settings, clock=time.perf_counter))
-            out.say(f"{name}: {len(workload.jobs)} jobs in {replays[-1].report.replay_s:.1f} s")
+            out.message(f"{name}: {len(workload.jobs)} jobs in {replays[-1].report.replay_s:.1f} s")
     except TraceError as error:
         raise CliError("invalid", str(error), object=error.source, hint=error.fix) from None
     for note in workload.notes:
-        out.say(f"note: {note}")
+        out.message(f"note: {note}")
     if plot is not None:
         _plot(replays, plot)
     documents = [found.report.document() for found in replays]
     if output.structured:
         out.document(documents if len(documents) > 1 else documents[0], output)
     else:
-        _show(documents, wide=output is Output.WIDE)
+        _show(documents, wide=output is OutputFormat.WIDE)
 
 
 def _table(given: Path | None, trace: Path) -> GavelTable | None:
@@ -282,4 +282,4 @@ def _plot(replays: Sequence[Replay], path: Path) -> None:
         ) from None
     finally:
         plt.close(figure)
-    out.say(f"drawn to {path}")
+    out.message(f"drawn to {path}")

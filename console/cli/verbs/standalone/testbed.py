@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.files import reading
 from console.cli.ask.options import NameOutput, OutputOption, WideOutput
 from console.cli.errors import usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import age, rate
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def up(
     ] = "open",
     name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
-    output: WideOutput = Output.TABLE,
+    output: WideOutput = OutputFormat.TABLE,
 ) -> None:
     """Bring the rack up: switches, aggregators, agents, controller. Needs root."""
     if engine not in ("", "slurm") or isolation not in ("open", "job"):
@@ -88,11 +88,11 @@ def up(
         status = rack.up(
             file,
             run_dir,
-            progress=out.say,
+            progress=out.message,
             slurm=_under_slurm(engine, isolation, engine_endpoints),
         )
     then = "lightloom testbed slurm -- sinfo" if engine else "lightloom get endpoints"
-    out.say(f"up after {time.monotonic() - started:.1f} s; try: {then}")
+    out.message(f"up after {time.monotonic() - started:.1f} s; try: {then}")
     _print(status.to_dict(), output, run_dir)
 
 
@@ -100,11 +100,11 @@ def _up_in_lane(name: str, file: Path, words: list[str], *, slurm: bool) -> NoRe
     from testbed.lanes import racks  # noqa: PLC0415 - start-up time
 
     with reading(file):
-        code = racks.up(name, file, words, slurm=slurm, progress=out.say)
+        code = racks.up(name, file, words, slurm=slurm, progress=out.message)
     for rack in racks.everyone() if code == 0 else ():
         if rack.name == name:
-            out.say(f"here it is {rack.url}, its token is in {rack.token_file}")
-            out.say(f"for all commands: export LIGHTLOOM_LANE={name}")
+            out.message(f"here it is {rack.url}, its token is in {rack.token_file}")
+            out.message(f"for all commands: export LIGHTLOOM_LANE={name}")
     raise typer.Exit(code)
 
 
@@ -130,7 +130,9 @@ def _under_slurm(engine: str, isolation: str, endpoints: str) -> UnderSlurm | No
 
 @app.command()
 def down(
-    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: OutputOption = Output.TABLE
+    name: NameOption = "",
+    run_dir: RunDirOption = _RUN_DIR,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Take the rack down, and all its processes, namespaces, links and containers."""
     out.logs_to_stderr()
@@ -139,11 +141,11 @@ def down(
 
         lanes.end(name)
         down_now = {"name": name, "state": "down"}
-        tell(down_now, output, lambda _: out.line(f"rack {name} is down"))
+        print_answer(down_now, output, lambda _: out.line(f"rack {name} is down"))
         return
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    rack.down(run_dir, progress=out.say)
+    rack.down(run_dir, progress=out.message)
     _print(rack.status(run_dir).to_dict(), output, run_dir)
 
 
@@ -176,14 +178,14 @@ def lose(
     lost: ObjectArgument,
     name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make gpu3, srv2, as1 or ocs0 fail at once, as its power or its bus would. Needs root."""
     out.logs_to_stderr()
     _in_lane(name, run_dir, "lose", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    tell(rack.lose(lost, run_dir, progress=out.say).to_dict(), output, _show_change)
+    print_answer(rack.lose(lost, run_dir, progress=out.message).to_dict(), output, _show_change)
 
 
 @app.command()
@@ -191,14 +193,14 @@ def repair(
     lost: ObjectArgument,
     name: NameOption = "",
     run_dir: RunDirOption = _RUN_DIR,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Bring a lost object back, empty as a device is when its power returns. Needs root."""
     out.logs_to_stderr()
     _in_lane(name, run_dir, "repair", lost, "-o", output.value)
     from testbed import rack  # noqa: PLC0415 - start-up time
 
-    tell(rack.repair(lost, run_dir, progress=out.say).to_dict(), output, _show_change)
+    print_answer(rack.repair(lost, run_dir, progress=out.message).to_dict(), output, _show_change)
 
 
 def _show_change(change: Document) -> None:
@@ -212,7 +214,7 @@ def _show_change(change: Document) -> None:
 
 @app.command("status")
 def show(
-    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: WideOutput = Output.TABLE
+    name: NameOption = "", run_dir: RunDirOption = _RUN_DIR, output: WideOutput = OutputFormat.TABLE
 ) -> None:
     """Show which processes run and which parts are emulated."""
     out.logs_to_stderr()
@@ -223,13 +225,13 @@ def show(
 
 
 @app.command("list")
-def list_racks(output: NameOutput = Output.TABLE) -> None:
+def list_racks(output: NameOutput = OutputFormat.TABLE) -> None:
     """List the racks that have a name; as root also remove what killed ones left."""
     out.logs_to_stderr()
     from testbed.lanes import racks  # noqa: PLC0415 - start-up time
 
     found = racks.everyone()
-    if output is Output.NAME:
+    if output is OutputFormat.NAME:
         for rack in found:
             out.line(rack.name)
     elif output.structured:
@@ -240,7 +242,7 @@ def list_racks(output: NameOutput = Output.TABLE) -> None:
         out.show_table(("NAME", "STATE", "SITE", "CONTROLLER", "AGE"), rows)
 
 
-def _print(status: Document, output: Output, run_dir: Path) -> None:
+def _print(status: Document, output: OutputFormat, run_dir: Path) -> None:
     if output.structured:
         out.document(status, output)
         return
@@ -261,7 +263,7 @@ def _print(status: Document, output: Output, run_dir: Path) -> None:
     rows += [("left behind", entry) for entry in status["remains"]]
     out.show_table(("", ""), rows, head=False)
     if status["remains"]:
-        out.say("remove it: lightloom testbed down")
+        out.message("remove it: lightloom testbed down")
     if status["parts"]:
         out.line("")
         out.show_table(

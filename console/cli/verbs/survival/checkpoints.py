@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from console.cli.ask.asking import answer, tell
+from console.cli.ask.asking import answer, print_answer
 from console.cli.ask.options import (
     CountOption,
     IntervalOption,
@@ -22,11 +22,11 @@ from console.cli.ask.options import (
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.checkpoints import interval_lines, show_checkpoints
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import plural, size
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 VERIFY_S = 600.0
@@ -54,7 +54,7 @@ def show(
     ctx: typer.Context,
     job: JobArgument,
     *,
-    output: WideOutput = Output.TABLE,
+    output: WideOutput = OutputFormat.TABLE,
     watch: WatchOption = False,
     interval_s: IntervalOption = 1.0,
     count: CountOption = None,
@@ -63,7 +63,7 @@ def show(
 
     The marked step is the one that a restart would load. -o wide also shows every rank's part.
     """
-    if watch and output is Output.YAML:
+    if watch and output is OutputFormat.YAML:
         raise usage("-w prints tables or JSON lines", "leave -o yaml out")
     with connect(ctx) as client:
         path = _path(client, job)
@@ -75,7 +75,7 @@ def show(
         while True:
             view = client.get(path)
             if view != known:
-                if output is Output.JSON:
+                if output is OutputFormat.JSON:
                     out.json_line(view)
                 else:
                     _print(view, output)
@@ -92,7 +92,7 @@ def verify(
     job: JobArgument,
     *,
     step: Annotated[int | None, typer.Option(min=0, help="One step; all if absent.")] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Read every part of a job's checkpoints and compare it with its sums.
 
@@ -122,7 +122,9 @@ def verify(
 
 
 @checkpoints.command("advise")
-def advise(ctx: typer.Context, job: JobArgument, *, output: OutputOption = Output.TABLE) -> None:
+def advise(
+    ctx: typer.Context, job: JobArgument, *, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Say how often the job should write, from its measured cost and the site's failures."""
     answer(
         ctx,
@@ -142,7 +144,7 @@ def drop(
         bool, typer.Option("--force", help="Also the newest complete one, refused otherwise.")
     ] = False,
     yes: YesOption = False,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Remove one step of a job's checkpoints, with its copies. It cannot be undone.
 
@@ -179,9 +181,11 @@ def _show_verified(view: Document) -> None:
     out.line(f"{read}: {len(view['damaged'])} damaged")
 
 
-def _path(client: Client, job: str) -> str:
+def _path(client: ControllerClient, job: str) -> str:
     return f"/jobs/{client.part(job.removeprefix('job/'))}/checkpoints"
 
 
-def _print(view: Document, output: Output) -> None:
-    tell(view, output, lambda shown: show_checkpoints(shown, wide=output is Output.WIDE))
+def _print(view: Document, output: OutputFormat) -> None:
+    print_answer(
+        view, output, lambda shown: show_checkpoints(shown, wide=output is OutputFormat.WIDE)
+    )

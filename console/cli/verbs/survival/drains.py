@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from base.figures import figure
-from console.cli.ask.asking import answer, tell
+from console.cli.ask.asking import answer, print_answer
 from console.cli.ask.complete import of_context
 from console.cli.ask.options import OutputOption, connect
 from console.cli.ask.waiting import goes_on
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.text import names
 
 if TYPE_CHECKING:
-    from console.cli.ask.client import Client
+    from console.cli.ask.client import ControllerClient
 
 Document = dict[str, Any]
 _FOLDERS: Mapping[str, str] = {
@@ -60,7 +60,7 @@ def drain(
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds that --wait waits; then 124.")
     ] = 600.0,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Take a server, an aggregator or an optical switch out of use, for maintenance.
 
@@ -75,7 +75,7 @@ def drain(
             hint = f"follow it: lightloom get drains; take it back: lightloom undrain {kind} {name}"
             with goes_on(f"the drain of {kind}/{name}", object=f"{kind}/{name}", hint=hint):
                 view = _drained(client, view, timeout_s)
-    tell(view, output, _show)
+    print_answer(view, output, _show)
 
 
 def undrain(
@@ -83,7 +83,7 @@ def undrain(
     kind: KindArgument,
     name: NameArgument = None,
     *,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Put a drained server, aggregator or optical switch back into use."""
     kind, name = _object(kind, name)
@@ -107,18 +107,18 @@ def _object(kind: str, name: str | None) -> tuple[str, str]:
     return kind, name.removeprefix(f"{kind}/")
 
 
-def _path(client: Client, kind: str, name: str) -> str:
+def _path(client: ControllerClient, kind: str, name: str) -> str:
     return f"/{_FOLDERS[kind]}/{client.part(name)}/drain"
 
 
-def _drained(client: Client, view: Document, timeout_s: float) -> Document:
+def _drained(client: ControllerClient, view: Document, timeout_s: float) -> Document:
     """Follow a drain until no job uses the object. CliError."""
     about, deadline, told = view["object"], time.monotonic() + timeout_s, ""
     while view["state"] != "drained":
         text = _waits(view)
         if (kind := re.sub(r"\d+ s", "", text)) != told:  # not once more for each second less
             told = kind
-            out.say(f"{about}: {text}")
+            out.message(f"{about}: {text}")
         if time.monotonic() >= deadline:
             raise CliError(
                 "timeout",
@@ -143,4 +143,4 @@ def _show(view: Document) -> None:
     out.line(f"{view['object']} {view['state']}")
     if view["jobs"]:
         out.show_table(("JOB", "WAITS-FOR"), list(view["jobs"].items()))
-        out.say(f"follow it: lightloom get drains -w ({names(list(view['jobs']))})")
+        out.message(f"follow it: lightloom get drains -w ({names(list(view['jobs']))})")

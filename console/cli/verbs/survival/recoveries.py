@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from base.figures import figure
-from console.cli.ask.asking import tell
+from console.cli.ask.asking import print_answer
 from console.cli.ask.complete import names
 from console.cli.ask.options import OutputOption, connect
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from console.cli.show.recovery import OWN, costs, headline, lines, steps
 from console.cli.show.text import NONE, instant, moment_s
 
@@ -33,7 +33,7 @@ def recoveries(
             help="From then on: 7d (ago), or 2026-01-31T12:00. [default: all; the site: 7d]",
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what became of a job that lost ranks: every recovery's phases on a time line.
 
@@ -48,12 +48,12 @@ def recoveries(
             view = client.get(f"/jobs/{client.part(job.removeprefix('job/'))}/recoveries")
             first = 0.0 if since is None else moment_s(since, now)
             view["recoveries"] = [r for r in view["recoveries"] if r["failed_at"] >= first]
-    tell(view, output, _site if job is None else _job)
+    print_answer(view, output, _site if job is None else _job)
 
 
 def _job(view: Document) -> None:
     if not view["recoveries"]:
-        out.say(f"job {view['job']} has lost no rank")
+        out.message(f"job {view['job']} has lost no rank")
     for recovery in view["recoveries"]:
         out.line(f"{recovery['number']}. {instant(recovery['failed_at'])} {headline(recovery)}")
         if recovery["why"]:
@@ -79,7 +79,7 @@ def _site(view: Document) -> None:
     )
     causes = {**dict.fromkeys(view["failures"], 0.0), **view["gpu_hours_lost"]}
     if not causes:
-        out.say("no job was interrupted since then")
+        out.message("no job was interrupted since then")
         return
     out.line("")
     out.show_table(

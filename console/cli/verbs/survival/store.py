@@ -7,7 +7,7 @@ import typer
 from console.cli.ask.asking import answer
 from console.cli.ask.options import OutputOption
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 
 store = typer.Typer(no_args_is_help=True, help="What an older copy of the store does not know.")
 
@@ -18,7 +18,7 @@ def _group() -> None:
 
 
 @store.command("accept")
-def accept(ctx: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
+def accept(ctx: typer.Context, *, output: OutputOption = OutputFormat.TABLE) -> None:
     """Give up what the store, an older copy, does not know. Its checkpoints are removed.
 
     Containers of unknown jobs go on until they are stopped on their servers.

@@ -1,4 +1,4 @@
-// Transactions, running and ended: from the stream, or by polling where there is no stream.
+// Transactions, running and ended: from the stream, or by polling without a stream.
 
 import { get, part } from "./api.js";
 

@@ -232,7 +232,7 @@ def test_a_wrong_value_is_told_in_plain_words(
 def test_a_name_that_is_not_there_asks_for_the_one_that_is_meant(run: Run) -> None:
     ran = run("describe", "endpoint", "gpu00", "-o", "json")
     assert ran.code == 5
-    assert ran.error["message"] == "there is no endpoint called gpu00; did you mean 'gpu0'?"
+    assert ran.error["message"] == "no endpoint is called gpu00; did you mean 'gpu0'?"
 
 
 def test_a_request_that_the_controller_refuses_is_told_in_plain_words(run: Run) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.advice.findings import Finding, Situation, judge
 from measure.loading.floor import Floor
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.facts import StepFacts
 
 FACTS = StepFacts(
@@ -39,19 +39,26 @@ def test_a_job_that_computes_is_told_that_the_fabric_is_not_its_limit() -> None:
 
 def test_a_scattered_job_is_told_the_plan() -> None:
     facts = replace(FACTS, comm_s=0.6, exposed_s=0.6)
-    situation = Situation(job="red", facts=facts, span=2, span_least=1, compact=Interval(1.9, 2.0))
+    situation = Situation(
+        job="red", facts=facts, span=2, span_least=1, compact=PredictionInterval(1.9, 2.0)
+    )
     judged = judge(situation)
     first = judged.findings[0]
     assert judged.limit == first.limit == "scatter"
     assert first.command == "lightloom plan --job red"
-    assert first.gain == Interval(pytest.approx(1 - 1 / 1.9), pytest.approx(0.5))
+    assert first.gain == PredictionInterval(pytest.approx(1 - 1 / 1.9), pytest.approx(0.5))
     assert "network" in limits(situation)  # what is left once it is compact
 
 
 def test_an_ended_job_is_judged_from_its_last_facts_and_has_no_plan() -> None:
     facts = replace(FACTS, comm_s=0.6, exposed_s=0.6)
     situation = Situation(
-        job="red", ended=True, facts=facts, span=2, span_least=1, compact=Interval(1.9, 2.0)
+        job="red",
+        ended=True,
+        facts=facts,
+        span=2,
+        span_least=1,
+        compact=PredictionInterval(1.9, 2.0),
     )
     found = judge(situation).findings[0]
     assert (found.limit, found.command) == ("scatter", "")
@@ -62,7 +69,7 @@ def test_a_compact_job_with_exposed_communication_is_limited_by_the_network() ->
     facts = replace(FACTS, comm_s=0.8, exposed_s=0.8)
     judged = judge(Situation(job="red", facts=facts))
     assert judged.limit == "network"
-    assert judged.findings[0].gain == Interval(0.0, 0.8)
+    assert judged.findings[0].gain == PredictionInterval(0.0, 0.8)
     assert "overlap" in limits(Situation(job="red", facts=facts))
 
 
@@ -116,7 +123,7 @@ def test_findings_come_in_order_and_save_at_most_the_step(
     compact: tuple[float, float] | None,
 ) -> None:
     facts = replace(FACTS, exposed_s=exposed, comm_s=exposed + hidden, wait_s=wait)
-    ratio = Interval(min(compact), max(compact)) if compact else None
+    ratio = PredictionInterval(min(compact), max(compact)) if compact else None
     judged = judge(
         Situation(job="red", facts=facts, span=2, span_least=1, compact=ratio, compute_s=computes)
     )
@@ -139,7 +146,7 @@ def test_a_loader_that_takes_a_step_limits_it_also_where_waiting_is_not_recorded
     judged = judge(Situation(job="red", facts=facts, floor=FLOOR))
     found = next(f for f in judged.findings if f.limit == "input")
     assert judged.limit == "input"
-    assert found.gain == Interval(0.0, pytest.approx(0.7))
+    assert found.gain == PredictionInterval(0.0, pytest.approx(0.7))
     assert "--set volume=images --set batch=32" in found.command
     assert any("m7" in text for text in found.evidence)
     assert not any("input" in text for text in judged.unknown)
@@ -165,5 +172,5 @@ def test_a_job_that_waits_though_its_loader_keeps_up_needs_a_deeper_queue() -> N
 def test_a_single_rank_that_waits_has_no_collectives_and_yet_a_finding() -> None:
     judged = judge(Situation(job="solo", input_wait=(0.3, 0.5)))
     assert judged.limit == "input"
-    assert judged.findings[0].gain == Interval(pytest.approx(0.6), pytest.approx(0.6))
+    assert judged.findings[0].gain == PredictionInterval(pytest.approx(0.6), pytest.approx(0.6))
     assert judge(Situation(job="solo", input_wait=(0.001, 0.5))).limit == "unknown"

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from controller.schema.insight.comms import CommsView
 from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord
-from measure.kinds import Fabric
+from measure.kinds import MeasuredSite
 from scheduler.steptime.identify import GOODPUT
 from tests.parts.controller.comms import running, view
 from tests.parts.controller.rack import Rack
@@ -50,7 +50,7 @@ def measured(
             state="completed",
             submitted_at=1.0,
             valid=valid,
-            fabric=Fabric(()) if ours else None,
+            fabric=MeasuredSite(()) if ours else None,
         )
     )
     kept.results[ident] = json.dumps({"rows": rows, "fits": rows})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.base.errors import ServiceError
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, Scheduling, load_site
 from sitefile.recovery import RecoveryPolicy
 from tests.parts.controller.jobs import submit
@@ -35,7 +35,7 @@ def with_spare() -> CabledSite:
 
 
 def with_quota() -> CabledSite:
-    return replace(paper(), scheduling=Scheduling(projects=(Project("default", 1.0, 3),)))
+    return replace(paper(), scheduling=Scheduling(projects=(ProjectShare("default", 1.0, 3),)))
 
 
 def one_port_each() -> CabledSite:

@@ -18,14 +18,15 @@ from controller.schema.plans import PlanRequest
 from controller.schema.submit.request import JobRequest
 from controller.state.intend import keys
 from controller.state.records import JobRecord
-from scheduler.queue.model import Hold, Preemption, Project, QueuePolicy
+from scheduler.queue.model import Preemption, ProjectShare, QueueHold, QueuePolicy
 from sitefile import CabledSite, Scheduling, load_site
 from tests.parts.controller.jobs import waiting
 from tests.parts.controller.rack import Rack, crash
 from tests.parts.sites import PAPER
 
 PROJECTS = Scheduling(
-    projects=(Project("default"), Project("vision", 1.0, 2), Project("speech", 3.0)), named=True
+    projects=(ProjectShare("default"), ProjectShare("vision", 1.0, 2), ProjectShare("speech", 3.0)),
+    named=True,
 )
 
 
@@ -275,7 +276,7 @@ async def test_scores_of_a_placement(rack: Rack) -> None:
 
 
 async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) -> None:
-    waiting_ = {f"j{i}": Hold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
+    waiting_ = {f"j{i}": QueueHold(f"j{i}", "busy", "needs more", "wait") for i in range(3000)}
     for name in waiting_:
         request = JobRequest(name=name, count=6)
         rack.parts.state.jobs.put(JobRecord(name, spec_of(request), "image", 0.0))

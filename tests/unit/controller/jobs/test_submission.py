@@ -14,7 +14,7 @@ from controller.base.errors import ServiceError
 from controller.schema.submit.request import JobRequest
 from controller.state.jobs import Jobs
 from controller.state.records import JobRecord, JobSpec
-from scheduler.queue.model import Project
+from scheduler.queue.model import ProjectShare
 from sitefile import Scheduling, load_site
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
@@ -58,7 +58,7 @@ async def test_they_are_queued_in_order_and_durable(rack: Rack) -> None:
 async def test_one_that_is_refused_refuses_all(
     tmp_path: Path, broken: list[JobRequest], code: str
 ) -> None:
-    scheduling = Scheduling(projects=(Project("default"),), named=True)
+    scheduling = Scheduling(projects=(ProjectShare("default"),), named=True)
     rack = Rack(tmp_path, replace(load_site(PAPER), scheduling=scheduling))
     await rack.up()
     try:

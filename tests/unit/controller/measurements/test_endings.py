@@ -12,7 +12,7 @@ import pytest
 from controller.base.errors import ServiceError
 from controller.devices.engine import Recording
 from measure.envelope import Body, Json, Row
-from measure.kinds import Fabric, Line, Run, RunEnd
+from measure.kinds import Line, MeasuredSite, Run, RunEnd
 from tests.parts.controller.comms import recorded
 from tests.parts.controller.echo import Echo, MeasuringRack
 
@@ -23,13 +23,13 @@ class Knowing(Echo):
 
     rows: int = 1
 
-    def runs(self, settings: Row, fabric: Fabric, seed: int) -> Sequence[Run]:
+    def runs(self, settings: Row, fabric: MeasuredSite, seed: int) -> Sequence[Run]:
         return []
 
     def more(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -39,7 +39,7 @@ class Knowing(Echo):
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],
@@ -54,7 +54,7 @@ class Facts(Echo):
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

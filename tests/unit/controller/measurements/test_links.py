@@ -11,7 +11,7 @@ import pytest
 from controller.measurements.validity import STRANGERS_AFTER_S, Crossing, Traffic
 from controller.state.records import JobRecord
 from measure.envelope import Body, Row
-from measure.kinds import Fabric, Line, RunEnd
+from measure.kinds import Line, MeasuredSite, RunEnd
 from scheduler.steptime.road import LinkModel
 from tests.parts.controller.echo import Echo, MeasuringRack
 from tests.parts.controller.rack import crash
@@ -28,7 +28,7 @@ class Fitting(Echo):
     def body(
         self,
         settings: Row,
-        fabric: Fabric,
+        fabric: MeasuredSite,
         seed: int,
         lines: Sequence[Line],
         ends: Sequence[RunEnd],

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from controller.measurements.places import pick
 from sitefile import load_site
-from sitefile.scheduling import Rates
+from sitefile.scheduling import SiteLinkRates
 from tests.parts.controller.rack import Rack
 from tests.parts.sites import PAPER
 
 
 async def test_rates_that_a_real_site_states_are_known(tmp_path: Path) -> None:
     site = load_site(PAPER)
-    regroup = replace(site.scheduling.regroup, rates=Rates(100e9, 400e9))
+    regroup = replace(site.scheduling.regroup, rates=SiteLinkRates(100e9, 400e9))
     stated = replace(site, scheduling=replace(site.scheduling, regroup=regroup))
     rack = Rack(tmp_path, stated)
     await rack.up()

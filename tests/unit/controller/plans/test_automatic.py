@@ -21,7 +21,7 @@ from controller.views.jobs import steps_view
 from scheduler.model import Job
 from scheduler.policy.budgets import PauseBudget
 from scheduler.policy.triggers import TriggerPolicy
-from sitefile import CabledSite, Rates, RegroupPolicy, Scheduling, load_site
+from sitefile import CabledSite, RegroupPolicy, Scheduling, SiteLinkRates, load_site
 from testbed.simulated.work import WorkEvent
 from tests.parts.controller.jobs import regrouper, scattered, submit
 from tests.parts.controller.rack import Rack
@@ -272,7 +272,9 @@ def test_a_site_without_rates_predicts_nothing() -> None:
     assert roads_of(site) is None
     meter = StepMeter(site, lambda endpoint: 1e6)
     assert meter.speedups([Job("red", ("gpu0",))], {}, {}) is None
-    given = replace(site, scheduling=Scheduling(regroup=RegroupPolicy(rates=Rates(1e9, 4e9))))
+    given = replace(
+        site, scheduling=Scheduling(regroup=RegroupPolicy(rates=SiteLinkRates(1e9, 4e9)))
+    )
     roads = roads_of(given)
     assert roads
     assert roads.access_bps == 1e9

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from base import clock
-from console.cli.ask.client import Client
-from console.cli.ask.settings import Settings
+from console.cli.ask.client import ControllerClient
+from console.cli.ask.settings import ConnectionSettings
 from controller.api import paging
 from controller.base import slices
 from controller.jobs.admission import spec_of
@@ -134,7 +134,7 @@ def test_the_command_line_reads_all_pages_of_a_list() -> None:
         items = [{"name": name} for name in names]
         return httpx.Response(200, json={"items": items, "epoch": 1, "next": following})
 
-    with Client(Settings(url="http://127.0.0.1:1")) as client:
+    with ControllerClient(ConnectionSettings(url="http://127.0.0.1:1")) as client:
         client._http = httpx.Client(
             transport=httpx.MockTransport(answer), base_url="http://127.0.0.1:1/api/v1"
         )

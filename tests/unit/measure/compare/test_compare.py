@@ -16,15 +16,15 @@ from measure.compare.table import access_of, recommend, road_of
 from measure.envelope import Body
 from measure.kinds import (
     Continuing,
-    Fabric,
     Kind,
     Line,
     MeasuredEndpoint,
+    MeasuredSite,
     RunEnd,
     SettingsError,
     Tabled,
 )
-from scheduler.steptime.calibrate import Interval
+from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.identify import GOODPUT
 from scheduler.steptime.profile import StepProfile
 from tests.parts.measure.compare import JOB, Site
@@ -32,9 +32,11 @@ from tests.parts.measure.compare import JOB, Site
 ACCESS_BPS, BETWEEN_BPS = 254e6, 114e6
 
 
-def fabric(count: int = 8, aggregators: Sequence[str] = ("as0", "as1"), free: int = 5) -> Fabric:
+def fabric(
+    count: int = 8, aggregators: Sequence[str] = ("as0", "as1"), free: int = 5
+) -> MeasuredSite:
     homes = [aggregators[i % len(aggregators)] for i in range(count)]
-    return Fabric(
+    return MeasuredSite(
         places=[MeasuredEndpoint(f"gpu{i}", f"s{i // 2}", home) for i, home in enumerate(homes)],
         access_bps=ACCESS_BPS,
         inter_aggregator_bps=BETWEEN_BPS,
@@ -211,7 +213,7 @@ def test_recommendations_do_not_depend_on_the_order(
     found: dict[str, tuple[float, float, int, int]],
 ) -> None:
     def chosen(order: Sequence[str]) -> object:
-        steps = {n: Interval(found[n][0], found[n][0] + found[n][1]) for n in order}
+        steps = {n: PredictionInterval(found[n][0], found[n][0] + found[n][1]) for n in order}
         left = {n: found[n][2] for n in order}
         return recommend(steps, left, {n: found[n][3] for n in order}, 0.05)
 
@@ -222,8 +224,12 @@ def test_recommendations_do_not_depend_on_the_order(
 
 def test_a_recommendation_is_open_when_another_may_be_better() -> None:
     left, moves = {"a": 0, "b": 0}, {"a": 0, "b": 0}
-    sure = recommend({"a": Interval(1, 1), "b": Interval(2, 2)}, left, moves, 0.05)
-    doubt = recommend({"a": Interval(1, 1.5), "b": Interval(1.2, 2)}, left, moves, 0.05)
+    sure = recommend(
+        {"a": PredictionInterval(1, 1), "b": PredictionInterval(2, 2)}, left, moves, 0.05
+    )
+    doubt = recommend(
+        {"a": PredictionInterval(1, 1.5), "b": PredictionInterval(1.2, 2)}, left, moves, 0.05
+    )
     assert sure and doubt
     assert (sure.name, sure.open) == ("a", False)
     assert (doubt.name, doubt.open) == ("a", True)

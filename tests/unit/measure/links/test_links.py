@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body, Row
-from measure.kinds import Fabric, Line, MeasuredEndpoint, RunEnd, SettingsError
+from measure.kinds import Line, MeasuredEndpoint, MeasuredSite, RunEnd, SettingsError
 from measure.links.fit import fit
 from measure.links.groups import cut
 from measure.links.kind import LINKS
 from measure.links.schedule import choose, class_of, rounds
 
-FABRIC = Fabric(
+FABRIC = MeasuredSite(
     [MeasuredEndpoint(f"gpu{i}", f"srv{i // 2}", "as0" if i < 3 else "as1") for i in range(6)]
 )
 SMALL, LARGE = (1, 4096), (65536, 262144, 1048576)
@@ -281,7 +281,7 @@ def test_wrong_settings_are_named(wrong: dict[str, Any]) -> None:
 
 def test_one_endpoint_is_no_pair() -> None:
     with pytest.raises(SettingsError):
-        LINKS.runs(SETTINGS, Fabric(FABRIC.places[:1]), 1)
+        LINKS.runs(SETTINGS, MeasuredSite(FABRIC.places[:1]), 1)
 
 
 def test_fewer_repetitions_are_said_and_make_it_invalid() -> None:
@@ -308,7 +308,7 @@ RACK = replace(
     ],
 )
 def test_the_largest_message_fits_a_repetition(
-    fabric: Fabric, given_settings: dict[str, Any], sizes: list[int]
+    fabric: MeasuredSite, given_settings: dict[str, Any], sizes: list[int]
 ) -> None:
     assert LINKS.settings(given_settings, fabric)["sizes"] == sizes
 

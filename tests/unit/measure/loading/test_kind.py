@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body
-from measure.kinds import Fabric, Kind, Line, MeasuredEndpoint, RunEnd, SettingsError, Tabled
+from measure.kinds import Kind, Line, MeasuredEndpoint, MeasuredSite, RunEnd, SettingsError, Tabled
 from measure.loading.kind import INPUT
 from scheduler.steptime.facts import StepFacts
 from tests.parts.measure.loading import STARVED, turn, turns
 
-FABRIC = Fabric([MeasuredEndpoint("gpu0", "s0", "as0"), MeasuredEndpoint("gpu1", "s1", "as0")])
+FABRIC = MeasuredSite(
+    [MeasuredEndpoint("gpu0", "s0", "as0"), MeasuredEndpoint("gpu1", "s1", "as0")]
+)
 FED = {"loader": 400.0, "model": 200.0, "both": 199.0}
 
 

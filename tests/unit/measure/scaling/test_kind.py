@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body, Row
-from measure.kinds import Fabric, Kind, Line, RunEnd, SettingsError, Tabled
+from measure.kinds import Kind, Line, MeasuredSite, RunEnd, SettingsError, Tabled
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
@@ -19,7 +19,7 @@ from testbed.trainer import RingMember, parse_arguments
 from tests.parts.measure.scaling import fabric, lines_of, options, usual
 
 
-def body(site: Fabric, chosen: Row, lines: Sequence[Line]) -> Body:
+def body(site: MeasuredSite, chosen: Row, lines: Sequence[Line]) -> Body:
     ends = [RunEnd(True) for _ in SCALING.runs(chosen, site, 1)]
     return SCALING.body(chosen, site, 1, lines, ends)
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from measure.envelope import Body
 from measure.kinds import (
-    Fabric,
     Importing,
     Kind,
     Line,
     MeasuredEndpoint,
+    MeasuredSite,
     RunEnd,
     SettingsError,
     Tabled,
@@ -22,7 +22,7 @@ from measure.kinds import (
 from measure.storage.kind import STORAGE
 from tests.parts.measure.storage import SMALL, grid, point
 
-FABRIC = Fabric(
+FABRIC = MeasuredSite(
     [
         MeasuredEndpoint("gpu0", "s0", "as0"),
         MeasuredEndpoint("gpu1", "s0", "as0"),

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from scheduler.policy.triggers import (
     Blocked,
-    Moment,
     Trigger,
+    TriggerInput,
     TriggerPolicy,
     excess_since,
     fire,
 )
 
 NOON = 86400.0 * 100 + 43200.0
-QUIET = Moment(NOON, excess_span=0, excess_since=None, scheduled_at=NOON - 10)
+QUIET = TriggerInput(NOON, excess_span=0, excess_since=None, scheduled_at=NOON - 10)
 
 
 def test_nothing_fires_by_default() -> None:

@@ -12,19 +12,19 @@ from scheduler.policy.worth import (
     slowdown,
     weigh,
 )
-from scheduler.steptime.calibrate import Calibration, Interval
+from scheduler.steptime.calibrate import Calibration, PredictionInterval
 from scheduler.steptime.profile import StepProfile
 
 
 def stake(low: float, high: float, pause_s: float = 1.0) -> Stake:
-    return Stake("red", 4, Interval(low, high), remaining_s=100.0, pause_s=pause_s)
+    return Stake("red", 4, PredictionInterval(low, high), remaining_s=100.0, pause_s=pause_s)
 
 
 def test_worth_of_a_plan() -> None:
     sure = weigh([stake(2.0, 2.0)])
     assert (sure.verdict, sure.gain_gpu_s, sure.cost_gpu_s) == (
         WorthVerdict.YES,
-        Interval(200.0, 200.0),
+        PredictionInterval(200.0, 200.0),
         4.0,
     )
     assert weigh([stake(1.0, 2.0)]).verdict is WorthVerdict.OPEN
@@ -48,8 +48,8 @@ def test_remaining_time() -> None:
 def test_slowdown_is_an_interval_until_two_placements_were_measured() -> None:
     truth = StepProfile(compute_s=1.0, ring_s=1.0, hide=0.0)
     known = Calibration(4)
-    assert slowdown(None, 0.5, 1.0) == Interval(1.0, 2.0)
-    assert slowdown(known, 0.5, 1.0) == Interval(1.0, 2.0)
+    assert slowdown(None, 0.5, 1.0) == PredictionInterval(1.0, 2.0)
+    assert slowdown(known, 0.5, 1.0) == PredictionInterval(1.0, 2.0)
     known.observe(0.5, truth.step_s(4, 0.5))
     one = slowdown(known, 0.5, 1.0)
     real = truth.step_s(4, 0.5) / truth.step_s(4, 1.0)
@@ -61,4 +61,4 @@ def test_slowdown_is_an_interval_until_two_placements_were_measured() -> None:
     assert two.low == pytest.approx(real)
     back = slowdown(known, 1.0, 0.5)
     assert back.low == pytest.approx(1 / real)
-    assert slowdown(known, None, 1.0) == slowdown(known, 1.0, 1.0) == Interval(1.0, 1.0)
+    assert slowdown(known, None, 1.0) == slowdown(known, 1.0, 1.0) == PredictionInterval(1.0, 1.0)

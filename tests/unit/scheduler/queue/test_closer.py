@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.model import Fabric, Job, Locality, Request, Spread, SpreadBy
 from scheduler.queue.decide import decide
-from scheduler.queue.model import Decisions, Pending, Promise, QueuePolicy, Running
+from scheduler.queue.model import Decisions, Pending, Promise, QueuePolicy, RunningJob
 from tests.unit.scheduler.racks import uniform
 
 
@@ -121,7 +121,7 @@ def test_only_the_first_job_starts_scattered() -> None:
 
 def test_a_job_that_waits_for_others_to_end_says_when_it_starts_at_the_latest() -> None:
     three = Pending(Request("three", 3, Locality.REGROUP), 0.0)
-    ends = [Running("busy", expected_end=100.0)]
+    ends = [RunningJob("busy", expected_end=100.0)]
     made = decide(uniform(2, 4, 8, 2), [three], now=0.0)
     assert made.starts
     busy = Job("busy", ("e1", "e2", "e3", "e5", "e6", "e7"))

@@ -13,12 +13,12 @@ from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import Queue, decide
 from scheduler.queue.model import (
     Decisions,
-    Hold,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
+    QueueHold,
     QueuePolicy,
-    Running,
+    RunningJob,
 )
 from tests.unit.scheduler.racks import PAPER_HOMES, fabrics, paper, uniform
 
@@ -38,7 +38,7 @@ def started(decisions: Decisions) -> list[str]:
     return [start.job for start in decisions.starts]
 
 
-def hold(decisions: Decisions, name: str) -> Hold:
+def hold(decisions: Decisions, name: str) -> QueueHold:
     return next(h for h in decisions.holds if h.job == name)
 
 
@@ -70,7 +70,7 @@ def test_priority_is_a_head_start() -> None:
 def test_projects_are_ordered_by_held_endpoints_per_weight() -> None:
     pending = [job(f"a{i}", 1, float(i), project="a") for i in range(6)]
     pending += [job(f"b{i}", 1, 10.0 + i, project="b") for i in range(6)]
-    projects = [Project("a", weight=2.0), Project("b")]
+    projects = [ProjectShare("a", weight=2.0), ProjectShare("b")]
     made = decide(paper(), pending, projects=projects, now=20.0)
     assert started(made) == ["a0", "b0", "a1", "a2", "b1", "a3"]
     one_queue = QueuePolicy(fair_share=False)
@@ -81,7 +81,7 @@ def test_projects_are_ordered_by_held_endpoints_per_weight() -> None:
 def test_an_old_job_comes_before_fair_share() -> None:
     fabric = paper(Job("x", ("gpu0",)))
     pending = [job("old", 5, 0.0, project="a"), job("new", 5, 90.0, project="b")]
-    running = [Running("x", "a")]
+    running = [RunningJob("x", "a")]
     policy = QueuePolicy(patience_s=100.0)
     assert started(decide(fabric, pending, running, policy=policy, now=99.0)) == ["new"]
     assert started(decide(fabric, pending, running, policy=policy, now=100.0)) == ["old"]
@@ -91,22 +91,24 @@ def test_a_quota_does_not_hold_up_others() -> None:
     fabric = paper(Job("x", ("gpu0",)))
     pending = [job("a", 2, project="p"), job("b", 1, 1.0, project="p"), job("c", 5, 2.0)]
     one_queue = QueuePolicy(fair_share=False)
-    quota = [Project("p", quota=2)]
-    made = decide(fabric, pending, [Running("x", "p")], quota, one_queue, now=9.0)
+    quota = [ProjectShare("p", quota=2)]
+    made = decide(fabric, pending, [RunningJob("x", "p")], quota, one_queue, now=9.0)
     assert started(made) == ["b"]
     waits = hold(made, "a")
     assert waits.code == "quota"
     assert waits.reason == "needs 2 endpoints, project p holds 2 of its quota of 2"
     assert "2 endpoints of the project become idle" in waits.remedy
     assert hold(made, "c").code == "busy"
-    tight = decide(paper(), [job("a", 2, project="p")], projects=[Project("p", quota=1)], now=0.0)
+    tight = decide(
+        paper(), [job("a", 2, project="p")], projects=[ProjectShare("p", quota=1)], now=0.0
+    )
     assert hold(tight, "a").remedy == "its quota is raised to 2"
 
 
 def test_backfill_goes_past_without_delay() -> None:
     """Four of six are busy until 100; the first job needs five, so one is spare then."""
     fabric = paper(Job("x", ("gpu0", "gpu1", "gpu2", "gpu3")))
-    running = [Running("x", expected_end=100.0)]
+    running = [RunningJob("x", expected_end=100.0)]
     pending = [
         job("big", 5),
         job("unknown", 1, 1.0),
@@ -156,7 +158,7 @@ def test_after_patience_no_job_passes_the_first() -> None:
 def test_a_strict_job_keeps_its_aggregator_free() -> None:
     fabric = uniform(aggregators=2, ports=4, endpoints=8)
     fabric = replace(fabric, jobs=(Job("x", ("e0", "e1")), Job("y", ("e4", "e5"), pinned=True)))
-    running = [Running("x", expected_end=50.0), Running("y", expected_end=500.0)]
+    running = [RunningJob("x", expected_end=50.0), RunningJob("y", expected_end=500.0)]
     pending = [job("four", 4, locality=Locality.STRICT)]
     pending += [job(f"one{i}", 1, 1.0 + i) for i in range(4)]
     made = decide(fabric, pending, running, now=0.0)
@@ -186,9 +188,9 @@ def test_room_is_made_within_its_budget() -> None:
 def test_preemption_is_off_until_it_is_asked_for() -> None:
     jobs = (Job("low", ("gpu0", "gpu1")), Job("mid", ("gpu2", "gpu3")), Job("own", ("gpu4",)))
     running = [
-        Running("low", started_at=5.0, preemptible=True),
-        Running("mid", started_at=1.0, preemptible=True, priority=1),
-        Running("own"),
+        RunningJob("low", started_at=5.0, preemptible=True),
+        RunningJob("mid", started_at=1.0, preemptible=True, priority=1),
+        RunningJob("own"),
     ]
     pending = [job("vip", 3, priority=2)]
     assert not decide(paper(*jobs), pending, running, now=9.0).preemptions
@@ -255,10 +257,10 @@ def test_every_decision_is_sound(
     fabric: Fabric, pending: list[Pending], policy: QueuePolicy, quota: int, ends: bool
 ) -> None:
     running = [
-        Running(j.name, "p", expected_end=60.0 if ends else None, preemptible=not j.pinned)
+        RunningJob(j.name, "p", expected_end=60.0 if ends else None, preemptible=not j.pinned)
         for j in fabric.jobs
     ]
-    projects = [Project("p", quota=quota), Project("q", weight=2.0)]
+    projects = [ProjectShare("p", quota=quota), ProjectShare("q", weight=2.0)]
     made = decide(fabric, pending, running, projects, policy, now=60.0)
     assert made == decide(fabric, pending, running, projects, policy, now=60.0)
     by_name = {p.name: p for p in pending}
@@ -309,7 +311,7 @@ def test_no_job_starves(
     """
     policy = QueuePolicy(fair_share=fair, aging_s=20.0, patience_s=50.0)
     site = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
-    queue = Queue(FabricIndex(site), policy, [Project("big", weight=0.01)])
+    queue = Queue(FabricIndex(site), policy, [ProjectShare("big", weight=0.01)])
     queue.submit(job("big", wanted, locality=locality, project="big"))
     queue.submit(job("blocker", 1, -1.0, project="big"))  # its project always holds most
     ends: list[tuple[float, str]] = []

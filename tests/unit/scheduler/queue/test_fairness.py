@@ -12,13 +12,13 @@ from scheduler.model import Job, Request
 from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import Queue, decide
 from scheduler.queue.model import (
-    Began,
     Decisions,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
     QueuePolicy,
-    Running,
+    RunningJob,
+    StartedJob,
 )
 from tests.unit.scheduler.racks import paper, uniform
 
@@ -39,7 +39,7 @@ def test_priority_does_not_switch_fair_share_off(priority: int) -> None:
     """Beta holds four of six; alpha holds nothing and came three hours earlier."""
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     pending = [job("b", 2, 3 * HOUR, "beta", priority), job("a", 2, 0.0, "alpha")]
-    made = decide(fabric, pending, [Running("held", "beta")], now=3 * HOUR)
+    made = decide(fabric, pending, [RunningJob("held", "beta")], now=3 * HOUR)
     assert started(made) == ["a"]
 
 
@@ -55,38 +55,40 @@ def test_many_old_jobs_of_a_project_do_not_pass_other_projects() -> None:
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     pending = [job(f"b{i}", 1, float(i), "beta", 5) for i in range(1, 20)]
     pending.append(job("a", 2, 6 * HOUR, "alpha"))
-    running = [Running("held", "beta", 5)]
+    running = [RunningJob("held", "beta", 5)]
     now = 7 * HOUR
 
-    def first(*began: Began) -> str:
+    def first(*began: StartedJob) -> str:
         return started(decide(fabric, pending, running, began=began, now=now))[0]
 
     assert first() == "b1", "beta had no turn for longer than the patience: it gets one"
-    assert first(Began("held", 0.0, now - 60.0, "beta", 5)) == "a"
-    assert first(Began("held", 0.0, HOUR, "beta", 5)) == "b1"
-    later = Began("late", 5 * HOUR, now - 60.0, "beta", 0)
+    assert first(StartedJob("held", 0.0, now - 60.0, "beta", 5)) == "a"
+    assert first(StartedJob("held", 0.0, HOUR, "beta", 5)) == "b1"
+    later = StartedJob("late", 5 * HOUR, now - 60.0, "beta", 0)
     assert first(later) == "b1", "what went past it was not its turn"
-    assert first(Began("b0", 0.0, now - 60.0, "alpha", 5)) == "b1"
+    assert first(StartedJob("b0", 0.0, now - 60.0, "alpha", 5)) == "b1"
 
 
 def test_a_job_above_its_quota_does_not_hold_its_project_back() -> None:
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
     pending = [job("all", 3, 0.0, "beta"), job("one", 2, 1.0, "beta"), job("a", 2, 0.0, "alpha")]
-    projects = [Project("beta", quota=6)]
-    made = decide(fabric, pending, [Running("held", "beta")], projects, now=5 * HOUR)
+    projects = [ProjectShare("beta", quota=6)]
+    made = decide(fabric, pending, [RunningJob("held", "beta")], projects, now=5 * HOUR)
     assert started(made) == ["a"]
     later = [*pending[:2], replace(pending[2], submitted_at=5 * HOUR)]
-    made = decide(fabric, later, [Running("held", "beta")], projects, now=7 * HOUR)
+    made = decide(fabric, later, [RunningJob("held", "beta")], projects, now=7 * HOUR)
     assert started(made) == ["one"]
 
 
 def test_a_quota_below_the_held_endpoints_stops_no_job_and_names_a_remedy() -> None:
     fabric = paper(Job("held", ("gpu0", "gpu1", "gpu2", "gpu3")))
-    running = [Running("held", "beta")]
+    running = [RunningJob("held", "beta")]
     pending = [job("b", 1, 0.0, "beta"), job("a", 2, 1.0, "alpha")]
     policy = QueuePolicy(preemption=Preemption.PRIORITY)
     for quota in (0, 2, 4):
-        made = decide(fabric, pending, running, [Project("beta", 1.0, quota)], policy, now=9 * HOUR)
+        made = decide(
+            fabric, pending, running, [ProjectShare("beta", 1.0, quota)], policy, now=9 * HOUR
+        )
         assert (started(made), made.preemptions) == (["a"], ())
         (held,) = made.holds
         assert held.code == "quota"
@@ -107,7 +109,7 @@ def test_the_order_of_projects_does_not_depend_on_priorities(
         job(f"n{i}", 1, float("abc".index(project)), project, priority)
         for i, (project, priority) in enumerate(jobs)
     ]
-    projects = [Project("a", weight=2.0), Project("b"), Project("c")]
+    projects = [ProjectShare("a", weight=2.0), ProjectShare("b"), ProjectShare("c")]
     policy = QueuePolicy(patience_s=float(patience), aging_s=1.0)
 
     def turns(waiting: list[Pending]) -> list[str]:
@@ -139,7 +141,7 @@ def test_no_priority_starves_another_project(
     patience = 30.0
     policy = QueuePolicy(patience_s=patience, aging_s=HOUR)
     fabric = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
-    queue = Queue(FabricIndex(fabric), policy, [Project("small", weight=0.01)])
+    queue = Queue(FabricIndex(fabric), policy, [ProjectShare("small", weight=0.01)])
     queue.submit(job("held", 1, -1.0, "small"))
     queue.submit(job("mine", 7, 0.0, "small", mine))
     came: dict[str, float] = {}
@@ -175,7 +177,7 @@ def test_no_project_keeps_more_than_its_share_while_another_waits_beyond_patienc
     """Projects with any number of jobs, of any age and with any priorities."""
     patience = 25.0
     fabric = uniform(aggregators=2, ports=4, endpoints=8, switches=2)
-    known = [Project(f"p{i}", float(weight)) for i, (weight, _) in enumerate(projects)]
+    known = [ProjectShare(f"p{i}", float(weight)) for i, (weight, _) in enumerate(projects)]
     queue = Queue(FabricIndex(fabric), QueuePolicy(patience_s=patience), known)
     whole = sum(project.weight for project in known)
     ends: list[tuple[int, str]] = []

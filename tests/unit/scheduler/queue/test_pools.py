@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Placement, Request, Site
 from scheduler.queue.decide import decide
 from scheduler.queue.model import (
-    Began,
     Decisions,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
     QueuePolicy,
-    Running,
+    RunningJob,
+    StartedJob,
 )
 
 HOUR = 3600.0
@@ -44,14 +44,16 @@ def usable(request: Request, *, needed: bool) -> frozenset[str]:
 class World:
     """A controller between two decisions: it keeps the jobs, and what decisions tell it to."""
 
-    def __init__(self, projects: Sequence[Project] = (), policy: QueuePolicy | None = None) -> None:
+    def __init__(
+        self, projects: Sequence[ProjectShare] = (), policy: QueuePolicy | None = None
+    ) -> None:
         self.projects = tuple(projects)
         self.policy = policy or QueuePolicy()
         self.homes: dict[str, str | None] = dict(HOMES)
         self.waiting: dict[str, Pending] = {}
-        self.running: dict[str, tuple[Running, Placement, float]] = {}
+        self.running: dict[str, tuple[RunningJob, Placement, float]] = {}
         """By job: as the queue sees it, what it holds and when it really ends."""
-        self.began: list[Began] = []
+        self.began: list[StartedJob] = []
         self.lost: frozenset[str] = frozenset()
 
     def submit(self, job: Pending) -> None:
@@ -66,9 +68,9 @@ class World:
         spares: tuple[str, ...] = (),
     ) -> None:
         end = None if job.run_time_s is None else now + job.run_time_s
-        seen = Running(job.name, job.project, job.priority, now, end)
+        seen = RunningJob(job.name, job.project, job.priority, now, end)
         self.running[job.name] = seen, Placement(job.name, endpoints, spares=spares), now + lasts
-        self.began.append(Began(job.name, job.submitted_at, now, job.project, 0, job.request))
+        self.began.append(StartedJob(job.name, job.submitted_at, now, job.project, 0, job.request))
 
     def look(self, now: float, lasts: Callable[[str], float]) -> Decisions:
         """End the jobs that are over and decide once."""
@@ -149,7 +151,7 @@ def test_a_gang_does_not_wait_for_the_first_of_other_endpoints(
 
 def test_a_job_with_a_named_endpoint_gets_its_spares() -> None:
     """Endpoints become idle one by one, and small jobs take each, until it has waited for long."""
-    world = World([Project("flood"), Project("named")])
+    world = World([ProjectShare("flood"), ProjectShare("named")])
     world.submit(job("named", 1, 1.0, "named", endpoints=("gpu0",), spares=2))
     for number in range(7):
         world.run(job(f"long{number}", 1), (NAMES[number + 1],), 0.0, (1 + number) * HOUR)
@@ -166,7 +168,7 @@ def test_a_job_with_a_named_endpoint_gets_its_spares() -> None:
 
 
 def test_a_job_as_large_as_its_quota_starts() -> None:
-    world = World([Project("p", quota=4)])
+    world = World([ProjectShare("p", quota=4)])
     world.submit(job("small", 1, 0.0, "p"))
     world.submit(job("all", 4, 1.0, "p"))
     said = set()
@@ -268,7 +270,7 @@ def test_the_first_of_its_pool_starts_when_what_runs_there_has_ended(
     patience, longest = 15.0, 9.0
     policy = QueuePolicy(fair_share=fair, patience_s=patience, aging_s=20.0, backfill_depth=depth)
     limits = {"p": quota}
-    world = World([Project("p", quota=quota), Project("q", weight=3.0)], policy)
+    world = World([ProjectShare("p", quota=quota), ProjectShare("q", weight=3.0)], policy)
     wants: dict[str, frozenset[str]] = {}
     came: dict[str, int] = {}
     lasts: dict[str, float] = {}

@@ -15,10 +15,10 @@ from scheduler.queue.model import (
     Decisions,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
     Promise,
     QueuePolicy,
-    Running,
+    RunningJob,
 )
 from tests.unit.scheduler.racks import paper, uniform
 
@@ -32,11 +32,11 @@ class World:
     fabric: Fabric
     waiting: dict[str, Pending]
     policy: QueuePolicy
-    projects: tuple[Project, ...] = ()
+    projects: tuple[ProjectShare, ...] = ()
 
     def __post_init__(self) -> None:
         self.wanted = dict(self.waiting)
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJob] = {}
         self.stops: Counter[str] = Counter()
         self.stays: Counter[tuple[str, str]] = Counter()
         """How often a job was stopped for another one while that one waited."""
@@ -56,7 +56,7 @@ class World:
             jobs = (*self.fabric.jobs, Job(job.name, start.placement.endpoints))
             self.fabric = replace(self.fabric, homes=homes, jobs=jobs)
             end = None if job.run_time_s is None else now + job.run_time_s
-            self.running[job.name] = Running(
+            self.running[job.name] = RunningJob(
                 job.name, job.project, job.priority, now, end, job.preemptible
             )
             for pair in [p for p in self.stays if p[0] == job.name]:
@@ -105,7 +105,7 @@ worlds = st.builds(
         patience_s=st.sampled_from([0.0, 30.0, 1000.0]),
         preemption=st.just(Preemption.PRIORITY),
     ),
-    st.sampled_from([(), (Project("p", weight=5.0, quota=6),)]),
+    st.sampled_from([(), (ProjectShare("p", weight=5.0, quota=6),)]),
 )
 
 
@@ -157,7 +157,7 @@ def test_a_victim_of_a_project_that_holds_less_does_not_come_back_first() -> Non
     red = Pending(Request("red", 4), 0.0, "q", preemptible=True)
     world = World(paper(*busy), {"urgent": Pending(Request("urgent", 4), 5.0, "p", 1)}, ON)
     world.wanted["red"] = red
-    world.running = {"own": Running("own", "p"), "red": Running("red", "q", preemptible=True)}
+    world.running = {"own": RunningJob("own", "p"), "red": RunningJob("red", "q", preemptible=True)}
     for now in range(6, 20):
         world.look(float(now))
     assert (world.stops["red"], "urgent" in world.running) == (1, True)
@@ -172,7 +172,7 @@ def test_no_job_is_stopped_where_the_urgent_one_would_not_fit_then() -> None:
         Job("c", ("e1",), pinned=True),
         Job("d", ("e3",), pinned=True),
     )
-    running = [Running(n, preemptible=n in "ab") for n in "abcd"]
+    running = [RunningJob(n, preemptible=n in "ab") for n in "abcd"]
     urgent = Pending(Request("urgent", 2, Locality.STRICT), 0.0, priority=1)
     fabric = replace(narrow, jobs=jobs)
     homes = {e: fabric.homes[e] for e in ("e0", "e2")}
@@ -186,7 +186,7 @@ def test_a_promise_ends_and_is_given_once() -> None:
     promise = Promise(10.0, frozenset({"red"}))
     urgent = Pending(Request("urgent", 5), 0.0, priority=1, promise=promise)
     red = Pending(Request("red", 1), -7200.0, preemptible=True)
-    running = [Running("own")]
+    running = [RunningJob("own")]
     kept = decide(fabric, [red, urgent], running, policy=ON, now=9.0 + PROMISE_S)
     assert not kept.starts
     (held,) = [h for h in kept.holds if h.job == "red"]
@@ -196,5 +196,5 @@ def test_a_promise_ends_and_is_given_once() -> None:
     now = replace(
         fabric, unavailable=frozenset(), jobs=(Job("own", ("gpu0",)), Job("red", ("gpu1",)))
     )
-    running.append(Running("red", preemptible=True))
+    running.append(RunningJob("red", preemptible=True))
     assert not decide(now, [urgent], running, policy=ON, now=11.0 + PROMISE_S).preemptions

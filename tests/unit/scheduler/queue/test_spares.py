@@ -9,12 +9,12 @@ from scheduler.placement.index import FabricIndex
 from scheduler.queue.decide import Queue, decide
 from scheduler.queue.model import (
     Decisions,
-    Hold,
     Pending,
     Preemption,
-    Project,
+    ProjectShare,
+    QueueHold,
     QueuePolicy,
-    Running,
+    RunningJob,
 )
 from tests.unit.scheduler.racks import paper
 
@@ -33,7 +33,7 @@ def reserved(count: int, spares: int, name: str = "red") -> Fabric:
     return paper(own, unavailable=own.spares)
 
 
-def hold(made: Decisions, name: str) -> Hold:
+def hold(made: Decisions, name: str) -> QueueHold:
     return next(h for h in made.holds if h.job == name)
 
 
@@ -46,7 +46,7 @@ def test_a_started_job_takes_its_spares_from_the_next() -> None:
 
 
 def test_the_end_of_a_job_frees_its_spares() -> None:
-    queue = Queue(FabricIndex(reserved(3, 2)), running=[Running("red", "p")])
+    queue = Queue(FabricIndex(reserved(3, 2)), running=[RunningJob("red", "p")])
     assert queue.account("p").held == 5
     queue.submit(Pending(Request("next", 6), 0.0))
     assert not queue.decide(1.0).starts
@@ -65,7 +65,7 @@ def test_a_job_that_fits_only_without_spares_waits_for_them() -> None:
 
 
 def test_quotas_count_spares() -> None:
-    projects = [Project("p", quota=4)]
+    projects = [ProjectShare("p", quota=4)]
     made = decide(paper(), [job("a", 3, 2, project="p")], (), projects, now=1.0)
     waits = hold(made, "a")
     assert (waits.code, waits.reason) == (
@@ -75,13 +75,13 @@ def test_quotas_count_spares() -> None:
     made = decide(paper(), [job("a", 3, 2, needed=False, project="p")], (), projects, now=1.0)
     assert len(made.starts[0].placement.spares) == 1
     taken = reserved(2, 2)
-    made = decide(taken, [job("b", 1, 0, project="p")], [Running("red", "p")], projects, now=1.0)
+    made = decide(taken, [job("b", 1, 0, project="p")], [RunningJob("red", "p")], projects, now=1.0)
     assert hold(made, "b").reason.endswith("project p holds 4 of its quota of 4")
 
 
 def test_no_backfill_onto_the_spares_that_the_first_job_waits_for() -> None:
     fabric = paper(Job("x", ("gpu0", "gpu1")))
-    running = [Running("x", expected_end=100.0)]
+    running = [RunningJob("x", expected_end=100.0)]
     first = job("first", 4, 1)
     small = Pending(Request("small", 1), 1.0)
     # After x there are six: the first job takes four and a spare, one is left.
@@ -95,7 +95,7 @@ def test_no_backfill_onto_the_spares_that_the_first_job_waits_for() -> None:
 
 def test_a_stopped_job_gives_its_spares() -> None:
     fabric = reserved(3, 2)
-    running = [Running("red", preemptible=True)]
+    running = [RunningJob("red", preemptible=True)]
     urgent = Pending(Request("urgent", 5), 0.0, priority=1)
     made = decide(fabric, [urgent], running, policy=ON, now=1.0)
     assert [p.victims for p in made.preemptions] == [("red",)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from benchmarks.plan_states import scattered
 from scheduler.model import Fabric, Job, Limits, Objective, Spread, SpreadBy
 from scheduler.regroup.counting import count
-from scheduler.regroup.counts import Layout, Problem
+from scheduler.regroup.counts import MemberLayout, RegroupProblem
 from scheduler.regroup.improve import greedy
-from scheduler.regroup.improve.blocks import Block, units_inside
+from scheduler.regroup.improve.blocks import AggregatorBlock, units_inside
 from scheduler.regroup.improve.board import Board
 from scheduler.regroup.loads.facts import Facts, Load, applies, facts_of, in_time
 from scheduler.regroup.loads.pricing import Prices, price
@@ -31,7 +31,7 @@ SHAPES = [(3, 4, 1), (4, 4, 2), (3, 6, 2), (3, 6, 3), (4, 2, 1)]
 """Aggregators, ports and switches; with two ports most jobs have several parts."""
 
 
-def problem_of(seed: int, shape: tuple[int, int, int], load: float = 0.9) -> Problem:
+def problem_of(seed: int, shape: tuple[int, int, int], load: float = 0.9) -> RegroupProblem:
     aggregators, ports, switches = shape
     fabric = scattered(aggregators, ports, load, "odd", seed, switches=switches)
     return count(fabric, Limits()).problem
@@ -88,7 +88,7 @@ def worth(facts: Facts, prices: Prices, a: int, load: Load) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(problems, st.integers(0, 10_000), st.booleans())
-def test_no_load_is_worth_more(problem: Problem, seed: int, shards: bool) -> None:
+def test_no_load_is_worth_more(problem: RegroupProblem, seed: int, shards: bool) -> None:
     assume(applies(problem) and len(problem.units) <= 4)
     facts = facts_of(problem, shards=shards)
     rng = np.random.default_rng(seed)
@@ -120,16 +120,16 @@ def test_no_load_is_worth_more(problem: Problem, seed: int, shards: bool) -> Non
 CLOCK = Timer(600.0, None)
 
 
-def layout_of(places: Places) -> Layout | None:
+def layout_of(places: Places) -> MemberLayout | None:
     whole = [place for place in places if place is not None]
     if len(whole) < len(places):
         return None
-    return Layout([lit for lit, _ in whole], [dark for _, dark in whole])
+    return MemberLayout([lit for lit, _ in whole], [dark for _, dark in whole])
 
 
 @settings(max_examples=60, deadline=None)
 @given(problems, st.permutations([MOVES, PAUSED]))
-def test_bounds_hold_and_layouts_are_sound(problem: Problem, order: list[str]) -> None:
+def test_bounds_hold_and_layouts_are_sound(problem: RegroupProblem, order: list[str]) -> None:
     """Against the program by units and slots; the second criterion at the least first one."""
     assume(applies(problem))
     start, rng = greedy.best_board(problem).layout, np.random.default_rng(1)
@@ -159,17 +159,19 @@ def test_bounds_hold_and_layouts_are_sound(problem: Problem, order: list[str]) -
 
 @settings(max_examples=100, deadline=None)
 @given(problems, st.integers(0, 10_000), st.permutations([MOVES, PAUSED]))
-def test_other_endpoints_may_hold_the_ports(problem: Problem, seed: int, order: list[str]) -> None:
+def test_other_endpoints_may_hold_the_ports(
+    problem: RegroupProblem, seed: int, order: list[str]
+) -> None:
     """Pinned and quarantined endpoints hold ports, also where members were before."""
     rng = np.random.default_rng(seed)
     room = np.maximum(problem.room - rng.integers(0, 3, len(problem.room)), 0)
     problem = replace(problem, room=room, single=np.minimum(problem.single, room))
     assume(applies(problem))
     search = LoadSearch(problem, order[0], {order[1]: float(rng.integers(0, 20))}, CLOCK, 8)
-    search.start(Layout([{} for _ in problem.units], [{} for _ in problem.units]))
+    search.start(MemberLayout([{} for _ in problem.units], [{} for _ in problem.units]))
     search.generate(60.0)
     for places in (search.rounded(), search.rounded(rng), search.choose(10.0) or []):
-        used = problem.used(Layout([place[0] for place in places if place is not None], []))
+        used = problem.used(MemberLayout([place[0] for place in places if place is not None], []))
         assert (used <= room).all()
 
 
@@ -189,14 +191,14 @@ def test_the_bound_is_the_optimum_where_parts_do_not_tell() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(problems, st.integers(0, 1_000), st.sampled_from([MOVES, PAUSED]))
-def test_a_block_is_never_worse(problem: Problem, seed: int, criterion: str) -> None:
+def test_a_block_is_never_worse(problem: RegroupProblem, seed: int, criterion: str) -> None:
     objective = Objective.MOVES if criterion == MOVES else Objective.PAUSES
     problem = replace(problem, limits=Limits(objective=objective))
     board = greedy.best_board(problem)
     before = board.key
     rng = np.random.default_rng(seed)
     around = sorted(rng.permutation(problem.aggregators)[:3].tolist())
-    block = Block(board, around, units_inside(board, around))
+    block = AggregatorBlock(board, around, units_inside(board, around))
     assume(applies(block.problem))
     better = block.reload(criterion, (), Timer(10.0, None))
     assert (board.key < before) == better

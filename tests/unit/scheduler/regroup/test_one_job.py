@@ -15,7 +15,7 @@ from scheduler.placement.index import FabricIndex
 from scheduler.regroup.displace import Displacement, cover
 from scheduler.regroup.one_job import Consolidation, consolidate
 from scheduler.regroup.plan import plan_regroup
-from scheduler.regroup.surroundings import Part, Surroundings
+from scheduler.regroup.surroundings import DisplaceablePart, Surroundings
 from tests.unit.scheduler import brute
 from tests.unit.scheduler.racks import uniform
 
@@ -207,10 +207,11 @@ def test_a_cover_holds_the_need_and_nothing_in_vain(
     parts: list[list[int]], need: list[int]
 ) -> None:
     listed = [
-        Part(f"j{i}", 0, sum(vector), vector, [i], frozenset()) for i, vector in enumerate(parts)
+        DisplaceablePart(f"j{i}", 0, sum(vector), vector, [i], frozenset())
+        for i, vector in enumerate(parts)
     ]
 
-    def holds(chosen: list[Part]) -> bool:
+    def holds(chosen: list[DisplaceablePart]) -> bool:
         return all(n <= sum(p.vector[k] for p in chosen) for k, n in enumerate(need))
 
     found = cover(listed, need)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler.model import Move
 from scheduler.placement.index import DARK
 from scheduler.placement.selection import least_span
-from scheduler.sim.cluster import Settings, empty_cluster
+from scheduler.sim.cluster import ReplaySettings, empty_cluster
 from tests.unit.scheduler.sim.small import NoSlowdown, site
 
 
@@ -19,7 +19,7 @@ from tests.unit.scheduler.sim.small import NoSlowdown, site
     switches=st.sampled_from([1, 2]),
 )
 def test_excess_agrees_with_the_index(dark: set[int], members: set[int], switches: int) -> None:
-    cluster = empty_cluster(site(4, 4, switches), Settings(), NoSlowdown())
+    cluster = empty_cluster(site(4, 4, switches), ReplaySettings(), NoSlowdown())
     index = cluster.index
     names = [a.name for a in index.site.aggregators]
     index.rehome(Move(index.names[e], names[index.home[e]], None) for e in sorted(dark))
@@ -35,5 +35,5 @@ def test_excess_agrees_with_the_index(dark: set[int], members: set[int], switche
     ("places", "excess"), [({0: 4}, 0), ({0: 2, 1: 2}, 1), ({DARK: 2, 0: 2}, 2), ({DARK: 1}, 0)]
 )
 def test_excess_by_hand(places: dict[int, int], excess: int) -> None:
-    cluster = empty_cluster(site(4, 4), Settings(), NoSlowdown())
+    cluster = empty_cluster(site(4, 4), ReplaySettings(), NoSlowdown())
     assert cluster.excess_at(places) == excess

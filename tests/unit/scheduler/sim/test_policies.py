@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.sim.cluster import Cluster, Live, Regroup, Settings
+from scheduler.sim.cluster import Cluster, Live, ReplayRegroup, ReplaySettings
 from scheduler.sim.engine import replay
 from scheduler.sim.policies import LightRegroup
 from scheduler.sim.slowdown import GavelSlowdown
 from scheduler.sim.trace import Trace
 from tests.unit.scheduler.sim.small import consistent, site, table, trace
 
-QUICK = Settings(pause_s=1.0, cooldown_s=20.0, retry_s=2.0)
+QUICK = ReplaySettings(pause_s=1.0, cooldown_s=20.0, retry_s=2.0)
 
 workloads = st.lists(
     st.tuples(
@@ -34,7 +34,7 @@ class Counting(LightRegroup):
         super().__init__()
         self.attempts = 0
 
-    def _find(self, cluster: Cluster, live: Live) -> Regroup | None:
+    def _find(self, cluster: Cluster, live: Live) -> ReplayRegroup | None:
         self.attempts += 1
         return super()._find(cluster, live)
 
@@ -42,7 +42,7 @@ class Counting(LightRegroup):
 class Forgetful(Counting):
     """Never remembers an attempt that failed."""
 
-    def improve(self, cluster: Cluster) -> Iterator[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterator[ReplayRegroup]:
         for name in cluster.scattered:
             cluster.live[name].in_vain = None
         return super().improve(cluster)
@@ -74,7 +74,7 @@ def test_no_attempt_is_repeated_while_nothing_changes() -> None:
     tries = {}
     for policy in (Counting(), Forgetful()):
         # A pause of 1000 s never pays: every attempt fails.
-        assume = Settings(pause_s=1000.0, retry_s=2.0)
+        assume = ReplaySettings(pause_s=1000.0, retry_s=2.0)
         replay(trace(*BLOCKED), site(2, 2), policy, GavelSlowdown(table()), assume)
         tries[type(policy)] = policy.attempts
     assert tries[Counting] < tries[Forgetful]

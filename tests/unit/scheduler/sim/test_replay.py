@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model import Aggregator, Endpoint, Site
-from scheduler.sim.cluster import Cluster, Settings, Start
+from scheduler.sim.cluster import Cluster, ReplaySettings, ReplayStart
 from scheduler.sim.engine import Replay, replay
 from scheduler.sim.policies import POLICIES, BestFit, make_policy
 from scheduler.sim.slowdown import GavelSlowdown, ModelSlowdown, Slowdown
 from scheduler.sim.trace import Trace, TraceError, TraceJob
 from tests.unit.scheduler.sim.small import FIGURES, NoSlowdown, consistent, site, table, trace
 
-QUICK = Settings(pause_s=1.0, restart_s=5.0, checkpoint_s=7.0, cooldown_s=20.0, retry_s=2.0)
+QUICK = ReplaySettings(pause_s=1.0, restart_s=5.0, checkpoint_s=7.0, cooldown_s=20.0, retry_s=2.0)
 
 workloads = st.lists(
     st.tuples(
@@ -32,7 +32,7 @@ def run(
     policy: str,
     cost: Slowdown | None = None,
     where: Site | None = None,
-    assume: Settings = QUICK,
+    assume: ReplaySettings = QUICK,
 ) -> Replay:
     return replay(
         workload,
@@ -76,9 +76,9 @@ def test_a_job_that_no_regroup_can_bring_together_is_slow_and_not_local() -> Non
     class First(BestFit):
         """Takes the first idle endpoints: e0 and e2 are on ocs0, e1 and e3 on ocs1."""
 
-        def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
             order = {"j0": "e1", "j1": "e0", "j2": "e3", "j3": "e2"}
-            return Start((order[job.name],) if job.name in order else ("e0", "e2"))
+            return ReplayStart((order[job.name],) if job.name in order else ("e0", "e2"))
 
     found = replay(workload, where, First(), slow, QUICK)
     (pair,) = [job for job in found.ended if job.gpus == 2]
@@ -163,7 +163,7 @@ def test_cooldown_spares_paused_jobs() -> None:
 
 
 def test_a_regroup_that_does_not_pay_is_not_made() -> None:
-    assume = Settings(pause_s=1000.0)
+    assume = ReplaySettings(pause_s=1000.0)
     found = run(checkerboard(2), "regroup", where=site(2, 2), assume=assume)
     assert found.report.regroups == 0
 
@@ -189,7 +189,7 @@ def test_a_policy_that_never_starts_a_job_is_reported() -> None:
     """No existing policy does that; one that does must not hang or lose jobs."""
 
     class Never(BestFit):
-        def start(self, cluster: Cluster, job: TraceJob) -> Start | None:
+        def start(self, cluster: Cluster, job: TraceJob) -> ReplayStart | None:
             del cluster, job
             return None
 

@@ -10,8 +10,8 @@ from scheduler.metrics import total_excess_span
 from scheduler.model import Job, Limits
 from scheduler.regroup.one_job import consolidate
 from scheduler.regroup.plan import plan_regroup
-from scheduler.sim.cluster import Cluster, Live, Settings, Start, empty_cluster
-from scheduler.sim.engine import Policy
+from scheduler.sim.cluster import Cluster, Live, ReplaySettings, ReplayStart, empty_cluster
+from scheduler.sim.engine import ReplayPolicy
 from scheduler.sim.policies import POLICIES, make_policy
 from scheduler.sim.rivals.fgd import GradientDescent
 from scheduler.sim.rivals.hived import BuddyCells
@@ -26,12 +26,12 @@ RIVALS = [name for name in POLICIES if name != "regroup"]
 class Floor:
     """A cluster on which the test starts and ends jobs."""
 
-    def __init__(self, policy: Policy, aggregators: int = 4, ports: int = 4) -> None:
+    def __init__(self, policy: ReplayPolicy, aggregators: int = 4, ports: int = 4) -> None:
         self.policy = policy
         where = site(aggregators, ports)
-        self.cluster: Cluster = empty_cluster(where, Settings(), GavelSlowdown(table()))
+        self.cluster: Cluster = empty_cluster(where, ReplaySettings(), GavelSlowdown(table()))
 
-    def start(self, name: str, count: int) -> Start | None:
+    def start(self, name: str, count: int) -> ReplayStart | None:
         job = TraceJob(name, 0.0, count, 1.0)
         made = self.policy.start(self.cluster, job)
         if made is None:
@@ -90,7 +90,7 @@ def test_a_consolidation_helps_its_job_and_harms_no_other(
     steps: list[tuple[bool, int]], switches: int
 ) -> None:
     floor = Floor(make_policy("slurm-tree", trace((0, 1, 1))))
-    floor.cluster = empty_cluster(site(4, 4, switches), Settings(), GavelSlowdown(table()))
+    floor.cluster = empty_cluster(site(4, 4, switches), ReplaySettings(), GavelSlowdown(table()))
     index = floor.cluster.index
     running: list[str] = []
     for i, (ends, size) in enumerate(steps):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scheduler.model import Locality, Request
 from scheduler.queue.decide import Queue
 from scheduler.queue.model import Pending, QueuePolicy
-from scheduler.sim.cluster import Cluster, Regroup, Settings, empty_cluster
+from scheduler.sim.cluster import Cluster, ReplayRegroup, ReplaySettings, empty_cluster
 from scheduler.sim.engine import replay
 from scheduler.sim.policies import BestFit, LightRegroup
 from scheduler.sim.trace import Trace, TraceJob
@@ -29,7 +29,7 @@ Starts = dict[str, tuple[float, tuple[str, ...]]]
 class Stays(LightRegroup):
     """The project's policy without moves of running jobs: only starts count."""
 
-    def improve(self, cluster: Cluster) -> Iterator[Regroup]:
+    def improve(self, cluster: Cluster) -> Iterator[ReplayRegroup]:
         del cluster
         return iter(())
 
@@ -49,7 +49,7 @@ def simulated(trace: Trace, locality: Locality, switches: int) -> Starts:
 
 
 def produced(trace: Trace, locality: Locality, switches: int) -> Starts:
-    index = empty_cluster(uniform(3, 4, 12, switches).site, Settings(), NoSlowdown()).index
+    index = empty_cluster(uniform(3, 4, 12, switches).site, ReplaySettings(), NoSlowdown()).index
     queue = Queue(index, QueuePolicy(fair_share=False, backfill=False))
     length = {job.name: job.duration_s for job in trace.jobs}
     ends: list[tuple[float, str]] = []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.steptime.facts import StepFacts
-from scheduler.steptime.identify import Seen, identify
+from scheduler.steptime.identify import MeasuredStep, identify
 from scheduler.steptime.profile import StepProfile
 from scheduler.steptime.road import Road
 
@@ -55,7 +55,7 @@ def test_one_placement_recovers_a_profile_or_bounds_it(
     *, size: int, here: float, there: float, hide: float, compute: float, ring: float, hop: float
 ) -> None:
     truth = StepProfile(compute, ring, hide, hop)
-    found = identify([Seen(facts_of(truth, size, here), road(here, hop))], ACCESS_BPS)
+    found = identify([MeasuredStep(facts_of(truth, size, here), road(here, hop))], ACCESS_BPS)
     step = found.predict(road(there, hop)).step_s
     expected = truth.step_s(size, there)
     assert step.low <= expected * 1.011 and step.high >= expected * 0.989
@@ -70,7 +70,7 @@ def test_the_placement_that_was_measured_is_predicted_as_measured(
     size: int, here: float, hide: float, compute: float, ring: float
 ) -> None:
     facts = facts_of(StepProfile(compute, ring, hide), size, here, calls=4.0)
-    step = identify([Seen(facts, road(here))], ACCESS_BPS).predict(road(here)).step_s
+    step = identify([MeasuredStep(facts, road(here))], ACCESS_BPS).predict(road(here)).step_s
     assert step.low == pytest.approx(facts.step_s, rel=0.011)
     assert step.high == pytest.approx(facts.step_s, rel=0.011)
 
@@ -100,7 +100,7 @@ def test_noise_within_the_spread_stays_inside_the_interval(
         spread=0.06,
         steps=100,
     )
-    step = identify([Seen(facts, road(here))]).predict(road(there)).step_s
+    step = identify([MeasuredStep(facts, road(here))]).predict(road(there)).step_s
     assert step.low <= truth.step_s(size, there) * 1.011
     assert step.high >= truth.step_s(size, there) * 0.989
 
@@ -128,7 +128,7 @@ def test_a_faster_ring_never_makes_a_step_longer(
         wait_s=wait,
         steps=50,
     )
-    found = identify([Seen(facts, road(here))], ACCESS_BPS)
+    found = identify([MeasuredStep(facts, road(here))], ACCESS_BPS)
     slow, fast = min(slow, fast), max(slow, fast)
     before, after = found.predict(road(slow)).step_s, found.predict(road(fast)).step_s
     assert after.low <= before.low * (1 + 1e-9) and after.high <= before.high * (1 + 1e-9)
@@ -136,7 +136,7 @@ def test_a_faster_ring_never_makes_a_step_longer(
 
 def test_time_that_no_rate_shortens_is_an_open_question_with_a_name() -> None:
     told = facts_of(StepProfile(0.1, 0.1, 0.0, dispatch_s=0.1), 4, 0.5)
-    found = identify([Seen(told, road(0.5))], ACCESS_BPS).predict(road(1.0))
+    found = identify([MeasuredStep(told, road(0.5))], ACCESS_BPS).predict(road(1.0))
     truth = StepProfile(0.1, 0.1, 0.0, dispatch_s=0.1).step_s(4, 1.0)
     assert found.step_s.low < truth < found.step_s.high * (1 + 1e-9)
     assert any(reason.startswith("dispatch_s") for reason in found.unidentified)
@@ -144,7 +144,7 @@ def test_time_that_no_rate_shortens_is_an_open_question_with_a_name() -> None:
 
 def test_a_second_placement_answers_what_the_first_left_open() -> None:
     truth = StepProfile(0.1, 0.1, 0.0, dispatch_s=0.1)
-    seen = [Seen(facts_of(truth, 4, rate), road(rate)) for rate in (0.25, 0.5)]
+    seen = [MeasuredStep(facts_of(truth, 4, rate), road(rate)) for rate in (0.25, 0.5)]
     one = identify(seen[1:], ACCESS_BPS).predict(road(1.0)).step_s
     two = identify(seen, ACCESS_BPS).predict(road(1.0)).step_s
     assert two.high - two.low < 0.5 * (one.high - one.low)
@@ -162,7 +162,7 @@ def test_gaps_between_collectives_are_not_guessed() -> None:
         calls_per_step=4,
         steps=100,
     )
-    found = identify([Seen(facts, road(1.0))]).predict(road(0.5))
+    found = identify([MeasuredStep(facts, road(1.0))]).predict(road(0.5))
     assert found.step_s.low <= 0.110 * 1.001
     assert found.step_s.high >= 0.120
     assert any(reason.startswith("hide") for reason in found.unidentified)
@@ -179,7 +179,7 @@ def test_a_step_that_waits_for_its_batch_gains_nothing_for_certain_from_a_faster
         wait_s=0.3,
         steps=100,
     )
-    found = identify([Seen(facts, road(0.5))]).predict(road(1.0))
+    found = identify([MeasuredStep(facts, road(0.5))]).predict(road(1.0))
     assert found.step_s.low == pytest.approx(0.8)  # the loader adds its time
     assert found.step_s.high == pytest.approx(1.0)  # the loader is the limit
     assert any(reason.startswith("wait_s") for reason in found.unidentified)
@@ -187,7 +187,7 @@ def test_a_step_that_waits_for_its_batch_gains_nothing_for_certain_from_a_faster
 
 def test_other_jobs_that_may_pause_widen_the_prediction() -> None:
     told = facts_of(StepProfile(0.1, 0.4, 0.0), 2, 1.0)
-    found = identify([Seen(told, road(1.0))], ACCESS_BPS).predict(Road(0.25, 0.5))
+    found = identify([MeasuredStep(told, road(1.0))], ACCESS_BPS).predict(Road(0.25, 0.5))
     assert found.step_s.low == pytest.approx(0.1 + 0.4 / 0.5)
     assert found.step_s.high == pytest.approx(0.1 + 0.4 / 0.25)
     assert any(reason.startswith("rate") for reason in found.unidentified)
@@ -197,7 +197,7 @@ def test_a_lone_rank_is_its_compute() -> None:
     facts = StepFacts(
         ranks=1, step_s=0.5, comm_s=0, exposed_s=0, bytes_per_step=0, calls_per_step=0, steps=10
     )
-    found = identify([Seen(facts, road(1.0))], ACCESS_BPS).predict(road(0.2))
+    found = identify([MeasuredStep(facts, road(1.0))], ACCESS_BPS).predict(road(0.2))
     assert found.step_s.low == found.step_s.high == pytest.approx(0.5)
     assert found.unidentified == ()
 
@@ -216,7 +216,7 @@ def test_impossible_facts_are_refused(changes: dict[str, float]) -> None:
     }
     facts = StepFacts(**(given_ | changes))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a step has"):
-        identify([Seen(facts, road(1.0))])
+        identify([MeasuredStep(facts, road(1.0))])
 
 
 def test_a_placement_beside_others_does_not_exclude_what_its_bounds_allow() -> None:
@@ -235,7 +235,9 @@ def test_a_placement_beside_others_does_not_exclude_what_its_bounds_allow() -> N
             steps=100,
         )
 
-    guessed = Seen(told(0.4), Road(0.3, 0.3, 0.0, (0.25, 0.5)))  # it was faster than simulated
-    latest = Seen(told(1.0), Road(1.0, 1.0))
+    guessed = MeasuredStep(
+        told(0.4), Road(0.3, 0.3, 0.0, (0.25, 0.5))
+    )  # it was faster than simulated
+    latest = MeasuredStep(told(1.0), Road(1.0, 1.0))
     assert not identify([guessed, latest]).disagree
     assert identify([replace(guessed, road=Road(0.3, 0.3)), latest]).disagree

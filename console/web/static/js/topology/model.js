@@ -107,7 +107,7 @@ export function tiles(lists, by, slices = 6) {
 
 const FAULTS = new Set(["quarantined", "unreachable", "lost"]);
 
-/** Whether an endpoint is out of use by a fault; not one that somebody keeps out of use. */
+/** Whether an endpoint is out of use by a fault; not one that an operator keeps out of use. */
 export const isFault = (e) => FAULTS.has(e.state);
 
 function tile(name, members, aggregator, slices) {

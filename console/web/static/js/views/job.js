@@ -43,7 +43,7 @@ const keeps = (c) => [
 
 /** What another engine says of its job, and what light did for it. */
 const engineFacts = (e) => [
-  [e.engine, `job ${e.id}${e.title ? `, ${e.title}` : ""}${e.attempt ? `, started anew ${plural(e.attempt, "time")}` : ""}`],
+  [e.engine, `job ${e.id}${e.title ? `, ${e.title}` : ""}${e.attempt ? `, restarted ${plural(e.attempt, "time")}` : ""}`],
   e.leaves && ["accepts", `at most ${plural(e.leaves, "aggregator")}`],
   e.answered && ["light", e.answered],
   !e.freezes && ["during a regroup", "runs on: its processes cannot be frozen"],
@@ -118,7 +118,7 @@ export function job(app, _, name) {
     const j = mine();
     if (!j) {
       renew(title, h("h1", {}, name));
-      renew(stats, h("p", { class: "muted" }, data.known.has("jobs") ? `there is no job ${name}` : "loading …"));
+      renew(stats, h("p", { class: "muted" }, data.known.has("jobs") ? `job ${name} not found` : "loading …"));
       return;
     }
     const ended = Boolean(j.finished_at);

@@ -60,7 +60,7 @@ export function objects(app, _, kind = "endpoints", chosen = "") {
     label: known,
     key: (o) => nameOf(known, o),
     columns: COLUMNS[known](app),
-    empty: `there are no ${known}`,
+    empty: `no ${known}`,
     onOpen: (o) => (location.hash = `#/objects/${known}/${encodeURIComponent(nameOf(known, o))}`),
   });
   const search = h("input", { type: "search", id: "search", placeholder: "Filter: words in any column", "aria-label": `Filter ${known}`, oninput: (e) => filter(e.target.value) });

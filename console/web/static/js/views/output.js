@@ -27,7 +27,7 @@ export async function lastLines(job, tail, search = "") {
   return found.flat();
 }
 
-/** The response is empty when there is no output. */
+/** The response is empty without output. */
 const read = async (job, query) => (await lines(`/jobs/${part(job.name)}/logs`, query)) ?? [];
 
 /** A line, or a problem document that ends the stream. */

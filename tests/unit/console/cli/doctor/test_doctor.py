@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from console.cli.doctor.finding import Finding
+from console.cli.doctor.finding import CheckResult
 from console.cli.doctor.server import examine_server
 from console.cli.main import main
 from tests.parts.agent.sysfs import put, rdma_server
@@ -44,7 +44,7 @@ def good(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def by_name(root: Path, tools: Tools | None = None) -> dict[str, Finding]:
+def by_name(root: Path, tools: Tools | None = None) -> dict[str, CheckResult]:
     return {finding.name: finding for finding in examine_server(root, tools or Tools())}
 
 

@@ -10,10 +10,17 @@ import pytest
 
 from console.cli.errors import CliError
 from console.cli.install import machine
-from console.cli.install.values import Account, Action, File, Folder, State, Step
+from console.cli.install.values import (
+    File,
+    InstalledFolder,
+    StateDirectory,
+    Step,
+    StepAction,
+    SystemAccount,
+)
 
 FILE = File("/etc/lightloom/site.yaml", b"new", 0o640)
-KEYS = Folder("/etc/lightloom/tls", 0o750, "me", readers="me")
+KEYS = InstalledFolder("/etc/lightloom/tls", 0o750, "me", readers="me")
 
 
 @pytest.fixture
@@ -27,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 def test_it_reads_what_is_there(root: Path) -> None:
     (root / "etc/lightloom/tls/key.pem").touch()
     (root / "run/lightloom/agent-srv0").mkdir(parents=True)
-    found = machine.look(root, [FILE, KEYS, State("/run/lightloom/agent-*")])
+    found = machine.read_machine(root, [FILE, KEYS, StateDirectory("/run/lightloom/agent-*")])
     assert set(found.seen) == {KEYS.path}
     assert found.seen[KEYS.path].entries == ("key.pem",)
     assert found.seen[KEYS.path].strangers == ()
@@ -40,32 +47,34 @@ def test_it_names_what_an_account_cannot_read_and_follows_no_link(root: Path) ->
     keys = root / "etc/lightloom/tls"
     (keys / "key.pem").touch()
     (keys / "link").symlink_to("/etc/shadow")
-    other = Folder(KEYS.path, KEYS.mode, readers="no-such-group")
-    assert machine.look(root, [other]).seen[KEYS.path].strangers == ("key.pem",)
+    other = InstalledFolder(KEYS.path, KEYS.mode, readers="no-such-group")
+    assert machine.read_machine(root, [other]).seen[KEYS.path].strangers == ("key.pem",)
 
 
-@pytest.mark.parametrize("part", [FILE, Folder(FILE.path)])
-def test_a_path_of_another_kind_is_refused_by_name(root: Path, part: File | Folder) -> None:
+@pytest.mark.parametrize("part", [FILE, InstalledFolder(FILE.path)])
+def test_a_path_of_another_kind_is_refused_by_name(
+    root: Path, part: File | InstalledFolder
+) -> None:
     target = root / "etc/lightloom/site.yaml"
     target.mkdir() if isinstance(part, File) else target.touch()
     with pytest.raises(CliError, match="is not a f") as told:
-        machine.look(root, [part])
+        machine.read_machine(root, [part])
     assert told.value.code == "conflict"
 
 
 def test_a_file_of_the_site_may_be_a_link(root: Path) -> None:
     (root / "kept.yaml").write_bytes(b"ours")
     (root / "etc/lightloom/site.yaml").symlink_to(root / "kept.yaml")
-    found = machine.look(root, [File(FILE.path, b"", ours=False)])
+    found = machine.read_machine(root, [File(FILE.path, b"", ours=False)])
     assert found.seen[FILE.path].content == b"ours"
     with pytest.raises(CliError):
-        machine.look(root, [FILE])
+        machine.read_machine(root, [FILE])
 
 
 def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(root: Path) -> None:
     path = root / "etc/lightloom/site.yaml"
     path.write_bytes(b"old")
-    machine.perform(root, [Step(Action.REPLACED, FILE, FILE.path)])
+    machine.perform(root, [Step(StepAction.REPLACED, FILE, FILE.path)])
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
     assert sorted(p.name for p in path.parent.iterdir()) == ["site.yaml", "tls"]
 
@@ -73,7 +82,7 @@ def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(root: Path) ->
 def test_a_failed_step_names_its_object_and_a_repetition_continues(root: Path) -> None:
     (root / "etc/systemd").touch()  # where a folder is needed
     unit = File("/etc/systemd/system/x.service", b"[Unit]\n")
-    steps = [Step(Action.CREATED, f, f.path) for f in (FILE, unit)]
+    steps = [Step(StepAction.CREATED, f, f.path) for f in (FILE, unit)]
     with pytest.raises(CliError, match="systemd/system") as told:
         machine.perform(root, steps)
     assert "run the same command again" in told.value.hint
@@ -85,7 +94,7 @@ def test_a_failed_step_names_its_object_and_a_repetition_continues(root: Path) -
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 def test_what_is_mounted_in_a_folder_is_unmounted_before_its_removal(root: Path) -> None:
     """Checkpoints in memory are mounts, also on each other; a disk keeps what it has."""
-    state = State("/var/lib/lightloom/checkpoints")
+    state = StateDirectory("/var/lib/lightloom/checkpoints")
     folder, disk = machine.place(root, state.path), root / "disk"
     memory = folder / "red.0123abcd" / "gpu 0"
     for path in (memory, folder / "disk", disk):
@@ -101,17 +110,17 @@ def test_what_is_mounted_in_a_folder_is_unmounted_before_its_removal(root: Path)
     subprocess.run(["mount", "-t", "tmpfs", "ll-test", str(beside)], check=True)
     try:
         with (memory / "live" / "step-1").open():  # a reader ends later
-            machine.perform(root, [Step(Action.REMOVED, state, state.path)])
+            machine.perform(root, [Step(StepAction.REMOVED, state, state.path)])
         assert not folder.exists()
         assert (disk / "kept").exists()
         assert os.path.ismount(beside)
-        assert machine.look(root, [state]).matches == {state.path: ()}
+        assert machine.read_machine(root, [state]).matches == {state.path: ()}
     finally:
         subprocess.run(["umount", str(beside)], check=True)
 
 
 def test_steps_without_a_change_do_nothing(root: Path) -> None:
-    machine.perform(root, [Step(Action.KEPT, FILE, FILE.path)])
+    machine.perform(root, [Step(StepAction.KEPT, FILE, FILE.path)])
     assert not (root / "etc/lightloom/site.yaml").exists()
 
 
@@ -119,9 +128,9 @@ def test_a_missing_tool_is_named_with_its_package(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(root))
-    account = Account("lightloom", "u lightloom -")
+    account = SystemAccount("lightloom", "u lightloom -")
     with pytest.raises(CliError, match="systemd-sysusers is not installed") as told:
-        machine.perform(root, [Step(Action.CREATED, account, account.name)])
+        machine.perform(root, [Step(StepAction.CREATED, account, account.name)])
     assert told.value.hint == "apt-get install systemd"
 
 
@@ -194,14 +203,16 @@ def test_what_the_account_cannot_read_is_named(program: Path, closed: str, mode:
     machine.check_program(program, "/opt/lightloom/bin", "me")  # who owns it
 
 
-@pytest.mark.parametrize("target", ["/root/.pyenv/bin/python3", "../../../root/.pyenv/bin/python3"])
+@pytest.mark.parametrize(
+    "target", ["/home/user/.pyenv/bin/python3", "../../../home/user/.pyenv/bin/python3"]
+)
 def test_an_interpreter_in_a_home_directory_is_refused(program: Path, target: str) -> None:
-    (program / "root/.pyenv/bin").mkdir(parents=True)
-    (program / "root/.pyenv/bin/python3").touch(0o755)
+    (program / "home/user/.pyenv/bin").mkdir(parents=True)
+    (program / "home/user/.pyenv/bin/python3").touch(0o755)
     link = program / "opt/lightloom/bin/python3"
     link.unlink()
     link.symlink_to(target)
     with pytest.raises(CliError, match="is in a home directory") as told:
         machine.check_program(program, "/opt/lightloom/bin", "me")
-    assert told.value.object == "/root"
+    assert told.value.object == "/home"
     assert "/opt/lightloom/bin/python3 needs it" in told.value.message

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from console.cli.errors import CliError
 from console.cli.show import output as out
-from console.cli.show.output import Output
+from console.cli.show.output import OutputFormat
 from controller.schema.fabric import EventView
 from tests.parts.api.desks import answer, show
 from tests.parts.controller.rack import Rack
@@ -32,14 +32,14 @@ def drives_a_terminal(text: str) -> bool:
 
 @given(st.dictionaries(st.text(), st.recursive(st.text() | st.none(), st.lists, max_leaves=5)))
 def test_every_document_is_harmless_and_comes_back(value: dict[str, object]) -> None:
-    for form, load in ((Output.JSON, json.loads), (Output.YAML, yaml.safe_load)):
+    for form, load in ((OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)):
         text = out.text_of(value, form)
         assert not drives_a_terminal(text), form
         assert load(text) == value, form
 
 
-@pytest.mark.parametrize("form", [Output.JSON, Output.YAML])
-def test_ordinary_text_stays_readable(form: Output) -> None:
+@pytest.mark.parametrize("form", [OutputFormat.JSON, OutputFormat.YAML])
+def test_ordinary_text_stays_readable(form: OutputFormat) -> None:
     assert all(word in out.text_of({"name": word}, form) for word in SHOWN)
 
 

@@ -112,7 +112,7 @@ def test_get_predictions_has_predicted_measured_and_error(run: Run, advised: Rac
 
 def test_without_predictions_it_says_what_makes_one(run: Run) -> None:
     done = run("get", "predictions")
-    assert "there are no predictions" in done.err
+    assert "no predictions" in done.err
     assert "lightloom whatif JOB" in done.err
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from console.cli.ask.client import Client
+from console.cli.ask.client import ControllerClient
 from console.cli.verbs.execs import _Feeder
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd, RankState
@@ -119,7 +119,7 @@ def test_a_client_that_closes_during_a_request_is_no_error_message(
     monkeypatch.setattr(threading, "excepthook", raised.append)
     monkeypatch.setattr("console.cli.show.terminal.size", lambda: (24, 80))
     client = Closing()
-    feeder = _Feeder(cast(Client, client), "/jobs/red/exec/1/input", stdin=False)
+    feeder = _Feeder(cast(ControllerClient, client), "/jobs/red/exec/1/input", stdin=False)
     feeder.start()
     feeder.resized()
     assert client.asked.wait(60)

@@ -463,11 +463,11 @@ class Slow:
     def __init__(self, rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reports: list[str] = []
         self._enough = threading.Event()
-        self._say = output.say
+        self._say = output.message
         self._make, self._roll_out = rack.desks.plans.make_plan, rack.desks.rollouts.begin
         monkeypatch.setattr(plans, "SLOW_S", 0.0)
         monkeypatch.setattr(plans, "REPORT_EVERY_S", 0.01)
-        monkeypatch.setattr(output, "say", self.say)
+        monkeypatch.setattr(output, "message", self.say)
         answer(rack.desks.plans, make_plan=self.make_plan)
         answer(rack.desks.rollouts, begin=self.roll_out)
 
@@ -528,7 +528,7 @@ def test_a_plan_of_a_file_shows_progress_too(
 ) -> None:
     file, begun = tmp_path / "state.yaml", threading.Event()
     file.write_text(STATE, encoding="utf-8")
-    say, plan_state = output.say, plan_file.plan_state
+    say, plan_state = output.message, plan_file.plan_state
 
     def said(message: str) -> None:
         say(message)
@@ -539,7 +539,7 @@ def test_a_plan_of_a_file_shows_progress_too(
         return plan_state(path, request)
 
     monkeypatch.setattr(plans, "SLOW_S", 0.0)
-    monkeypatch.setattr(output, "say", said)
+    monkeypatch.setattr(output, "message", said)
     monkeypatch.setattr(plan_file, "plan_state", slow)
     ran = offline("plan", "--state", str(file))
     assert ran.code == 0
