@@ -103,7 +103,7 @@ async def checkpoints() -> float:
         for step in range(STEPS):
             rig.write(name, step, ranks=[0])
         await rig.quiet()
-    held = await longest_hold(rig.keeper.look)
+    held = await longest_hold(rig.keeper.check)
     await rig.crash()
     return held
 

@@ -24,10 +24,10 @@ from ocs_driver.base import (
     ApplyResult,
     Circuit,
     CircuitMap,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
     Mode,
-    Outcome,
     PairResult,
 )
 from sitefile.model import CabledSite, Port
@@ -87,7 +87,9 @@ class SimOcs(FakeOcs):
         for request in delete:
             for end in (request.a, request.b):
                 self.at.pop(end, None)
-            results.append(PairResult(Action.DELETE, request.a, request.b, True, Outcome.DONE))
+            results.append(
+                PairResult(Action.DELETE, request.a, request.b, True, CircuitOutcome.DONE)
+            )
         await self._clock.work(min(MIRROR_S * len(make), BULK_S))
         results += [self.make(request) for request in make]
         return ApplyResult(tuple(results), await self.read())
@@ -96,10 +98,10 @@ class SimOcs(FakeOcs):
         """Make one circuit; refuse a busy port."""
         asked = (Action.MAKE, request.a, request.b, True)
         if request.a in self.at or request.b in self.at:
-            return PairResult(*asked, Outcome.FAILED, "SROF", "the port is busy")
+            return PairResult(*asked, CircuitOutcome.FAILED, "SROF", "the port is busy")
         made = Circuit(request.a, request.b, True, CircuitState.TUNED, request.name, "lightloom")
         self.at[request.a] = self.at[request.b] = made
-        return PairResult(*asked, Outcome.DONE)
+        return PairResult(*asked, CircuitOutcome.DONE)
 
 
 class SimAggregators(FakeAggregators):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from benchmarks.reconfig_sim import jobs_of, make_site
 from controller.devices.aggregators import AttachPoint, Forwarding
 from controller.devices.openflow.rules import compiler as flows
-from controller.devices.openflow.rules.blocks import Rules
+from controller.devices.openflow.rules.blocks import RuleSet
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.rules.rule import FlowRule
 from controller.devices.openflow.session import messages as ofmsgs
@@ -29,9 +29,9 @@ SAMPLE = 100
 """Number of aggregators whose rules the rival packs."""
 
 
-def messages(program: FlowProgram) -> Iterator[ofmsgs.Batch]:
+def messages(program: FlowProgram) -> Iterator[ofmsgs.MessageBatch]:
     """Yield the messages that add all rules of a program to an empty table."""
-    empty = FlowProgram(program.aggregator, 0, Rules(()))
+    empty = FlowProgram(program.aggregator, 0, RuleSet(()))
     return ofmsgs.batches(replace(diff(empty, program), add_groups=()))
 
 

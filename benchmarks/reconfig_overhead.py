@@ -153,7 +153,7 @@ async def sequential(endpoints: int) -> Document:
         for name, program in wanted.items():
             steps = diff(world.aggregators.programs[name], program)
             for rule in (*steps.remove, *steps.add):
-                messages.Batch(messages.by_os_ken(rule), (rule,)).stamped([1])
+                messages.MessageBatch(messages.by_os_ken(rule), (rule,)).stamped([1])
                 await asyncio.sleep(0)  # the barrier's answer
                 rules += 1
         ended = time.monotonic()

@@ -42,7 +42,7 @@ async def storm(seconds: float) -> dict[str, object]:
             site, aggregators=plain, openflow_listen="127.0.0.1:0", openflow_netns=None
         )
         switch = FakeSwitch(site.aggregator("as0").dpid)
-        aggregators = OpenFlowAggregators(local, links.take)
+        aggregators = OpenFlowAggregators(local, links.handle)
         await switch.connect(await aggregators.start())
         while not aggregators.connected():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

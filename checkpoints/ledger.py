@@ -95,7 +95,7 @@ class Parity:
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class StepRecord:
     """Agents' reports of one step of one run."""
 
     parts: Mapping[int, Part] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Ledger:
     """By epoch. To be kept durably."""
     spoiled: Mapping[Key, str] = field(default_factory=dict)
     """Steps never to be restored again, and why. To be kept durably."""
-    steps: Mapping[Key, Record] = field(default_factory=dict)
+    steps: Mapping[Key, StepRecord] = field(default_factory=dict)
     limits: Mapping[int, Key] = field(default_factory=dict)
     """For each run with later ones: its newest step that none of them gave up."""
 
@@ -210,7 +210,7 @@ def fold(ledger: Ledger, report: Report) -> Ledger:
             steps = {key: _without(r, endpoints) for key, r in ledger.steps.items()}
             return replace(ledger, steps=steps)
         case Missing(key, rank, holder):
-            record = _without(ledger.steps.get(key, Record()), {holder}, rank)
+            record = _without(ledger.steps.get(key, StepRecord()), {holder}, rank)
             return _with(ledger, key, record) if key in ledger.steps else ledger
     return _reported(ledger, report)
 
@@ -239,7 +239,7 @@ def _reported(ledger: Ledger, report: Wrote | Copied | Coded | Flushed) -> Ledge
     run = ledger.runs.get(key.epoch)
     if run is None or not 0 <= key.step <= MAX_STEP or not 0 <= report.rank < run.ranks:
         return ledger
-    record = ledger.steps.get(key, Record())
+    record = ledger.steps.get(key, StepRecord())
     if isinstance(report, Coded):
         members = [member.rank for member in report.covers]
         whole = len(set(members)) == len(members) >= 2 and report.rank in members
@@ -249,7 +249,7 @@ def _reported(ledger: Ledger, report: Wrote | Copied | Coded | Flushed) -> Ledge
     return _with(ledger, key, _held(record, report))
 
 
-def _held(record: Record, report: Wrote | Copied | Flushed) -> Record:
+def _held(record: StepRecord, report: Wrote | Copied | Flushed) -> StepRecord:
     part = record.parts.get(report.rank)
     writes = isinstance(report, Wrote)
     if part is None or (part.digest != report.digest and writes):
@@ -265,7 +265,7 @@ def _held(record: Record, report: Wrote | Copied | Flushed) -> Record:
     return replace(record, parts={**record.parts, report.rank: part})
 
 
-def _coded(record: Record, report: Coded) -> Record:
+def _coded(record: StepRecord, report: Coded) -> StepRecord:
     parity = record.parities.get(report.rank)
     if parity is None or parity.covers != report.covers:
         parity = Parity(report.covers)
@@ -274,7 +274,7 @@ def _coded(record: Record, report: Coded) -> Record:
     return replace(record, parities={**record.parities, report.rank: parity})
 
 
-def _without(record: Record, endpoints: Collection[str], rank: int | None = None) -> Record:
+def _without(record: StepRecord, endpoints: Collection[str], rank: int | None = None) -> StepRecord:
     gone = frozenset(endpoints)
     parts = {
         r: replace(part, holders=part.holders - gone)
@@ -288,10 +288,10 @@ def _without(record: Record, endpoints: Collection[str], rank: int | None = None
     }
     if not parts and not parities:
         return record
-    return Record({**record.parts, **parts}, {**record.parities, **parities})
+    return StepRecord({**record.parts, **parts}, {**record.parities, **parities})
 
 
-def _with(ledger: Ledger, key: Key, record: Record) -> Ledger:
+def _with(ledger: Ledger, key: Key, record: StepRecord) -> Ledger:
     steps = {**ledger.steps, key: record}
     if len(steps) > MAX_KEPT:
         known = replace(ledger, steps=steps)
@@ -389,7 +389,7 @@ def _set_stands(ledger: Ledger, key: Key, rank: int, places: Places) -> bool:
     )
 
 
-def _keepers(record: Record, rank: int) -> frozenset[str]:
+def _keepers(record: StepRecord, rank: int) -> frozenset[str]:
     """Return who holds a rank's parity of exactly the parts that the record has."""
     parity = record.parities.get(rank)
     if parity is None or any(
@@ -444,7 +444,7 @@ def ways(
 
 
 def _way(
-    record: Record, rank: int, servers: Collection[str], places: Places, store: bool
+    record: StepRecord, rank: int, servers: Collection[str], places: Places, store: bool
 ) -> Way | None:
     part = record.parts.get(rank)
     if part is not None:
@@ -454,7 +454,7 @@ def _way(
     return _rebuilt(record, rank, servers, places)
 
 
-def _rebuilt(record: Record, rank: int, servers: Collection[str], places: Places) -> Way | None:
+def _rebuilt(record: StepRecord, rank: int, servers: Collection[str], places: Places) -> Way | None:
     rings = {
         parity.covers
         for parity in record.parities.values()
@@ -468,7 +468,7 @@ def _rebuilt(record: Record, rank: int, servers: Collection[str], places: Places
 
 
 def _from_ring(
-    record: Record,
+    record: StepRecord,
     rank: int,
     ring: tuple[Member, ...],
     servers: Collection[str],

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from checkpoints.ledger import Key, Ledger, Record, Way, ways
+from checkpoints.ledger import Key, Ledger, StepRecord, Way, ways
 from checkpoints.values import Places
 
 MAX_REASONS = 8
@@ -142,7 +142,7 @@ class Swap:
 def choose_spares(
     dead: Mapping[str, int],
     spares: Mapping[str, Mapping[str, int]],
-    record: Record | None,
+    record: StepRecord | None,
     places: Places,
     servers: Collection[str],
 ) -> tuple[tuple[Swap, ...], tuple[str, ...]]:

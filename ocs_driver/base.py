@@ -57,7 +57,7 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-class Outcome(StrEnum):
+class CircuitOutcome(StrEnum):
     """Result for one requested circuit, judged by read-back and not by the reply alone."""
 
     DONE = "done"
@@ -271,7 +271,7 @@ class PairResult:
     a: str
     b: str
     duplex: bool
-    outcome: Outcome
+    outcome: CircuitOutcome
     code: str = ""
     message: str = ""
 
@@ -286,7 +286,7 @@ class ApplyResult:
     @property
     def ok(self) -> bool:
         """Whether every requested circuit has the requested state."""
-        return all(r.outcome is not Outcome.FAILED for r in self.results)
+        return all(r.outcome is not CircuitOutcome.FAILED for r in self.results)
 
 
 class OcsDriver(ABC):

@@ -18,11 +18,11 @@ from ocs_driver.base import (
     ApplyResult,
     Circuit,
     CircuitMap,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
     Mode,
     OcsDriver,
-    Outcome,
     PairResult,
 )
 from ocs_driver.diff import LIGHT, CircuitChanges, diff
@@ -331,7 +331,7 @@ def _judge_delete(
 ) -> PairResult:
     found = None if made_again else next(iter(after.covered(request)), None)
     if found is None:
-        outcome = Outcome.DONE if sent else Outcome.UNCHANGED
+        outcome = CircuitOutcome.DONE if sent else CircuitOutcome.UNCHANGED
         return PairResult(Action.DELETE, request.a, request.b, request.duplex, outcome)
     refused = next(
         (
@@ -346,7 +346,7 @@ def _judge_delete(
         request.a,
         request.b,
         request.duplex,
-        Outcome.FAILED,
+        CircuitOutcome.FAILED,
         "still_there" if refused is None else refused.code,
         f"{found.name} still exists" if refused is None else refused.hint,
     )
@@ -357,7 +357,7 @@ def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: st
     refused = job.refused.get((Action.MAKE, request))
     code = message = ""
     if found is not None and found.belongs_to(group) and found.state is CircuitState.TUNED:
-        outcome = Outcome.DONE if request in job.sent_makes else Outcome.UNCHANGED
+        outcome = CircuitOutcome.DONE if request in job.sent_makes else CircuitOutcome.UNCHANGED
         return PairResult(Action.MAKE, request.a, request.b, request.duplex, outcome)
     if refused is not None:
         code, message = refused.code, refused.hint
@@ -371,5 +371,5 @@ def _judge_make(job: _Job, request: CircuitRequest, after: CircuitMap, group: st
     else:
         code, message = "circuit_failed", f"no light, or the setup failed ({found.detail})"
     return PairResult(
-        Action.MAKE, request.a, request.b, request.duplex, Outcome.FAILED, code, message
+        Action.MAKE, request.a, request.b, request.duplex, CircuitOutcome.FAILED, code, message
     )

@@ -14,10 +14,10 @@ from base import clock
 from container_mgr.hardware.nvml import (
     DEFAULT_LIBRARY,
     FATAL_XIDS,
-    Device,
     GpuLostError,
+    GpuReadings,
     NvmlError,
-    Reading,
+    NvmlGpu,
 )
 from container_mgr.values import GpuFault, Unfit
 
@@ -46,7 +46,7 @@ class Slot:
     wanted: threading.Event = field(default_factory=threading.Event)
     """A reading is wanted now."""
     read_at: float | None = None
-    reading: Reading = field(default_factory=Reading)
+    reading: GpuReadings = field(default_factory=GpuReadings)
     lost: str = ""
     """What NVML says of a GPU that does not work."""
     unknown: str = ""
@@ -125,7 +125,7 @@ class Gpus:
         for slot in self._slots.values():
             slot.wanted.set()
 
-    def want(self, uuid: str) -> float:
+    def request_read(self, uuid: str) -> float:
         """Have a GPU read now; return the moment since which :meth:`is_read` can be asked."""
         now = self._clock()
         if (slot := self._slots.get(uuid)) is not None:
@@ -164,7 +164,7 @@ class Gpus:
         found = self.unfit(uuid)
         return found.reason if found else ""
 
-    def reading(self, uuid: str) -> Reading | None:
+    def reading(self, uuid: str) -> GpuReadings | None:
         """Return the latest figures; None when there are no recent ones."""
         slot = self._slots.get(uuid)
         if slot is None or slot.read_at is None or self._clock() - slot.read_at > FRESH_S:
@@ -181,7 +181,7 @@ class Gpus:
         return slot.minor if slot else None
 
     def _watch(self, uuid: str, slot: Slot, turn: int) -> None:
-        device: Device | None = None
+        device: NvmlGpu | None = None
         while not self._stop.is_set():
             slot.wanted.clear()
             begun = self._clock()
@@ -192,9 +192,9 @@ class Gpus:
                     slot.started = begun
                     slot.retry_at = begun + RETRY_S
             lost = unknown = ""
-            reading: Reading | None = None
+            reading: GpuReadings | None = None
             try:
-                device = device or Device(self._library, uuid)
+                device = device or NvmlGpu(self._library, uuid)
                 reading = device.read()
             except GpuLostError as error:
                 lost = str(error)

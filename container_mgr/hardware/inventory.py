@@ -13,7 +13,7 @@ from container_mgr.hardware import sysfs as hardware
 from container_mgr.hardware.gpu_binding import GpuBinding
 from container_mgr.hardware.gpus import Gpus
 from container_mgr.hardware.jobmap import JobMap
-from container_mgr.hardware.nvml import Reading
+from container_mgr.hardware.nvml import GpuReadings
 from container_mgr.hardware.rdma import RdmaBinding
 from container_mgr.values import (
     AgentError,
@@ -108,7 +108,7 @@ class Inventory:
         if self._gpus is None or not fresh:
             return
         uuids = [served.watched for e in fresh if (served := (self.endpoints or {}).get(e))]
-        since = {uuid: self._gpus.want(uuid) for uuid in uuids if uuid}
+        since = {uuid: self._gpus.request_read(uuid) for uuid in uuids if uuid}
         for _ in range(round(LOOK_S / _POLL_S)):
             if all(self._gpus.is_read(uuid, at) for uuid, at in since.items()):
                 return
@@ -120,7 +120,7 @@ class Inventory:
         uuid = served.watched if served else ""
         return self._gpus.unfit(uuid) if uuid and self._gpus else None
 
-    def reading(self, uuid: str) -> Reading | None:
+    def reading(self, uuid: str) -> GpuReadings | None:
         """Return a GPU's recent figures."""
         return self._gpus.reading(uuid) if uuid and self._gpus else None
 

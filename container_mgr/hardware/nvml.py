@@ -83,7 +83,7 @@ class NvmlError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
+class GpuReadings:
     """The readings of one GPU at one moment; ``readings/catalogue.py`` declares them."""
 
     values: Values = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Reading:
     """The processes that compute on it."""
 
 
-class Device:
+class NvmlGpu:
     """One GPU, found by its UUID. Methods block."""
 
     def __init__(self, library: str, uuid: str) -> None:
@@ -121,7 +121,7 @@ class Device:
         """The N of ``/dev/nvidiaN``."""
         return None if self._minor is None else int(self._minor)
 
-    def read(self) -> Reading:
+    def read(self) -> GpuReadings:
         """Return the current figures. GpuLostError when the GPU no longer works, NvmlError."""
         handle = self._handle
         try:
@@ -157,7 +157,7 @@ class Device:
             "xid": self._last_xid(),
             "throttle_reasons": tuple(word for bit, word in _THROTTLES if (reasons or 0) & bit),
         }
-        return Reading(
+        return GpuReadings(
             values={name: value for name, value in values.items() if value is not None},
             pids=tuple(sorted(int(process.pid) for process in processes)),
         )

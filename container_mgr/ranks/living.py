@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from base import clock
-from container_mgr.hardware.nvml import Reading as GpuReading
+from container_mgr.hardware.nvml import GpuReadings as GpuReading
 from container_mgr.kernel import freezer, inside
 from container_mgr.kernel.cgroup import CgroupUsage, Gauge, locate
 from container_mgr.kernel.freezer import Freezer
@@ -84,7 +84,7 @@ class LiveContainer:
 
 
 @dataclass(slots=True, frozen=True)
-class Sample:
+class LiveSample:
     """One second of one rank. For a stand-in, utilisation is that of its CPU share."""
 
     container: Container
@@ -151,7 +151,7 @@ class Living:
         for name in tuple(self._containers):
             self.forget(name)
 
-    def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[Sample]:
+    def sample(self, reading_of: Callable[[str], GpuReading | None]) -> list[LiveSample]:
         """Measure every container with a GPU, or with a stand-in since the last call."""
         now = round(clock.monotonic() * 1e9)
         found = []
@@ -160,7 +160,7 @@ class Living:
             share = live.container.share
             gpu = reading_of(live.container.gpu_uuid)
             if gpu is not None:
-                found.append(Sample(live.container, gpu.values, real=True))
+                found.append(LiveSample(live.container, gpu.values, real=True))
             if share is None or live.gauge is None:
                 continue
             with suppress(OSError, ValueError):
@@ -172,7 +172,7 @@ class Living:
                     busy = used / (now - live.last_ns) / share
                     values["utilisation"] = min(1.0, max(0.0, busy))
                 live.last, live.last_ns = reading, now
-                found.append(Sample(live.container, values))
+                found.append(LiveSample(live.container, values))
         return found
 
     def _ended(self, name: str) -> None:

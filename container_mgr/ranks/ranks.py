@@ -55,7 +55,7 @@ from container_mgr.ranks.execs import Execs
 from container_mgr.ranks.freezing import Freezing, with_kernel_state
 from container_mgr.ranks.ghosts import Ghosts
 from container_mgr.ranks.launch import Launcher
-from container_mgr.ranks.living import LiveContainer, Living, Sample
+from container_mgr.ranks.living import LiveContainer, LiveSample, Living
 from container_mgr.recordings.recordings import Ask, Recordings
 from container_mgr.values import AgentError, Container, Unfit
 from container_mgr.volumes.volumes import VolumeFacts, Volumes
@@ -302,7 +302,7 @@ class Ranks:
         """Return all containers of this server, or one job's, in their current state."""
         return [self._current(c) for c in await self._engine.list(self._server, job)]
 
-    def sample(self) -> list[Sample]:
+    def sample(self) -> list[LiveSample]:
         """Measure the running containers since the last call, and act on their state.
 
         A container that became ready gets its CPU share. One whose light returned announces its

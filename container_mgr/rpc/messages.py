@@ -11,7 +11,7 @@ from agentlink.ranks import GPU, RankSpec
 from agentlink.values import DataKey, Device, NicReport, Record, RegistryLogin, Typed, WindowSize
 from container_mgr.docker.attached import Stream
 from container_mgr.ranks.execs import Input
-from container_mgr.ranks.living import Sample
+from container_mgr.ranks.living import LiveSample
 from container_mgr.ranks.logs import OutputLine
 from container_mgr.recordings.recording import RankRecording
 from container_mgr.values import AgentError, Container, Health, refusing
@@ -108,7 +108,7 @@ def fault_message(error: AgentError) -> pb.Fault:
     return pb.Fault(code=error.code, object=error.obj, message=error.message, hint=error.hint)
 
 
-def telemetry_of(time: float, samples: Sequence[Sample], server: Values) -> pb.TelemetryBatch:
+def telemetry_of(time: float, samples: Sequence[LiveSample], server: Values) -> pb.TelemetryBatch:
     """Convert one second of all ranks with a GPU or a stand-in, and of the server."""
     return pb.TelemetryBatch(
         time=time,

@@ -56,7 +56,7 @@ MOST_WAITING = 1 << 16
 
 
 @dataclass(slots=True)
-class Marks:
+class StepTimes:
     """When a step reached its states first, in seconds since 1970; None while it has not."""
 
     written: float | None = None
@@ -65,20 +65,20 @@ class Marks:
 
 
 @dataclass(slots=True)
-class Extra:
+class StepFigures:
     """What servers say of one step beside its parts."""
 
     written_s: dict[int, float] = field(default_factory=dict)
     """By rank: seconds from its first file to its completion."""
     seen_at: float = 0.0
     """The latest time that a writer named, in seconds since 1970."""
-    marks: Marks = field(default_factory=Marks)
+    marks: StepTimes = field(default_factory=StepTimes)
     damages: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     """By rank and endpoint: what the last verification found; empty when it was as written."""
 
 
 @dataclass(slots=True, frozen=True)
-class Sums:
+class StepTotals:
     """One job's steps at the last look, for those who ask often."""
 
     bytes: Mapping[Safety, int] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Sums:
     """Why it is not safe."""
 
 
-class Book:
+class CheckpointBook:
     """One job's checkpoints."""
 
     def __init__(self, record: CheckpointRecord, pool: Pool) -> None:
@@ -101,7 +101,7 @@ class Book:
         self._turn = asyncio.Lock()
         self.folder = record.folder
         self.ledger = reduce(fold, runs.reports(record), Ledger())
-        self.extras: dict[Key, Extra] = {}
+        self.extras: dict[Key, StepFigures] = {}
         """Only of steps that the ledger knows."""
         self.awaits: dict[Key, dict[tuple[str, int], str]] = {}
         """Parts that await their coordinator: by endpoint and rank, the server."""
@@ -127,7 +127,7 @@ class Book:
         """Steps that were seen complete."""
         self.intervals: deque[float] = deque(maxlen=MOST_INTERVALS)
         """Seconds from one written step of a run to the next."""
-        self.sums = Sums()
+        self.sums = StepTotals()
         self.warm_up_s: float | None = None
         """The longest that a run took from its start to its first written step; None before one."""
         self.told: set[str] = set()
@@ -249,7 +249,7 @@ class Book:
         return 0 <= holding.rank < len(ran) and ran[holding.rank] == holding.endpoint
 
     def _written(self, holding: Holding) -> None:
-        extra = self.extras.setdefault(holding.key, Extra())
+        extra = self.extras.setdefault(holding.key, StepFigures())
         extra.seen_at = max(extra.seen_at, holding.seen_at)
         known = sum(len(one.written_s) for one in self.extras.values())
         if holding.written_s is not None and known < MOST_TIMES:
@@ -302,7 +302,7 @@ class Book:
         for key, found in safety.items():
             if found in {Safety.DROPPED, Safety.PARTIAL}:
                 continue
-            extra = self.extras.setdefault(key, Extra())
+            extra = self.extras.setdefault(key, StepFigures())
             marks = extra.marks
             if marks.written is None:
                 marks.written = now if seen or not extra.seen_at else min(now, extra.seen_at)
@@ -321,9 +321,9 @@ class Book:
             sums[safety[key]] += size
         newest = newest_of(safety)
         if newest is None:
-            self.sums = Sums(sums)
+            self.sums = StepTotals(sums)
             return
-        extra = self.extras.get(newest, Extra())
+        extra = self.extras.get(newest, StepFigures())
         safe, why = safety[newest] is not Safety.WRITTEN, ""
         if not safe:
             single = self.ledger.runs[newest.epoch].layout.scheme is Scheme.SINGLE
@@ -333,7 +333,7 @@ class Book:
                 else f"step {newest.step} has no copy elsewhere yet"
             )
         taken = list(extra.written_s.values())
-        self.sums = Sums(
+        self.sums = StepTotals(
             bytes=sums,
             written_s=median(taken) if taken else None,
             newest=newest,
@@ -415,5 +415,5 @@ def laid_out(spec: CheckpointSpec, places: Sequence[Place]) -> tuple[Layout, str
         return Layout(Scheme.SINGLE, spec.copies.apart), str(error)
 
 
-def _at(extra: Extra) -> float | None:
+def _at(extra: StepFigures) -> float | None:
     return extra.marks.written

@@ -10,7 +10,7 @@ from checkpoints.ledger import Spoiled
 from checkpoints.schemes import Layout
 from checkpoints.values import Place, Places
 from controller.checkpoints import runs
-from controller.checkpoints.book import Book
+from controller.checkpoints.book import CheckpointBook
 from controller.state.kept.checkpoints import CheckpointRecord, RunEnd, SpoiledStep
 from controller.state.kept.kinds import row_of
 from controller.state.records import CheckpointSpec, JobRecord
@@ -23,7 +23,7 @@ class Books:
     def __init__(self, state: State) -> None:
         self._state = state
         self._pool = Pool("checkpoints")
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, CheckpointBook] = {}
         endpoints: dict[str, set[str]] = {server.name: set() for server in state.site.servers}
         for cable in state.cables.values():
             endpoints.setdefault(cable.server, set()).add(cable.name)
@@ -32,7 +32,7 @@ class Books:
         self._silent: dict[str, float] = {}
         """By server that does not answer: since when, as far as it was noticed."""
 
-    def get(self, folder: str) -> Book | None:
+    def get(self, folder: str) -> CheckpointBook | None:
         """Return the book of a folder; None when nothing is known of such a folder."""
         record = self._state.checkpoints.get(folder)
         if record is None:
@@ -40,18 +40,18 @@ class Books:
             return None
         book = self._books.get(folder)
         if book is None:
-            book = self._books[folder] = Book(record, self._pool)
+            book = self._books[folder] = CheckpointBook(record, self._pool)
         book.read(record)
         return book
 
-    def __iter__(self) -> Iterator[tuple[CheckpointRecord, Book]]:
+    def __iter__(self) -> Iterator[tuple[CheckpointRecord, CheckpointBook]]:
         """Yield all records with their books, as they are when their turn comes."""
         for folder in list(self._state.checkpoints):
             book, record = self.get(folder), self._state.checkpoints.get(folder)
             if book is not None and record is not None:
                 yield record, book
 
-    def of(self, job: str) -> tuple[CheckpointRecord, Book] | None:
+    def of(self, job: str) -> tuple[CheckpointRecord, CheckpointBook] | None:
         """Return the record and the book of a job; None when it has no checkpoints (any more)."""
         known = self._state.jobs.get(job)
         record = None if known is None else self._state.checkpoints.get(known.folder)
@@ -141,7 +141,7 @@ class Books:
         now = runs.marked(record, known.epoch, stepped=stepped, end=end)
         return record if now == record else self.change(record.folder, runs=now.runs)
 
-    async def up_to_date(self, folder: str) -> Book | None:
+    async def up_to_date(self, folder: str) -> CheckpointBook | None:
         """Return a book with all spoiled steps of its record."""
         record, book = self._state.checkpoints.get(folder), self.get(folder)
         if record is not None and book is not None:

@@ -17,7 +17,7 @@ from checkpoints.restore import plan
 from checkpoints.rules import parse_rule
 from checkpoints.values import Scheme
 from controller.base.errors import ServiceError
-from controller.checkpoints.book import Book, complete_of
+from controller.checkpoints.book import CheckpointBook, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
 from controller.checkpoints.protection import holders_of
 from controller.checkpoints.views import Known, checkpoints_view, verification_view
@@ -258,7 +258,7 @@ class CheckpointDesk:
 
     # --- helpers --------------------------------------------------------------------------
 
-    def _find(self, job: str) -> tuple[JobRecord, CheckpointSpec, CheckpointRecord, Book]:
+    def _find(self, job: str) -> tuple[JobRecord, CheckpointSpec, CheckpointRecord, CheckpointBook]:
         known = self._state.jobs.require(job)
         found, spec = self._books.of(job), known.request.checkpoint
         if spec is None:
@@ -280,7 +280,7 @@ class CheckpointDesk:
             hint="checkpoints in a store stay there",
         )
 
-    def _key(self, job: str, book: Book, step: int) -> Key:
+    def _key(self, job: str, book: CheckpointBook, step: int) -> Key:
         ledger = book.ledger
         keys = [key for key in ledger.steps if key.step == step]
         if not keys:
@@ -317,7 +317,7 @@ class CheckpointDesk:
             self._verifying += Counter()  # without those that have none
 
     async def _verify(
-        self, server: str, book: Book, key: Key | None
+        self, server: str, book: CheckpointBook, key: Key | None
     ) -> list[Verified] | EngineError | None:
         """Return what a server read, or why it did not; None when it did not answer."""
         ours = self._books.endpoints[server]

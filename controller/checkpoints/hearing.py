@@ -17,7 +17,7 @@ from agentlink.checkpoints import Holding, HoldingKind
 from agentlink.values import Where
 from base import clock
 from checkpoints.ledger import NOTHING, Key, Report, ServerLost
-from controller.checkpoints.book import Book
+from controller.checkpoints.book import CheckpointBook
 from controller.checkpoints.books import Books
 from controller.devices.checkpoints import CheckpointEngine, HoldingsNews
 from controller.state.state import State
@@ -53,7 +53,7 @@ class _Server:
     """Folders of no known job, and since when, in seconds of the steady clock."""
 
 
-class Hearing:
+class HoldingsInbox:
     """What servers tell. Belongs to the loop."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Hearing:
     async def run(self) -> None:
         """Hear until cancelled."""
         async for news in self._engine.holdings():
-            await self._take(news)
+            await self._receive(news)
             await asyncio.sleep(0)  # many servers may tell at once
 
     # --- what is known --------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Hearing:
 
     # --- news -----------------------------------------------------------------------------
 
-    async def _take(self, news: HoldingsNews) -> None:
+    async def _receive(self, news: HoldingsNews) -> None:
         server = self._servers.get(news.server)
         if server is None:
             return
@@ -198,9 +198,11 @@ class Hearing:
             now = self._state.checkpoints.get(folder)
             if now is not None:
                 self._books.change(folder, servers=now.servers | {server})
-        self._look_for_a_step(folder, book, believed)
+        self._note_first_step(folder, book, believed)
 
-    def _look_for_a_step(self, folder: str, book: Book, holdings: Iterable[Holding]) -> None:
+    def _note_first_step(
+        self, folder: str, book: CheckpointBook, holdings: Iterable[Holding]
+    ) -> None:
         """Note the first step of the present run: a part that is newer than what it loaded."""
         record = self._state.checkpoints.get(folder)
         if record is None or not record.runs or record.runs[-1].stepped:

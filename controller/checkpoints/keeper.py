@@ -15,13 +15,13 @@ from checkpoints.restore import Restore
 from checkpoints.schemes import not_apart
 from checkpoints.values import Places, Scheme
 from controller.base.tasks import Tasks
-from controller.checkpoints.book import Book, complete_of, laid_out, safety_of, sizes_of
+from controller.checkpoints.book import CheckpointBook, complete_of, laid_out, safety_of, sizes_of
 from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import Hearing
+from controller.checkpoints.hearing import HoldingsInbox
 from controller.checkpoints.orders import Orders
 from controller.checkpoints.protection import (
     Flush,
-    Running,
+    RunningRanks,
     Wanted,
     droppable,
     holders_of,
@@ -46,11 +46,11 @@ PAUSE_S = 0.1
 
 
 @dataclass(slots=True, frozen=True)
-class _Look:
+class _JobCheck:
     """One job at one look."""
 
     record: CheckpointRecord
-    book: Book
+    book: CheckpointBook
     job: JobRecord
     spec: CheckpointSpec
     places: Places
@@ -79,7 +79,7 @@ class CheckpointKeeper:
         self._state = state
         self._orders = Orders(engine, tasks, monotonic)
         self.books = Books(state)
-        self.hearing = Hearing(state, engine, self.books, self._failed, monotonic)
+        self.hearing = HoldingsInbox(state, engine, self.books, self._failed, monotonic)
         self.starts = Starts(state, engine, self.books, self.hearing, monotonic)
         self._removal = Removal(state, engine, self.books, self.hearing, monotonic)
         self._pace_bps = pace_bps(state.site)
@@ -146,7 +146,7 @@ class CheckpointKeeper:
         while True:
             self.hearing.news.clear()
             if self._state.ready and not self._state.command_lost:
-                await self.look()
+                await self.check()
             await asyncio.sleep(PAUSE_S)
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -158,7 +158,7 @@ class CheckpointKeeper:
         """Remove what no job needs any more until cancelled."""
         await self._removal.run()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look once at every job."""
         self.books.note_silence(self._monotonic())
         places, answering = self.books.places(), self.books.answering()
@@ -168,9 +168,9 @@ class CheckpointKeeper:
             if found is None or found[0].ended:
                 self._cancel(record, answering)
             else:
-                await self._look(_Look(record, book, *found, places, answering))
+                await self._check_job(_JobCheck(record, book, *found, places, answering))
 
-    async def _look(self, at: _Look) -> None:
+    async def _check_job(self, at: _JobCheck) -> None:
         book, job, state = at.book, at.job, self._state
         await self._lay_out(at)
         ledger = book.ledger
@@ -197,7 +197,7 @@ class CheckpointKeeper:
             for warning in warnings(book, run, at.spec, safety, state.clock()):
                 state.events.add("warning", f"job/{job.name}", *warning)
 
-    async def _lay_out(self, at: _Look) -> None:
+    async def _lay_out(self, at: _JobCheck) -> None:
         """Lay copies out anew when light moved and they are not apart any more."""
         run, book = at.run, at.book
         if run is None or at.spec.copies.scheme is Scheme.SINGLE:
@@ -239,7 +239,7 @@ class CheckpointKeeper:
 
     # --- orders ---------------------------------------------------------------------------
 
-    def _flush(self, at: _Look, safety: Mapping[Key, Safety]) -> None:
+    def _flush(self, at: _JobCheck, safety: Mapping[Key, Safety]) -> None:
         book, every = at.book, at.spec.every
         if not every or self.starts.store_of(at.job) is None:
             book.flushing = None
@@ -247,13 +247,13 @@ class CheckpointKeeper:
         counted = sorted(book.counted, reverse=True)
         book.flushing = next_flush(book.flushing, safety, counted, every)
 
-    async def _protect(self, at: _Look, safety: Mapping[Key, Safety]) -> None:
+    async def _protect(self, at: _JobCheck, safety: Mapping[Key, Safety]) -> None:
         run, book = at.run, at.book
         if run is None or run.epoch not in book.ledger.runs:
             return
         ips = {name: self._state.cables[name].ip for name in run.endpoints}
         layout = book.ledger.runs[run.epoch].layout
-        running = Running(run.epoch, run.endpoints, ips, layout)
+        running = RunningRanks(run.epoch, run.endpoints, ips, layout)
         store = self.starts.store_of(at.job)
         flush = None if book.flushing is None or store is None else Flush(book.flushing, store)
         before = book.copying
@@ -277,7 +277,7 @@ class CheckpointKeeper:
         for server in record.servers & answering:
             self._orders.keep(record.folder, server, (), 0)
 
-    def _close(self, at: _Look) -> None:
+    def _close(self, at: _JobCheck) -> None:
         """Have a step summed that awaited its coordinator, once one part of it is whole."""
         steps, ready = at.book.ledger.steps, dict[str, list[Key]]()
         for key, waiting in at.book.awaits.items():
@@ -287,7 +287,7 @@ class CheckpointKeeper:
         for server, keys in ready.items():
             self._orders.close(at.book.folder, server, keys)
 
-    async def _prune(self, at: _Look) -> None:
+    async def _prune(self, at: _JobCheck) -> None:
         ledger, book = at.book.ledger, at.book
         copying = () if book.copying is None else (book.copying,)
         stays = book.counted.union(copying)

@@ -13,7 +13,7 @@ from checkpoints.ledger import (
     Ledger,
     Member,
     Part,
-    Record,
+    StepRecord,
     is_complete,
     prune,
     state,
@@ -32,7 +32,7 @@ Wanted = Mapping[str, tuple[Keep, ...]]
 
 
 @dataclass(slots=True, frozen=True)
-class Running:
+class RunningRanks:
     """A job's ranks as they run now."""
 
     epoch: int
@@ -60,7 +60,7 @@ def pace_bps(site: CabledSite) -> int:
 
 def target(
     ledger: Ledger,
-    running: Running,
+    running: RunningRanks,
     places: Places,
     safety: Mapping[Key, Safety],
     now: Key | None,
@@ -92,7 +92,7 @@ def target(
     )
 
 
-def _within_reach(key: Key, ledger: Ledger, running: Running, places: Places) -> bool:
+def _within_reach(key: Key, ledger: Ledger, running: RunningRanks, places: Places) -> bool:
     """Whether the running ranks have what it takes to protect a written step."""
     if key not in ledger.steps:  # its files went since
         return False
@@ -113,7 +113,7 @@ def _within_reach(key: Key, ledger: Ledger, running: Running, places: Places) ->
 
 def wanted(
     ledger: Ledger,
-    running: Running,
+    running: RunningRanks,
     places: Places,
     copying: Key | None,
     flush: Flush | None,
@@ -140,7 +140,7 @@ def wanted(
     return {server: tuple(some) for server, some in keeps.items()}
 
 
-def _comes_apart(key: Key, ledger: Ledger, running: Running, places: Places) -> bool:
+def _comes_apart(key: Key, ledger: Ledger, running: RunningRanks, places: Places) -> bool:
     """Whether ranks on servers apart are about to have written an identical step: none is copied.
 
     Those that wrote the step before this one write this one as well, if not at the same moment.
@@ -155,7 +155,7 @@ def _comes_apart(key: Key, ledger: Ledger, running: Running, places: Places) -> 
 
 
 def _copies(
-    key: Key, record: Record, running: Running, places: Places, identical: bool
+    key: Key, record: StepRecord, running: RunningRanks, places: Places, identical: bool
 ) -> list[tuple[int, Keep]]:
     partner, found = running.layout.partner, list[tuple[int, Keep]]()
     apart = running.layout.apart
@@ -181,7 +181,9 @@ def _copies(
     return found
 
 
-def _parities(key: Key, record: Record, running: Running, places: Places) -> list[tuple[int, Keep]]:
+def _parities(
+    key: Key, record: StepRecord, running: RunningRanks, places: Places
+) -> list[tuple[int, Keep]]:
     found: list[tuple[int, Keep]] = []
     for ring in running.layout.sets:
         parts = [record.parts.get(rank) for rank in ring]
@@ -212,7 +214,7 @@ def _parities(key: Key, record: Record, running: Running, places: Places) -> lis
     return found
 
 
-def _stands(record: Record, ring: tuple[Member, ...]) -> bool:
+def _stands(record: StepRecord, ring: tuple[Member, ...]) -> bool:
     """Whether a lost part of a set can be rebuilt: its parities are not to be replaced then."""
     return all(
         (part := record.parts.get(member.rank)) is not None
@@ -224,7 +226,7 @@ def _stands(record: Record, ring: tuple[Member, ...]) -> bool:
     )
 
 
-def _stored(flush: Flush, ledger: Ledger, running: Running) -> list[tuple[int, Keep]]:
+def _stored(flush: Flush, ledger: Ledger, running: RunningRanks) -> list[tuple[int, Keep]]:
     record = ledger.steps[flush.key]
     parts = sorted(record.parts.items())
     if ledger.runs[flush.key.epoch].identical:
@@ -238,11 +240,11 @@ def _stored(flush: Flush, ledger: Ledger, running: Running) -> list[tuple[int, K
     ]
 
 
-def _at_home(rank: int, part: Part, running: Running) -> bool:
+def _at_home(rank: int, part: Part, running: RunningRanks) -> bool:
     return rank < len(running.endpoints) and running.endpoints[rank] in part.holders
 
 
-def _source(rank: int, part: Part, holder: str, running: Running, places: Places) -> Source:
+def _source(rank: int, part: Part, holder: str, running: RunningRanks, places: Places) -> Source:
     server, ip = places[holder].server, running.ips.get(holder, "")
     return Source(rank, part.digest, part.bytes, holder, server, ip)
 
@@ -333,7 +335,7 @@ def _held(ledger: Ledger, key: Key, places: Places) -> bool:
     return any(part.holders for part in parts) and is_complete(ledger, key, places)
 
 
-def holders_of(record: Record) -> frozenset[str]:
+def holders_of(record: StepRecord) -> frozenset[str]:
     """Return the endpoints that hold a part or a parity of a step."""
     return frozenset().union(
         *(part.holders for part in record.parts.values()),

@@ -10,7 +10,7 @@ import structlog
 from base import clock
 from controller.base.errors import ServiceError
 from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import Hearing
+from controller.checkpoints.hearing import HoldingsInbox
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 from controller.state.intend import keys
@@ -40,7 +40,7 @@ class Removal:
         state: State,
         engine: CheckpointEngine,
         books: Books,
-        hearing: Hearing,
+        hearing: HoldingsInbox,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
@@ -57,9 +57,9 @@ class Removal:
         """Remove what is due until cancelled."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self.look()
+            await self.check()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Remove once what is due."""
         state = self._state
         if not state.ready or state.command_lost or state.suspect:

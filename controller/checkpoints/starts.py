@@ -20,9 +20,9 @@ from checkpoints.values import Scheme
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.checkpoints import runs
-from controller.checkpoints.book import Book, laid_out, was_whole
+from controller.checkpoints.book import CheckpointBook, laid_out, was_whole
 from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import Hearing
+from controller.checkpoints.hearing import HoldingsInbox
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
@@ -61,7 +61,7 @@ class Starts:
         state: State,
         engine: CheckpointEngine,
         books: Books,
-        hearing: Hearing,
+        hearing: HoldingsInbox,
         monotonic: Callable[[], float],
     ) -> None:
         self._state = state
@@ -98,7 +98,7 @@ class Starts:
                         raise self._failed(job, restore.why)
                 return self._ranks(record, spec, job, resumed)
             restore = await self._fetched(job, spec, job.endpoints)
-            self._tell(job, restore)
+            self._report_skipped(job, restore)
             await self._begin(job, spec, restore.key)
             return self._ranks(record, spec, job, restore.key)
 
@@ -174,7 +174,7 @@ class Starts:
             book.restoring -= 1
 
     async def _await_silent(
-        self, job: JobRecord, spec: CheckpointSpec, book: Book, endpoints: Sequence[str]
+        self, job: JobRecord, spec: CheckpointSpec, book: CheckpointBook, endpoints: Sequence[str]
     ) -> None:
         """Wait for servers while a newer step can be had with them only, until they count as lost.
 
@@ -196,7 +196,7 @@ class Starts:
         self,
         job: JobRecord,
         spec: CheckpointSpec,
-        book: Book,
+        book: CheckpointBook,
         endpoints: Sequence[str],
         only: Key | None,
     ) -> Restore:
@@ -214,7 +214,7 @@ class Starts:
             mount = self.store_of(job)
             places = self._books.places()
             gets = await book.compute(partial(parts_by_server, restore, endpoints, places, mount))
-            await self._know(job, gets, endpoints)
+            await self._register_folders(job, gets, endpoints)
             faults = await self._fetch(job, spec, restore.key, gets)
             if not faults:
                 return restore
@@ -236,7 +236,7 @@ class Starts:
         self,
         job: JobRecord,
         spec: CheckpointSpec,
-        book: Book,
+        book: CheckpointBook,
         ledger: Ledger,
         endpoints: Sequence[str],
         *,
@@ -251,7 +251,7 @@ class Starts:
             partial(plan, ledger, endpoints, places, servers, store=up, gathers=gathers)
         )
 
-    async def _know(
+    async def _register_folders(
         self, job: JobRecord, gets: Mapping[str, object], endpoints: Sequence[str]
     ) -> None:
         """Make durable which servers get folders, before they do. ServiceError."""
@@ -323,7 +323,7 @@ class Starts:
             text = f"its checkpoints are kept without copies: {why}"
             state.events.add("warning", f"job/{job.name}", "CheckpointsNotApart", text)
 
-    def _tell(self, job: JobRecord, restore: Restore) -> None:
+    def _report_skipped(self, job: JobRecord, restore: Restore) -> None:
         """Say loudly why not the newest step is loaded, or none."""
         about, record = f"job/{job.name}", self._record(job)
         book = self._books.get(job.folder)

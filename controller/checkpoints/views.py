@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from agentlink.checkpoints import Verified
-from checkpoints.ledger import Key, Ledger, Record, dropped, is_complete, state, ways
+from checkpoints.ledger import Key, Ledger, StepRecord, dropped, is_complete, state, ways
 from checkpoints.restore import Restore
 from checkpoints.rules import parse_rule
 from checkpoints.schemes import chunk_bytes
 from checkpoints.values import Places
-from controller.checkpoints.book import Extra
+from controller.checkpoints.book import StepFigures
 from controller.schema.checkpoints import (
     CheckpointsView,
     CheckpointView,
@@ -32,7 +32,7 @@ class Known:
 
     ledger: Ledger
     places: Places
-    extras: Mapping[Key, Extra]
+    extras: Mapping[Key, StepFigures]
     endpoints: Mapping[int, tuple[str, ...]]
     """Of each run, in rank order, by epoch."""
     answering: frozenset[str]
@@ -70,7 +70,7 @@ def checkpoints_view(
     )
 
 
-def _is_left(record: Record) -> bool:
+def _is_left(record: StepRecord) -> bool:
     return any(part.holders or part.stored for part in record.parts.values()) or any(
         parity.holders for parity in record.parities.values()
     )
@@ -78,7 +78,7 @@ def _is_left(record: Record) -> bool:
 
 def _step(key: Key, known: Known) -> CheckpointView:
     record, run = known.ledger.steps[key], known.ledger.runs[key.epoch]
-    extra = known.extras.get(key, Extra())
+    extra = known.extras.get(key, StepFigures())
     found, why = ways(known.ledger, key, known.answering, known.places, known.store_up)
     taken = sorted(extra.written_s.values())
     return CheckpointView(
@@ -103,7 +103,7 @@ def _step(key: Key, known: Known) -> CheckpointView:
     )
 
 
-def _part(rank: int, record: Record, extra: Extra, ran: tuple[str, ...]) -> PartView:
+def _part(rank: int, record: StepRecord, extra: StepFigures, ran: tuple[str, ...]) -> PartView:
     part = record.parts.get(rank)
     parity_by = sorted(
         holder

@@ -8,7 +8,7 @@ from checkpoints.ledger import Key
 from checkpoints.ledger import State as Safety
 from checkpoints.rules import parse_rule
 from checkpoints.values import Scheme
-from controller.checkpoints.book import Book, newest_of
+from controller.checkpoints.book import CheckpointBook, newest_of
 from controller.state.kept.checkpoints import RunRecord
 from controller.state.records import CheckpointSpec
 
@@ -21,7 +21,11 @@ LEAST_QUIET_S = 60.0
 
 
 def warnings(
-    book: Book, run: RunRecord, spec: CheckpointSpec, safety: Mapping[Key, Safety], now: float
+    book: CheckpointBook,
+    run: RunRecord,
+    spec: CheckpointSpec,
+    safety: Mapping[Key, Safety],
+    now: float,
 ) -> Iterator[tuple[str, str]]:
     """Yield reason and text of what has begun to be wrong; each once, until it is right again."""
     interval_s = book.interval_s
@@ -55,7 +59,9 @@ def warnings(
         yield "CheckpointsUnprotected", f"step {step} has no copy elsewhere after {bare_s:.0f} s"
 
 
-def _unprotected(book: Book, safety: Mapping[Key, Safety], now: float) -> tuple[float, int]:
+def _unprotected(
+    book: CheckpointBook, safety: Mapping[Key, Safety], now: float
+) -> tuple[float, int]:
     """Return for how long the newest written step has been without a copy, and the step."""
     newest = newest_of(safety)
     if newest is None or safety[newest] is not Safety.WRITTEN or newest not in book.extras:
@@ -64,7 +70,7 @@ def _unprotected(book: Book, safety: Mapping[Key, Safety], now: float) -> tuple[
     return (0.0 if since is None else now - since), newest.step
 
 
-def _news(book: Book, reason: str, holds: bool) -> bool:
+def _news(book: CheckpointBook, reason: str, holds: bool) -> bool:
     new = holds and reason not in book.told
     (book.told.add if holds else book.told.discard)(reason)
     return new

@@ -288,7 +288,7 @@ class Relay:
                 raise TlsRefusedError("it does not use TLS")
         if conn.tls is None:
             return data
-        said = conn.tls.take(data)
+        said = conn.tls.decrypt(data)
         conn.to_aggregator += conn.tls.outgoing()
         if conn in self._unproven and conn.tls.certificate is not None:
             conn.peer = replace(conn.peer, certificate=conn.tls.certificate)
@@ -303,7 +303,7 @@ class Relay:
         if conn.tls is None:
             conn.to_aggregator += data
         elif data:
-            conn.tls.say(data)
+            conn.tls.encrypt(data)
             conn.to_aggregator += conn.tls.outgoing()
 
     def _take(self, conn: _Connection, data: bytes) -> None:

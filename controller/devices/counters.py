@@ -1,7 +1,7 @@
 """Counters of an aggregator's ports: one block of rows for all ports, as the device sent them.
 
 A site has thousands of ports and reads them every second, so a block keeps the received bytes, and
-a :class:`Layout` says how to read them. Each southbound defines the layout of its own messages.
+a :class:`RowLayout` says how to read them. Each southbound defines the layout of its own messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rows = NDArray[Any]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
-class Layout:
+class RowLayout:
     """How the rows of a block lie in memory; both types have the same size."""
 
     row: np.dtype[Any]
@@ -30,7 +30,7 @@ class Layout:
     """Ports with a higher number are internal to the device."""
 
 
-ROWS = Layout(
+ROWS = RowLayout(
     row=np.dtype(
         [
             ("port", "=u4"),
@@ -71,7 +71,7 @@ class PortBlock(Mapping[int, PortCounters]):
 
     __slots__ = ("data", "layout")
 
-    def __init__(self, data: bytes, layout: Layout = ROWS) -> None:
+    def __init__(self, data: bytes, layout: RowLayout = ROWS) -> None:
         self.data = data
         self.layout = layout
 

@@ -39,7 +39,7 @@ End = Literal["completed", "failed", "cancelled"]
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Wants:
+class JobNeeds:
     """What a job asks for. Its owner wrote a part of it: checked by the engine's adapter."""
 
     count: int
@@ -60,7 +60,7 @@ class Wants:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Seen:
+class EngineJob:
     """One job as the engine has it now. Texts are clipped; times are seconds since 1970."""
 
     key: str
@@ -70,7 +70,7 @@ class Seen:
     revision: str
     """Changes with all that a move of its light depends on: attempt, turn, end, endpoints."""
     turn: Turn
-    wants: Wants
+    wants: JobNeeds
     name: str = ""
     """What its owner calls it."""
     user: str = ""
@@ -98,10 +98,10 @@ class Seen:
 
 
 @dataclass(slots=True, frozen=True)
-class Batch:
+class JobChanges:
     """What the engine knows: everything, or what has changed since the batch before."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[EngineJob, ...]
     complete: bool
     """A job that is not in a complete batch is unknown to the engine: it has ended."""
 
@@ -143,7 +143,7 @@ class Reach:
 
 
 @dataclass(slots=True, frozen=True)
-class Check:
+class SetupCheck:
     """One line of the examination of an engine's set-up."""
 
     subject: str
@@ -192,7 +192,7 @@ class ObservedEngine(Protocol):
         """Whether processes of any job, also of one without endpoints, still end. ObservedError."""
         ...
 
-    def changes(self) -> AsyncIterator[Batch]:
+    def changes(self) -> AsyncIterator[JobChanges]:
         """Yield everything first, then what changed, for ever.
 
         Never raises for an engine that is away: it goes on when that answers again, with a
@@ -200,7 +200,7 @@ class ObservedEngine(Protocol):
         """
         ...
 
-    async def look(self, key: str) -> Seen | None:
+    async def read_job(self, key: str) -> EngineJob | None:
         """Return one job as it is now; None when the engine knows none. ObservedError."""
         ...
 
@@ -227,7 +227,7 @@ class ObservedEngine(Protocol):
         """Return whether the engine answers, from the latest calls."""
         ...
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[SetupCheck, ...]:
         """Examine versions, rights, plugins, hooks and the map of nodes; never raises."""
         ...
 

@@ -78,9 +78,9 @@ from controller.transaction.model import (
 )
 from ocs_driver.base import (
     CircuitMap,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
-    Outcome,
 )
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable
 from scheduler.model import Policy
@@ -312,7 +312,7 @@ class Executor:
             return NotSwitched(order.step, change.switch, reason, began)
         except OcsUnreachable as error:  # nothing was sent
             return NotSwitched(order.step, change.switch, str(error), away=True)
-        failed = [r for r in result.results if r.outcome is Outcome.FAILED]
+        failed = [r for r in result.results if r.outcome is CircuitOutcome.FAILED]
         if not failed:
             return Switched(order.step, change.switch, began)
         pairs = {frozenset((r.a, r.b)) for r in failed}

@@ -247,7 +247,7 @@ class ImageKeeper:
             latest[server] = step
             if not began:
                 began = True
-                self._tell(job.name, "ImagePulling", f"{image}, first on {server}")
+                self._add_event(job.name, "ImagePulling", f"{image}, first on {server}")
             now = self._monotonic()
             if now >= show_at:
                 show_at = now + SHOW_EVERY_S
@@ -271,7 +271,7 @@ class ImageKeeper:
         if began:
             count = len(servers)
             where = f"{count} server{'' if count == 1 else 's'}"
-            self._tell(job.name, "ImagePulled", f"{image} is on {where}")
+            self._add_event(job.name, "ImagePulled", f"{image} is on {where}")
 
     async def _is_elsewhere(self, image: str, server: str) -> bool:
         others = [one.name for one in self._state.site.servers if one.name != server]
@@ -280,7 +280,7 @@ class ImageKeeper:
         except EngineError:
             return False
 
-    def _tell(self, name: str, reason: str, text: str) -> None:
+    def _add_event(self, name: str, reason: str, text: str) -> None:
         self._state.events.add("info", f"job/{name}", reason, text)
 
 

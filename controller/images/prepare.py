@@ -87,7 +87,7 @@ class Preparations:
             if len(self._known) <= KEPT:
                 break
             del self._known[old]
-        self._tell("info", made, "ImagePreparing", f"on {len(servers)} servers")
+        self._add_event("info", made, "ImagePreparing", f"on {len(servers)} servers")
         self._tasks.spawn(self._run(made), f"prepare image {made.id}")
         return _view(made)
 
@@ -118,9 +118,9 @@ class Preparations:
         if failed:
             first = failed[0]
             text = f"failed on {len(failed)} servers; {first}: {made.servers[first].message}"
-            self._tell("warning", made, "ImageNotPrepared", text)
+            self._add_event("warning", made, "ImageNotPrepared", text)
         else:
-            self._tell("info", made, "ImagePrepared", f"is on {len(made.servers)} servers")
+            self._add_event("info", made, "ImagePrepared", f"is on {len(made.servers)} servers")
 
     async def _pull(self, made: _Preparation, server: str) -> None:
         def note(name: str, step: PullProgress) -> None:
@@ -136,7 +136,7 @@ class Preparations:
                 made.servers[server], state="failed", message=error.message
             )
 
-    def _tell(self, severity: Severity, made: _Preparation, reason: str, text: str) -> None:
+    def _add_event(self, severity: Severity, made: _Preparation, reason: str, text: str) -> None:
         self._state.events.add(severity, f"image/{clipped(made.image)}", reason, text)
 
 

@@ -16,7 +16,7 @@ from container_mgr.ranks import images, policy
 from container_mgr.values import AgentError
 from controller.base.errors import ServiceError
 from controller.base.texts import clipped
-from controller.ranks.environment import ADJUSTABLE, Refusal, environment, refusals
+from controller.ranks.environment import ADJUSTABLE, RefusedVariable, environment, refusals
 from controller.ranks.nccl import Network
 from controller.schema.submit.request import CheckpointRequest, JobRequest
 from controller.state.records import CheckpointSpec, CopiesSpec, JobSpec, JobVolume
@@ -358,7 +358,7 @@ def _check_environment(request: JobRequest) -> None:
     refused = refusals(request.plain_env, dark_s=request.dark_tolerance_s)
     refused += refusals(dict.fromkeys(request.secrets.keys() - ADJUSTABLE.keys(), ""))
     refused += [
-        Refusal(name, "its value is checked, so it cannot be a secret", "state its value")
+        RefusedVariable(name, "its value is checked, so it cannot be a secret", "state its value")
         for name in sorted(request.secrets.keys() & ADJUSTABLE.keys())
     ]
     if refused:

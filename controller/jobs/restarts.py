@@ -20,7 +20,7 @@ from controller.ranks.ends import JobEnder
 from controller.schema.submit.request import RESTART_PATTERN
 from controller.state.records import Failure, JobRecord
 from controller.state.state import State
-from controller.swaps.contract import Loss
+from controller.swaps.contract import JobLoss
 from controller.swaps.desk import SwapDesk
 from controller.swaps.losses import surely_lost
 
@@ -239,7 +239,7 @@ class JobRestarter:
         same = now is not None and now.state == "starting" and now.epoch == job.epoch
         return same and not self._ender.is_ending(job.name)
 
-    async def _unanswered(self, job: JobRecord) -> Loss:
+    async def _unanswered(self, job: JobRecord) -> JobLoss:
         """Wait for the servers of a run that died; return what is on those that stay silent.
 
         A rank whose peer's server is lost ends by itself, before that loss is known.
@@ -253,31 +253,31 @@ class JobRestarter:
             await asyncio.sleep(LOOK_EVERY_S)
         answering = state.connections.servers()
         silent = {e: server for e, server in placed.items() if not answering.get(server, False)}
-        return Loss(
+        return JobLoss(
             cause="server",
             objects=tuple(sorted({f"server/{server}" for server in silent.values()})),
             dead={e: f"server {server} does not answer" for e, server in silent.items()},
             failed_at=state.clock(),
         )
 
-    def _lost(self, job: JobRecord, failure: Failure | None) -> Loss:
+    def _lost(self, job: JobRecord, failure: Failure | None) -> JobLoss:
         """Return which of a job's endpoints are out of use; ``dead`` is empty when none is."""
         light = self._state.light
         dead = {e: light.unfit[e] for e in job.endpoints if e in light.unfit}
         dead |= {e: light.quarantine[e].reason for e in job.endpoints if e in light.quarantine}
         if failure is not None and failure.exit_code is None and surely_lost(failure.fault):
             dead.setdefault(failure.endpoint, failure.cause)
-        return Loss(
+        return JobLoss(
             cause="endpoint",
             objects=tuple(f"endpoint/{e}" for e in dead),
             dead=dead,
             failed_at=self._ended_at(job),
         )
 
-    def _own(self, job: JobRecord, failure: Failure) -> Loss:
+    def _own(self, job: JobRecord, failure: Failure) -> JobLoss:
         objects = (f"endpoint/{failure.endpoint}",)
         at = self._ended_at(job)
-        return Loss(cause="program", objects=objects, dead={}, failed_at=at)
+        return JobLoss(cause="program", objects=objects, dead={}, failed_at=at)
 
     def _ended_at(self, job: JobRecord) -> float:
         """Return when the first rank of the run ended, as its server says; now if none did."""

@@ -74,7 +74,7 @@ class JobWatch:
         by_job: dict[str, list[RankStatus]] = {}
         for status in self._state.jobs.statuses:
             by_job.setdefault(status.job, []).append(status)
-        await self._others.look()
+        await self._others.check()
         missed: dict[tuple[str, int, int], int] = {}
         with Turns() as turns:
             for seen in list(self._state.jobs.values()):

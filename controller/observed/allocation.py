@@ -18,7 +18,14 @@ from base import clock
 from base.pools import Pool
 from controller.base.errors import ErrorCode, ServiceError
 from controller.base.tasks import Tasks, seen
-from controller.devices.observed import Batch, ObservedEngine, ObservedError, Seen, Turn, Verdict
+from controller.devices.observed import (
+    EngineJob,
+    JobChanges,
+    ObservedEngine,
+    ObservedError,
+    Turn,
+    Verdict,
+)
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.observed.fold import name_of
@@ -103,10 +110,10 @@ class Allocations:
         found = await self._looked_up(key)
         former = await self._former(found)
         engine_s = self._monotonic() - began
-        await self._keeper.take(Batch((found, *former), complete=False))
+        await self._keeper.apply(JobChanges((found, *former), complete=False))
         return await self._begun(found, engine_s)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Begin the work for allocations that no hook has announced."""
         for job in self._state.jobs.values():
             told = job.observed
@@ -122,10 +129,10 @@ class Allocations:
         except ServiceError as error:
             log.info("allocation_not_served", job=key, reason=error.message)
 
-    async def _looked_up(self, key: str) -> Seen:
+    async def _looked_up(self, key: str) -> EngineJob:
         try:
             async with asyncio.timeout(ENGINE_S):
-                found = await self._observed.look(key)
+                found = await self._observed.read_job(key)
         except TimeoutError:
             raise ServiceError(
                 "unavailable",
@@ -145,7 +152,7 @@ class Allocations:
             )
         return found
 
-    async def _former(self, found: Seen) -> list[Seen]:
+    async def _former(self, found: EngineJob) -> list[EngineJob]:
         """Return the jobs that had the endpoints before, as the engine has them now.
 
         It gives endpoints away in the moment in which a job ends, and tells of that end later.
@@ -157,14 +164,14 @@ class Allocations:
             if (holder := holders.get(endpoint)) is not None and holder.observed is not None
         } - {found.key}
 
-        async def asked(key: str) -> Seen | None:
+        async def asked(key: str) -> EngineJob | None:
             with suppress(ServiceError):
                 return await self._looked_up(key)
             return None
 
         return [one for one in await asyncio.gather(*map(asked, sorted(keys))) if one is not None]
 
-    async def _begun(self, found: Seen, engine_s: float) -> Allocated:
+    async def _begun(self, found: EngineJob, engine_s: float) -> Allocated:
         ident = (found.key, found.attempt)
         work = self._works.get(ident)
         if work is None or (work.done() and work.exception() is not None):
@@ -180,7 +187,7 @@ class Allocations:
                 del self._works[oldest]
         return await asyncio.shield(work)
 
-    async def _serve(self, found: Seen, engine_s: float) -> Allocated:
+    async def _serve(self, found: EngineJob, engine_s: float) -> Allocated:
         name = name_of(found.key)
         job = self._state.jobs.get(name)
         done = Allocated(
@@ -198,7 +205,7 @@ class Allocations:
                 done = await self._regrouped(job, done)
         if found.turn is not Turn.WAITS:
             self._keep(done)
-            self._tasks.spawn(self._told(done), f"answer to {done.key}")
+            self._tasks.spawn(self._answer(done), f"answer to {done.key}")
         return done
 
     async def _regrouped(self, job: JobRecord, done: Allocated) -> Allocated:
@@ -280,7 +287,7 @@ class Allocations:
         severity: Severity = "info" if done.verdict is Verdict.GO else "warning"
         self._state.events.add(severity, f"job/{job.name}", "LightArranged", done.text)
 
-    async def _told(self, done: Allocated) -> None:
+    async def _answer(self, done: Allocated) -> None:
         try:
             await self._observed.answer(done.key, done.verdict, done.text)
         except ObservedError as error:

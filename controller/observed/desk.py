@@ -15,12 +15,12 @@ from controller.base.tasks import Tasks
 from controller.base.texts import shown
 from controller.devices.engine import ExecutionEngine
 from controller.devices.errors import DEVICE_ERRORS
-from controller.devices.observed import Check, ObservedEngine, ObservedError
+from controller.devices.observed import ObservedEngine, ObservedError, SetupCheck
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.observed import views
 from controller.observed.allocation import Allocations
-from controller.observed.fold import Rules
+from controller.observed.fold import EngineRules
 from controller.observed.keeper import ObservedKeeper
 from controller.observed.publisher import TopologyPublisher
 from controller.observed.waiting import WaitingJobs
@@ -69,7 +69,7 @@ class ObservedDesk:
             state,
             observed,
             engine,
-            Rules(engine=observed.kind, endpoints=policy.endpoints()),
+            EngineRules(engine=observed.kind, endpoints=policy.endpoints()),
             intent=intent,
             tasks=tasks,
             changed=self._changed,
@@ -103,7 +103,7 @@ class ObservedDesk:
         await self._observed.close()
 
     def _changed(self) -> None:
-        self._allocations.look()
+        self._allocations.check()
         self._waiting.changed()
 
     async def allocated(self, number: str) -> AllocationAnswerView:
@@ -228,5 +228,5 @@ class ObservedDesk:
                 lines = await self._observed.check()
         except TimeoutError:
             text = f"it does not answer within {CHECK_S:.0f} s"
-            lines = (Check("reach", "fault", text, "see the engine's own log"),)
+            lines = (SetupCheck("reach", "fault", text, "see the engine's own log"),)
         return views.checks_view(self._observed.kind, lines)

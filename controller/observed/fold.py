@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.devices.observed import Seen, Turn
+from controller.devices.observed import EngineJob, Turn
 from controller.schema.base import JobState
 from controller.state.records import JobRecord, JobSpec, Observed
 from scheduler.model import Locality, Policy, RankOrder
@@ -19,7 +19,7 @@ GONE = "its engine does not know it any more: how it ended is not known"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Rules:
+class EngineRules:
     """What the site says of an engine's jobs."""
 
     engine: str
@@ -39,7 +39,7 @@ class _End:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Moment:
+class FoldContext:
     """What the records depend on besides the engine's words."""
 
     now: float
@@ -57,9 +57,9 @@ def name_of(key: str) -> str:
 
 def fold(
     records: Mapping[str, JobRecord],
-    seen: Iterable[Seen],
-    rules: Rules,
-    moment: Moment,
+    seen: Iterable[EngineJob],
+    rules: EngineRules,
+    moment: FoldContext,
     *,
     whole: bool = False,
 ) -> tuple[JobRecord, ...]:
@@ -102,12 +102,12 @@ def fold(
     return (*freed, *made)
 
 
-def gone(record: JobRecord, moment: Moment) -> JobRecord:
+def gone(record: JobRecord, moment: FoldContext) -> JobRecord:
     """Return the record of a job that the engine does not know any more."""
     return _ended(record, _End("cancelled", GONE, moment.now), moment)
 
 
-def _released(record: JobRecord, seen: Seen, moment: Moment) -> JobRecord | None:
+def _released(record: JobRecord, seen: EngineJob, moment: FoldContext) -> JobRecord | None:
     """Return the record without its endpoints when the engine has taken them back; None if not."""
     told = record.observed
     if seen.turn is Turn.ENDED and (told is None or told.attempt == seen.attempt):
@@ -122,9 +122,9 @@ def _released(record: JobRecord, seen: Seen, moment: Moment) -> JobRecord | None
 
 def _now(
     record: JobRecord | None,
-    seen: Seen,
-    rules: Rules,
-    moment: Moment,
+    seen: EngineJob,
+    rules: EngineRules,
+    moment: FoldContext,
     holder: Callable[[str], str | None],
 ) -> JobRecord | None:
     """Return the record that says what the engine says; None for a job that leaves none."""
@@ -178,7 +178,7 @@ def _now(
 
 
 def _theirs(
-    seen: Seen, rules: Rules, holder: Callable[[str], str | None]
+    seen: EngineJob, rules: EngineRules, holder: Callable[[str], str | None]
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the endpoints that the job alone has, and what is wrong with the others."""
     problems = [f"node {node} is not in the site file" for node in seen.strangers]
@@ -197,11 +197,11 @@ def _theirs(
     return tuple(mine), problems
 
 
-def _holds(seen: Seen) -> bool:
+def _holds(seen: EngineJob) -> bool:
     return seen.turn in (Turn.ALLOCATED, Turn.RUNNING)
 
 
-def _state(seen: Seen) -> JobState:
+def _state(seen: EngineJob) -> JobState:
     if seen.turn is Turn.ALLOCATED:
         return "starting"
     return "paused" if seen.suspended else "running"
@@ -211,7 +211,7 @@ def _attempt(record: JobRecord) -> int:
     return 0 if record.observed is None else record.observed.attempt
 
 
-def _started_at(record: JobRecord, seen: Seen, moment: Moment) -> float | None:
+def _started_at(record: JobRecord, seen: EngineJob, moment: FoldContext) -> float | None:
     if seen.turn is Turn.ALLOCATED:
         return None
     if seen.started_at is not None:
@@ -219,7 +219,7 @@ def _started_at(record: JobRecord, seen: Seen, moment: Moment) -> float | None:
     return moment.now if record.started_at is None else record.started_at
 
 
-def _spec(seen: Seen, rules: Rules) -> JobSpec:
+def _spec(seen: EngineJob, rules: EngineRules) -> JobSpec:
     """Return what the job asks for.
 
     lightloom does not restart an engine's job; one that cannot be frozen runs while light moves.
@@ -241,12 +241,12 @@ def _spec(seen: Seen, rules: Rules) -> JobSpec:
     )
 
 
-def _end(seen: Seen, moment: Moment) -> _End:
+def _end(seen: EngineJob, moment: FoldContext) -> _End:
     at = moment.now if seen.ended_at is None else seen.ended_at
     return _End(seen.end, seen.reason, at, seen.exit_code)
 
 
-def _ended(record: JobRecord, end: _End, moment: Moment) -> JobRecord:
+def _ended(record: JobRecord, end: _End, moment: FoldContext) -> JobRecord:
     told = record.observed
     return replace(
         record,

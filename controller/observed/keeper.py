@@ -11,9 +11,9 @@ from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.base.texts import clipped
 from controller.devices.engine import ExecutionEngine
-from controller.devices.observed import Batch, ObservedEngine, Seen, Turn
+from controller.devices.observed import EngineJob, JobChanges, ObservedEngine, Turn
 from controller.fabric.intent import FabricIntent
-from controller.observed.fold import Moment, Rules, fold, gone, name_of
+from controller.observed.fold import EngineRules, FoldContext, fold, gone, name_of
 from controller.ranks import calls
 from controller.schema.base import Severity
 from controller.state.intend import keys
@@ -44,7 +44,7 @@ class ObservedKeeper:
         state: State,
         observed: ObservedEngine,
         engine: ExecutionEngine,
-        rules: Rules,
+        rules: EngineRules,
         *,
         intent: FabricIntent,
         tasks: Tasks,
@@ -58,7 +58,7 @@ class ObservedKeeper:
         self._intent = intent
         self._tasks = tasks
         self._changed = changed
-        self._latest: dict[str, Seen] = {}
+        self._latest: dict[str, EngineJob] = {}
         """By key: what the engine last said of every job that has not ended."""
         self._taking = asyncio.Lock()
         self._late: set[str] = set()
@@ -69,9 +69,9 @@ class ObservedKeeper:
     async def run(self) -> None:
         """Take over what the engine says, until cancelled."""
         async for batch in self._observed.changes():
-            await self.take(batch)
+            await self.apply(batch)
 
-    async def take(self, batch: Batch) -> None:
+    async def apply(self, batch: JobChanges) -> None:
         """Take over one batch."""
         async with self._taking:
             news = self._bounded(batch)
@@ -101,7 +101,7 @@ class ObservedKeeper:
         seen = self._latest.get(key)
         return None if seen is None else seen.attempt
 
-    def _bounded(self, batch: Batch) -> list[Seen]:
+    def _bounded(self, batch: JobChanges) -> list[EngineJob]:
         """Return what is watched of a batch: all that hold endpoints, then the queue's first."""
         news = list(batch.seen)
         fresh = [one for one in news if one.key not in self._latest and one.turn is Turn.WAITS]
@@ -114,23 +114,23 @@ class ObservedKeeper:
         away = {one.key for one in fresh[max(0, room) :]}
         return [one for one in news if one.key not in away]
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> FoldContext:
         state = self._state
         holders = state.jobs.holders()
-        return Moment(
+        return FoldContext(
             now=state.clock(),
             epoch=state.epoch + 1,
             homes=state.light.homes(),
             holder=lambda e: holders[e].name if e in holders else None,
         )
 
-    def _fold(self, news: Iterable[Seen], *, whole: bool = False) -> list[JobRecord]:
+    def _fold(self, news: Iterable[EngineJob], *, whole: bool = False) -> list[JobRecord]:
         """Put the records that differ; return them."""
         free = [one for one in news if not self._is_moving(one)]
         put = fold(self._state.jobs, free, self._rules, self._moment(), whole=whole)
         return [self._put(record) for record in put]
 
-    def _is_moving(self, seen: Seen) -> bool:
+    def _is_moving(self, seen: EngineJob) -> bool:
         """Whether a transaction moves the job's light: its news are taken over at the end."""
         running = self._state.transactions.of_job(name_of(seen.key))
         if running is None:
@@ -140,16 +140,16 @@ class ObservedKeeper:
             self._tasks.spawn(self._later(seen, running.ended), f"news of {seen.key}")
         return True
 
-    async def _later(self, seen: Seen, ended: asyncio.Event) -> None:
+    async def _later(self, seen: EngineJob, ended: asyncio.Event) -> None:
         await ended.wait()
         self._late.discard(seen.key)
         latest = self._latest.get(seen.key)
         if latest is None and seen.turn is not Turn.ENDED:
             try:
-                latest = await self._observed.look(seen.key)
+                latest = await self._observed.read_job(seen.key)
             except Exception as error:
                 log.warning("job_not_looked_up", job=seen.key, error=str(error))
-        await self.take(Batch((latest or seen,), complete=False))
+        await self.apply(JobChanges((latest or seen,), complete=False))
 
     def _gone(self, known: set[str]) -> list[JobRecord]:
         """End the jobs that the engine has forgotten."""
@@ -165,7 +165,7 @@ class ObservedKeeper:
         ]
         return [self._put(gone(job, moment)) for job in lost]
 
-    def _sharing(self) -> list[Seen]:
+    def _sharing(self) -> list[EngineJob]:
         """Return the jobs that count on fewer endpoints than they run on."""
         return [
             seen
@@ -186,10 +186,10 @@ class ObservedKeeper:
         if record.holding:
             self._engine.placed(record.name, set(calls.placed(state, record).values()))
         if before is None or before.state != record.state:
-            self._tell(before, record)
+            self._add_event(before, record)
         return record
 
-    def _tell(self, before: JobRecord | None, record: JobRecord) -> None:
+    def _add_event(self, before: JobRecord | None, record: JobRecord) -> None:
         reason = _EVENTS.get(record.state)
         held = record.holding or (before is not None and before.holding)
         if reason is None or not held or (before is not None and before.state == "paused"):

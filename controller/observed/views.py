@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.base.texts import shown
-from controller.devices.observed import Check
+from controller.devices.observed import SetupCheck
 from controller.observed.allocation import Allocated
 from controller.observed.fold import name_of
 from controller.observed.publisher import PublishedState
@@ -61,7 +61,7 @@ def waiting_view(done: Helped) -> WaitingAnswerView:
     )
 
 
-def checks_view(kind: str, checks: Iterable[Check]) -> EngineChecksView:
+def checks_view(kind: str, checks: Iterable[SetupCheck]) -> EngineChecksView:
     """Return the examination of an engine's set-up."""
     views = [
         EngineCheckView(

@@ -57,7 +57,7 @@ class Helped:
 
 
 @dataclass(slots=True, frozen=True)
-class Room:
+class LightOption:
     """What light can do for a waiting job."""
 
     placement: Placement | None
@@ -67,7 +67,7 @@ class Room:
     """Moves of running endpoints that would help; None when none would."""
 
 
-def room_for(mine: Fabric, job: JobRecord) -> Room:
+def room_for(mine: Fabric, job: JobRecord) -> LightOption:
     """Return how light helps a waiting job on the fabric that it may use. Pure.
 
     A job of several aggregators' size is helped when its span comes down to what it accepts.
@@ -77,12 +77,12 @@ def room_for(mine: Fabric, job: JobRecord) -> Room:
     request = Request(job.name, job.request.count, locality=Locality.REGROUP)
     found = place(mine, request)
     if isinstance(found, Wait):
-        return Room(None, found.reason, found.moves_needed)
+        return LightOption(None, found.reason, found.moves_needed)
     if found.span > max(leaves, found.span_possible):
         strict = place(mine, replace(request, locality=Locality.STRICT))
         needed = strict.moves_needed if isinstance(strict, Wait) else None
-        return Room(None, "the ports of one aggregator are in use by running jobs", needed)
-    return Room(found)
+        return LightOption(None, "the ports of one aggregator are in use by running jobs", needed)
+    return LightOption(found)
 
 
 class WaitingJobs:
@@ -125,7 +125,7 @@ class WaitingJobs:
         while True:
             self._wake.clear()
             try:
-                await self.look()
+                await self.help_first()
             except ServiceError as error:
                 log.info("waiting_job_not_helped", reason=error.message)
             await asyncio.sleep(PAUSE_S)
@@ -133,7 +133,7 @@ class WaitingJobs:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._wake.wait()
 
-    async def look(self) -> Helped | None:
+    async def help_first(self) -> Helped | None:
         """Help the first job that waits for something light can change; return what was done."""
         state = self._state
         self.blocked = None
@@ -192,7 +192,7 @@ class WaitingJobs:
         )
         self._keep(done)
         self._state.events.add("info", f"job/{job.name}", "RoomMade", text)
-        await self._tell(job, Verdict.GO, text)
+        await self._answer(job, Verdict.GO, text)
         return done
 
     def _first(self) -> JobRecord | None:
@@ -215,7 +215,7 @@ class WaitingJobs:
         while len(self.latest) > KEPT:
             del self.latest[next(iter(self.latest))]
 
-    async def _tell(self, job: JobRecord, verdict: Verdict, text: str) -> None:
+    async def _answer(self, job: JobRecord, verdict: Verdict, text: str) -> None:
         if job.observed is None:
             return
         try:

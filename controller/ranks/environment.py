@@ -47,7 +47,7 @@ ADJUSTABLE: Mapping[str, Rule] = {"MASTER_PORT": number(1024, 65535), **NCCL_RUL
 
 
 @dataclass(slots=True, frozen=True)
-class Refusal:
+class RefusedVariable:
     """A variable that a job cannot set, why, and what to do instead."""
 
     name: str
@@ -55,7 +55,7 @@ class Refusal:
     fix: str
 
 
-def refusals(own: Mapping[str, str], *, dark_s: float | None = None) -> list[Refusal]:
+def refusals(own: Mapping[str, str], *, dark_s: float | None = None) -> list[RefusedVariable]:
     """Return the variables of a job that are refused; empty when all are accepted.
 
     ``dark_s`` is the dark time that the job states it tolerates: NCCL settings that give up earlier
@@ -64,11 +64,13 @@ def refusals(own: Mapping[str, str], *, dark_s: float | None = None) -> list[Ref
     found = []
     for name, value in own.items():
         if name.startswith(PREFIX):
-            found.append(Refusal(name, f"{PREFIX}* is lightloom's own", "choose another name"))
+            found.append(
+                RefusedVariable(name, f"{PREFIX}* is lightloom's own", "choose another name")
+            )
         elif name in OWNED:
-            found.append(Refusal(name, f"lightloom sets it: {OWNED[name]}", "leave it out"))
+            found.append(RefusedVariable(name, f"lightloom sets it: {OWNED[name]}", "leave it out"))
         elif name in ADJUSTABLE and (wrong := ADJUSTABLE[name].wrong(value)):
-            found.append(Refusal(name, wrong, "correct it, or leave it out"))
+            found.append(RefusedVariable(name, wrong, "correct it, or leave it out"))
     if not found and dark_s is not None:
         found += _timeout_too_short(own, dark_s)
     return found
@@ -115,7 +117,7 @@ def _is_valid(own: Mapping[str, str], name: str, rule: Rule) -> bool:
     return name in own and not rule.wrong(own[name])
 
 
-def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
+def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[RefusedVariable]:
     budget = ib_budget_s(own)
     if "NCCL_IB_TIMEOUT" not in own or budget is None or budget >= IB_MARGIN * dark_s:
         return []
@@ -123,7 +125,11 @@ def _timeout_too_short(own: Mapping[str, str], dark_s: float) -> list[Refusal]:
         f"NCCL would give up after {figure(budget)} s; a dark time of {figure(dark_s, 6)} s "
         f"needs {figure(IB_MARGIN * dark_s)} s"
     )
-    return [Refusal("NCCL_IB_TIMEOUT", reason, "raise it, leave it out, or lower dark_tolerance_s")]
+    return [
+        RefusedVariable(
+            "NCCL_IB_TIMEOUT", reason, "raise it, leave it out, or lower dark_tolerance_s"
+        )
+    ]
 
 
 def _tf_config(rank: int, addresses: Sequence[str]) -> str:

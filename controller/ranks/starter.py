@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from agentlink.ranks import RankCheckpoint
@@ -21,15 +21,15 @@ from scheduler.model import RankOrder
 START_TIMEOUT_S = 60.0
 
 
-class Images(Protocol):
-    """The images of jobs."""
+class ImagePreparer(Protocol):
+    """Brings jobs' images to servers."""
 
-    async def ready(self, name: str) -> None:
-        """Bring a job's image to the servers of its endpoints. ServiceError."""
+    async def ready(self, name: str, endpoints: Collection[str] | None = None) -> None:
+        """Bring a job's image to the servers of ``endpoints``, by default its own. ServiceError."""
 
 
-class Checkpoints(Protocol):
-    """The checkpoints of jobs."""
+class CheckpointPreparer(Protocol):
+    """Brings jobs' checkpoints to their ranks."""
 
     async def ready(self, name: str) -> Mapping[int, RankCheckpoint]:
         """Bring what a job resumes from to its ranks, and make its run durable. ServiceError.
@@ -47,8 +47,8 @@ class RankStarter:
         engine: ExecutionEngine,
         ender: JobEnder,
         *,
-        images: Images,
-        checkpoints: Checkpoints,
+        images: ImagePreparer,
+        checkpoints: CheckpointPreparer,
         secrets: SecretFolder,
     ) -> None:
         self._state = state

@@ -27,15 +27,15 @@ class LinkWatch:
         self._refused_at: dict[str, float] = {}
         """Per aggregator: when a refused claimant was last reported."""
 
-    def take(self, event: AggregatorEvent) -> None:
+    def handle(self, event: AggregatorEvent) -> None:
         """Handle one event."""
         match event:
             case AggregatorConnected(as_name=name, repaired=repaired):
                 text = f"{len(repaired)} flows corrected" if repaired else "its flows are correct"
-                self._tell(f"aggregator/{name}", text, "AggregatorConnected", lost=False)
+                self._report(f"aggregator/{name}", text, "AggregatorConnected", lost=False)
             case AggregatorLost(as_name=name):
                 text = "it keeps forwarding; its flows cannot be changed"
-                self._tell(f"aggregator/{name}", text, "AggregatorLost", lost=True)
+                self._report(f"aggregator/{name}", text, "AggregatorLost", lost=True)
             case AggregatorRefused(as_name=name, claimant=claimant, reason=reason):
                 self._refused(name, f"refused {claimant}: {reason}")
             case PortStatus(as_name=name, port=port, up=up):
@@ -55,9 +55,9 @@ class LinkWatch:
         if end is None or endpoint_of(end) in state.transactions.locked():
             return
         text = f"the carrier of {point} {'is back' if up else 'is lost'}"
-        self._tell(subject(end, point), text, "LinkUp" if up else "LinkDown", lost=not up)
+        self._report(subject(end, point), text, "LinkUp" if up else "LinkDown", lost=not up)
 
-    def _tell(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
+    def _report(self, obj: str, text: str, reason: str, *, lost: bool) -> None:
         state = self._state
         if lost and self._damper.lost(obj, state.clock()):
             text = "it is flapping: not used and not reported until it is stable"

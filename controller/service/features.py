@@ -48,8 +48,7 @@ from controller.state.state import State
 from controller.stream.changes import Changes
 from controller.stream.feed import Feed
 from controller.stream.publisher import Publisher
-from controller.swaps.desk import Parts as SwapParts
-from controller.swaps.desk import SwapDesk
+from controller.swaps.desk import SwapDesk, SwapParts
 from controller.swaps.other_runs import OtherRuns
 from controller.telemetry.light import OpticalPower
 from controller.telemetry.printed import PrintedSteps

@@ -173,7 +173,7 @@ class Service:
         """Start the job loops once the containers and the circuits are known."""
         core, features, jobs = self._core, self.features, self.features.jobs
         await asyncio.gather(self._switches_read(), observe_containers(self._state, core.engine))
-        await jobs.others.look()  # before a job is placed on endpoints that they hold
+        await jobs.others.check()  # before a job is placed on endpoints that they hold
         jobs.recovery.begin()
         jobs.swaps.resume()
         features.plans.rollouts.resume(self.recovered)

@@ -55,7 +55,7 @@ class Upkeep:
             await self._jobs.watch.observe()
             self._interrupted.release()
             self._stalls.check()
-            await self._jobs.swaps.look()
+            await self._jobs.swaps.check()
             spared = self._state.light.spared
             if spared is not settled:  # no container needs their flows any more
                 await self._intent.converge()
@@ -125,6 +125,6 @@ class Upkeep:
 
     def aggregator_event(self, event: AggregatorEvent) -> None:
         """Note what a packet switch says."""
-        self._links.take(event)
+        self._links.handle(event)
         if isinstance(event, AggregatorConnected):
             self._taken_over.set()

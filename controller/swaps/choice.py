@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from checkpoints.ledger import Record
+from checkpoints.ledger import StepRecord
 from checkpoints.restore import choose_spares
 from checkpoints.values import Places
 from controller.state.kept.recoveries import RecoveryWay
@@ -20,7 +20,7 @@ from scheduler.regroup import spare as regroup
 
 
 @dataclass(slots=True, frozen=True)
-class Plan:
+class SwapPlan:
     """How a job goes on. ``moves`` are the new homes of endpoints whose light moves."""
 
     endpoints: tuple[str, ...]
@@ -48,7 +48,7 @@ def by_spares(
     dead: Collection[str],
     spares: Sequence[str],
     *,
-    record: Record | None,
+    record: StepRecord | None,
     places: Places,
     servers: Collection[str],
     lost: Collection[str],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from controller.state.kept.recoveries import RecoveryCause
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Loss:
+class JobLoss:
     """What one job lost: its ``dead`` endpoints, each with the reason.
 
     None are dead when a server restarted and works again: the job goes on where it was.
@@ -29,7 +29,7 @@ class Loss:
     """The endpoints themselves work: it is their aggregator, or a drain, that takes them away."""
 
 
-class Checkpoints(Protocol):
+class JobCheckpoints(Protocol):
     """The checkpoints of jobs. A job without any has no ledger."""
 
     def ledger(self, name: str) -> Ledger | None:
@@ -51,7 +51,7 @@ class Checkpoints(Protocol):
         """Note that a job's present run made a step after what it had loaded."""
 
 
-def reached(checkpoints: Checkpoints, name: str, epoch: int | None = None) -> int | None:
+def reached(checkpoints: JobCheckpoints, name: str, epoch: int | None = None) -> int | None:
     """Return the newest step that a rank has written (in the run ``epoch``), whole or not."""
     ledger = checkpoints.ledger(name)
     if ledger is None:
@@ -59,18 +59,11 @@ def reached(checkpoints: Checkpoints, name: str, epoch: int | None = None) -> in
     return max((key.step for key in ledger.steps if epoch in (None, key.epoch)), default=None)
 
 
-class Queue(Protocol):
-    """The road of a job that cannot go on where it is."""
+class Requeuer(Protocol):
+    """Requeues a job that cannot go on where it is."""
 
     async def back_to_queue(self, name: str, reason: str) -> None:
         """Release a stopped job's endpoints and queue it."""
 
     async def requeue(self, name: str, reason: str) -> None:
         """Stop a running job's containers and put it back into the queue."""
-
-
-class Images(Protocol):
-    """The images of jobs."""
-
-    async def ready(self, name: str, endpoints: Collection[str] | None = None) -> None:
-        """Bring a job's image to the servers of ``endpoints``, by default its own. ServiceError."""

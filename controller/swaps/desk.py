@@ -12,14 +12,14 @@ from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
-from controller.ranks.starter import RankStarter
+from controller.ranks.starter import ImagePreparer, RankStarter
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.swaps.contract import Checkpoints, Images, Queue
+from controller.swaps.contract import JobCheckpoints, Requeuer
 from controller.swaps.drains import DrainKeeper
 from controller.swaps.first import FirstSteps
 from controller.swaps.other_runs import LeftRuns
-from controller.swaps.progress import Progress
+from controller.swaps.progress import StepProgress
 from controller.swaps.relight import Relighter
 from controller.swaps.rows import Rows
 from controller.swaps.spares import Spares
@@ -28,7 +28,7 @@ from controller.swaps.watch import LossWatch
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Parts:
+class SwapParts:
     """What recoveries need of others. The functions are asked once the service runs."""
 
     state: State
@@ -40,9 +40,9 @@ class Parts:
     intent: FabricIntent
     starter: RankStarter
     ender: JobEnder
-    images: Images
-    checkpoints: Checkpoints
-    queue: Queue
+    images: ImagePreparer
+    checkpoints: JobCheckpoints
+    queue: Requeuer
     sent_bps: Callable[[str], float | None]
     """What an endpoint sends."""
     communicates: Callable[[JobRecord], bool]
@@ -52,9 +52,9 @@ class Parts:
 class SwapDesk:
     """Recoveries from lost hardware."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SwapParts) -> None:
         self.checkpoints = parts.checkpoints
-        self._progress = Progress(parts.state, parts.checkpoints)
+        self._progress = StepProgress(parts.state, parts.checkpoints)
         self.rows = Rows(parts.state, parts.checkpoints, self._progress)
         self._spares = Spares(parts.state)
         self.swapper = Swapper(
@@ -98,18 +98,18 @@ class SwapDesk:
     @property
     def relight(self) -> Callable[[Iterable[str]], None]:
         """Gives light back to endpoints that are dark; the caller makes it durable."""
-        return self._relighter.want
+        return self._relighter.request
 
     def resume(self) -> None:
         """Go on with what an earlier controller had begun."""
         self.swapper.resume()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look once at what is under way; called about once a second."""
-        self._progress.look()
-        self._losses.look()
-        self._left.look()
+        self._progress.update()
+        self._losses.check()
+        self._left.check()
         self._spares.tend(self.swapper.has)
-        self.drains.look()
-        self._relighter.look()
+        self.drains.check()
+        self._relighter.check()
         await self._first.check()

@@ -20,8 +20,8 @@ from controller.state.kept.drains import WORDS, Drain, Drained
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps import choice
-from controller.swaps.contract import Loss, Queue
-from controller.swaps.progress import Progress
+from controller.swaps.contract import JobLoss, Requeuer
+from controller.swaps.progress import StepProgress
 from controller.swaps.relight import Relighter
 from controller.swaps.spares import Spares
 from controller.swaps.swapper import Swapper
@@ -48,8 +48,8 @@ class DrainKeeper:
         spares: Spares,
         relighter: Relighter,
         ender: JobEnder,
-        queue: Queue,
-        progress: Progress,
+        queue: Requeuer,
+        progress: StepProgress,
     ) -> None:
         self._state = state
         self._tasks = tasks
@@ -169,7 +169,7 @@ class DrainKeeper:
 
     # --- the jobs -------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Let the jobs go whose time has come."""
         state = self._state
         if state.suspect or state.transactions.interrupted:
@@ -268,9 +268,9 @@ class DrainKeeper:
     def _endpoints(self, drain: Drain) -> frozenset[str]:
         return frozenset(self._state.drains.endpoints(drain, self._state.light.attachments))
 
-    def _loss(self, drain: Drain, job: JobRecord) -> Loss:
+    def _loss(self, drain: Drain, job: JobRecord) -> JobLoss:
         mine = self._endpoints(drain)
-        return Loss(
+        return JobLoss(
             cause="drain",
             objects=(drain.object,),
             dead={e: drain.why for e in job.endpoints if e in mine},

@@ -21,7 +21,7 @@ from controller.base.errors import ServiceError
 from controller.state.kept.recoveries import RecoveryRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.swaps.contract import Checkpoints, reached
+from controller.swaps.contract import JobCheckpoints, reached
 from controller.swaps.rows import Rows
 
 TRAFFIC_BPS = 10_000.0
@@ -46,7 +46,7 @@ class FirstSteps:
         self,
         state: State,
         rows: Rows,
-        checkpoints: Checkpoints,
+        checkpoints: JobCheckpoints,
         *,
         sent_bps: Callable[[str], float | None],
         communicates: Callable[[JobRecord], bool],

@@ -25,7 +25,7 @@ def surely_lost(fault: str) -> bool:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Seen:
+class HealthSnapshot:
     """What is seen at one moment."""
 
     answering: Mapping[str, bool]
@@ -66,7 +66,9 @@ class Lost:
         return f"{self.cause} {self.name} is lost"
 
 
-def judge(site: CabledSite, at: Mapping[str, AttachPoint], seen: Seen) -> tuple[Lost, ...]:
+def judge(
+    site: CabledSite, at: Mapping[str, AttachPoint], seen: HealthSnapshot
+) -> tuple[Lost, ...]:
     """Return what is lost at this moment; each endpoint under one object, the largest."""
     carriers = {
         name: seen.carriers[at[name]]
@@ -120,7 +122,7 @@ def judge(site: CabledSite, at: Mapping[str, AttachPoint], seen: Seen) -> tuple[
     return tuple(found)
 
 
-def _cut_off(site: CabledSite, name: str, seen: Seen) -> bool:
+def _cut_off(site: CabledSite, name: str, seen: HealthSnapshot) -> bool:
     """Whether all neighbours of an aggregator see no carrier from it."""
     ends: list[bool] = []
     for uplink in site.uplinks:

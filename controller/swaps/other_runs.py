@@ -51,7 +51,7 @@ class OtherRuns:
         self.later: Mapping[str, int] = MappingProxyType({})
         """The jobs of which a later run lives, and its epoch."""
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Look once, after an observation of the containers."""
         fresh = self._note_strangers()
         with Turns() as turns:
@@ -137,7 +137,7 @@ class OtherRuns:
                     adopted = self._adopt(job, epoch, ranks)
                     holders.update(dict.fromkeys(adopted.endpoints, adopted))
                     del later[name]
-        self._tell(later)
+        self._report_later(later)
         self.later, self._later_for = MappingProxyType(later), whole
 
     def _may_go_on(
@@ -188,7 +188,7 @@ class OtherRuns:
         state.jobs.wake.set()
         return adopted
 
-    def _tell(self, later: Mapping[str, int]) -> None:
+    def _report_later(self, later: Mapping[str, int]) -> None:
         """Report every later run once that the job does not go on with at once."""
         runs = frozenset(later.items())
         for name, epoch in sorted(runs - self._told):
@@ -215,7 +215,7 @@ class LeftRuns:
         self._clean: dict[Left, int] = {}
         """Looks in a row that found nothing."""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look once, after an observation of the containers; one cleaning at a time."""
         state, busy = self._state, self._under_way is not None and not self._under_way.done()
         if state.drains.left and not state.command_lost and not busy:
@@ -246,7 +246,7 @@ class LeftRuns:
         await asyncio.gather(*map(self._stop, found))
         if done:
             state.drains.cleaned(done)
-            self._relighter.want(name for entry in done for name in entry.endpoints)
+            self._relighter.request(name for entry in done for name in entry.endpoints)
             state.journal.owe(keys.FACTS)
             state.jobs.wake.set()
 

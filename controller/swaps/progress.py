@@ -9,22 +9,22 @@ from statistics import median
 from checkpoints.ledger import Key
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.swaps.contract import Checkpoints
+from controller.swaps.contract import JobCheckpoints
 
 KEPT_STEPS = 32
 
 
-class Progress:
+class StepProgress:
     """The newest written and protected steps of running jobs, and when they were first seen."""
 
-    def __init__(self, state: State, checkpoints: Checkpoints) -> None:
+    def __init__(self, state: State, checkpoints: JobCheckpoints) -> None:
         self._state = state
         self._checkpoints = checkpoints
         self._written: dict[str, deque[tuple[Key, float]]] = {}
         self._protected: dict[str, deque[tuple[Key, float]]] = {}
 
-    def look(self) -> None:
-        """Look at all running jobs once."""
+    def update(self) -> None:
+        """Read the steps of all running jobs."""
         jobs = [
             job.name
             for job in self._state.jobs.values()

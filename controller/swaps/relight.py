@@ -42,7 +42,7 @@ class Relighter:
         self._next = 0.0
         """When to try again, by the monotonic clock."""
 
-    def want(self, endpoints: Iterable[str]) -> None:
+    def request(self, endpoints: Iterable[str]) -> None:
         """Light endpoints as soon as that is possible; that is durable with the next commit."""
         self._state.drains.unlit |= self.lightable(endpoints)
         self._state.journal.owe(DRAINS)
@@ -56,7 +56,7 @@ class Relighter:
         """Try at the next look: there may be something new to light."""
         self._next = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look once; one attempt at a time."""
         state, now = self._state, self._monotonic()
         busy = self._under_way is not None and not self._under_way.done()

@@ -11,8 +11,8 @@ from controller.state.kept.recoveries import RECOVERIES, RecoveryRecord, Recover
 from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.swaps.contract import Checkpoints, Loss, reached
-from controller.swaps.progress import Progress
+from controller.swaps.contract import JobCheckpoints, JobLoss, reached
+from controller.swaps.progress import StepProgress
 
 LONGEST_DETECT_S = 600.0
 """A server's clock may differ from ours: a failure is not believed to be older than this."""
@@ -24,8 +24,8 @@ class Rows:
     def __init__(
         self,
         state: State,
-        checkpoints: Checkpoints,
-        progress: Progress,
+        checkpoints: JobCheckpoints,
+        progress: StepProgress,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class Rows:
         self._failed: dict[str, float] = {}
         """By row under way: the moment of the failure by the monotonic clock."""
 
-    def begin(self, job: JobRecord, loss: Loss, how: RecoveryWay = "swap") -> RecoveryRecord:
+    def begin(self, job: JobRecord, loss: JobLoss, how: RecoveryWay = "swap") -> RecoveryRecord:
         """Open a row. One of the job that is still open ends here."""
         state = self._state
         detect_s = min(max(0.0, state.clock() - loss.failed_at), LONGEST_DETECT_S)

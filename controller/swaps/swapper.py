@@ -23,7 +23,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
-from controller.ranks.starter import RankStarter
+from controller.ranks.starter import ImagePreparer, RankStarter
 from controller.state.intend import keys
 from controller.state.jobs import Handled
 from controller.state.kept.kinds import row_of
@@ -31,8 +31,8 @@ from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
 from controller.swaps import choice
-from controller.swaps.choice import Plan
-from controller.swaps.contract import Checkpoints, Images, Loss, Queue
+from controller.swaps.choice import SwapPlan
+from controller.swaps.contract import JobCheckpoints, JobLoss, Requeuer
 from controller.swaps.rows import Rows
 from controller.swaps.spares import Spares
 from controller.transaction.model import Cause, Outcome, Transaction
@@ -60,7 +60,7 @@ class _Work:
 
     job: str
     submitted_at: float
-    loss: Loss
+    loss: JobLoss
     row: str
     """Its record."""
     excluded: set[str] = field(default_factory=set)
@@ -84,11 +84,11 @@ class Swapper:
         intent: FabricIntent,
         starter: RankStarter,
         ender: JobEnder,
-        images: Images,
-        checkpoints: Checkpoints,
+        images: ImagePreparer,
+        checkpoints: JobCheckpoints,
         rows: Rows,
         spares: Spares,
-        queue: Queue,
+        queue: Requeuer,
     ) -> None:
         self._state = state
         self._engine = engine
@@ -114,7 +114,7 @@ class Swapper:
         asked = job.request
         return asked.checkpoint is not None or asked.spares > 0 or asked.restart != "never"
 
-    def lose(self, name: str, loss: Loss, *, stopped: bool = False) -> bool:
+    def lose(self, name: str, loss: JobLoss, *, stopped: bool = False) -> bool:
         """Begin to recover a job that lost ``loss.dead``; return whether that is done here.
 
         A job that is not to go on after a loss is left to its policy. A loss during a recovery
@@ -160,7 +160,7 @@ class Swapper:
                 state.journal.owe(*self._rows.writes(record.id))
             elif job.state == "starting" and record.cause != "program" and record.how != "queue":
                 reasons = dict.fromkeys(record.dead, "lost before the controller restarted")
-                loss = Loss(
+                loss = JobLoss(
                     cause=record.cause,
                     objects=record.objects,
                     dead=reasons,
@@ -235,12 +235,12 @@ class Swapper:
             why = "its containers did not start"
         await self._fall_back(work, why)
 
-    async def _decide(self, work: _Work, job: JobRecord) -> tuple[Plan | None, str]:
+    async def _decide(self, work: _Work, job: JobRecord) -> tuple[SwapPlan | None, str]:
         """Return how the job goes on; None and the reason when it cannot."""
         state, loss = self._state, work.loss
         dead = [e for e in job.endpoints if e in loss.dead]
         if not dead:
-            return Plan(job.endpoints, state.recoveries[work.row].how), ""
+            return SwapPlan(job.endpoints, state.recoveries[work.row].how), ""
         fabric = state.fabric(ours=True)
         lost = self._lost()
         ocs = {e.name: e.fiber.device for e in state.site.endpoints}
@@ -248,7 +248,7 @@ class Swapper:
         if loss.healthy and loss.cause == "aggregator":
             homes = choice.elsewhere(fabric, job.endpoints, dead, lost)
             if homes is not None:
-                return Plan(job.endpoints, "again", moves=dict(homes)), ""
+                return SwapPlan(job.endpoints, "again", moves=dict(homes)), ""
         spares = self._spares.usable(job, work.excluded)
         restore = await self._checkpoints.planned(job.name, job.endpoints)
         ledger = self._checkpoints.ledger(job.name)
@@ -271,12 +271,12 @@ class Swapper:
             moves = {**choice.darkened(dead, fabric.homes, optical, lost), **moves}
         endpoints = tuple(swaps.get(e, e) for e in job.endpoints if e not in left)
         if not left:
-            return Plan(endpoints, "swap", swaps, moves), ""
+            return SwapPlan(endpoints, "swap", swaps, moves), ""
         why = self._why_not(work, spares, left)
         if job.request.on_loss is OnLoss.SHRINK:
             refusal = await self._cannot_shrink(job, endpoints)
             if not refusal:
-                return Plan(endpoints, "shrink", swaps, moves, why), ""
+                return SwapPlan(endpoints, "shrink", swaps, moves, why), ""
             why = f"{why}; {refusal}"
         return None, why
 
@@ -293,7 +293,7 @@ class Swapper:
             what = f"the light of {', '.join(sorted(work.excluded))} failed and {what}"
         return f"{what} in the place of {', '.join(left)}"
 
-    async def _decided(self, work: _Work, job: JobRecord, plan: Plan) -> bool:
+    async def _decided(self, work: _Work, job: JobRecord, plan: SwapPlan) -> bool:
         """Reserve the spares and make the decision durable; False when one was taken meanwhile."""
         state = self._state
         now = self._wanted(work)
@@ -359,7 +359,7 @@ class Swapper:
         await asyncio.gather(*(one(server) for server in asked))
         work.silent = silent
 
-    async def _light(self, work: _Work, plan: Plan, fenced: bool) -> str:
+    async def _light(self, work: _Work, plan: SwapPlan, fenced: bool) -> str:
         """Move the light; return why that failed. A dead endpoint goes dark and stays dark."""
         if not plan.moves:
             self._rows.mark(work.row, "lit")
@@ -391,7 +391,7 @@ class Swapper:
                 return f"{name} cannot be fenced: neither its flows nor its light can be cut"
         return ""
 
-    async def _fetch(self, work: _Work, plan: Plan) -> None:
+    async def _fetch(self, work: _Work, plan: SwapPlan) -> None:
         """Fetch image and checkpoint beside the rest; the start fetches what is missing then."""
         try:
             async with failpoints.around("swap-fetch"), asyncio.timeout(PREFETCH_LIMIT_S):
@@ -405,7 +405,7 @@ class Swapper:
             log.warning("not_prefetched", job=work.job, error=str(error))
         self._rows.mark(work.row, "fetched")
 
-    def _also_lost(self, work: _Work, plan: Plan) -> Loss | None:
+    def _also_lost(self, work: _Work, plan: SwapPlan) -> JobLoss | None:
         """Return the endpoints of the new run whose server did not confirm the stop."""
         cables = self._state.cables
         dead = {
@@ -418,7 +418,7 @@ class Swapper:
         objects = tuple(sorted({f"server/{cables[e].server}" for e in dead}))
         return replace(work.loss, cause="server", objects=objects, dead=dead, healthy=False)
 
-    async def _begin_run(self, work: _Work, plan: Plan) -> bool:
+    async def _begin_run(self, work: _Work, plan: SwapPlan) -> bool:
         """Make the new endpoints and the new epoch durable, then start the ranks."""
         state, name = self._state, work.job
         await state.reports.wait()
@@ -460,7 +460,7 @@ class Swapper:
         self._spares.replace(name)
         return True
 
-    def _quarantined(self, loss: Loss, endpoints: Iterable[str]) -> tuple[Quarantine, ...]:
+    def _quarantined(self, loss: JobLoss, endpoints: Iterable[str]) -> tuple[Quarantine, ...]:
         """Put those that are dead themselves out of use, until an operator releases them.
 
         Those of a lost server come back with it.
@@ -556,7 +556,7 @@ class Swapper:
         }
 
 
-def _joined(one: Loss, other: Loss) -> Loss:
+def _joined(one: JobLoss, other: JobLoss) -> JobLoss:
     """Return two losses of one job as one; the later cause names it."""
     return replace(
         one,
@@ -567,14 +567,14 @@ def _joined(one: Loss, other: Loss) -> Loss:
     )
 
 
-def _blamed(tx: Transaction, plan: Plan) -> set[str]:
+def _blamed(tx: Transaction, plan: SwapPlan) -> set[str]:
     """Return the spares whose light failed; all of them where that is not known."""
     failed = {p.endpoint for p in tx.paths if p.after is not None and p.after in tx.suspects}
     spares = set(plan.swaps.values())
     return failed & spares or spares
 
 
-def _what(loss: Loss) -> str:
+def _what(loss: JobLoss) -> str:
     first = next(iter(loss.dead.values()), "")
     names = ", ".join(loss.dead)
     return f"{names}: {first}" if first else f"{', '.join(loss.objects)} is lost"

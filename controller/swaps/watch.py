@@ -9,8 +9,8 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import ExecutionEngine
 from controller.devices.switches import Switches
 from controller.state.state import State
-from controller.swaps.contract import Loss
-from controller.swaps.losses import Lost, Seen, judge
+from controller.swaps.contract import JobLoss
+from controller.swaps.losses import HealthSnapshot, Lost, judge
 from controller.swaps.swapper import Swapper
 
 _RANK = ("endpoint", "server", "aggregator", "switch")
@@ -39,7 +39,7 @@ class LossWatch:
         """By object: since when it is seen as lost, in the monotonic time of the loop."""
         self._told: set[str] = set()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look once. Nothing counts as lost while the controller itself may be cut off."""
         state = self._state
         if state.suspect or state.transactions.interrupted:
@@ -61,7 +61,7 @@ class LossWatch:
         }
         light.lost = by_cause["aggregator"] | (light.lost - connections.aggregators())
         light.lost_switches = by_cause["switch"] | (light.lost_switches - connections.switches())
-        self._tell(lasting)
+        self._report(lasting)
         if lasting:
             self._recover(list(lasting.values()), now)
 
@@ -83,7 +83,9 @@ class LossWatch:
         away = switch not in self._state.connections.switches()
         return away or self._switches.answered_since(switch, self._since[lost.object])
 
-    def _patience_s(self, lost: Lost, places: Mapping[str, AttachPoint], seen: Seen) -> float:
+    def _patience_s(
+        self, lost: Lost, places: Mapping[str, AttachPoint], seen: HealthSnapshot
+    ) -> float:
         """Return how long it must last.
 
         Longer for a dark NIC whose aggregator says that its port has light: it may be dead itself.
@@ -92,7 +94,7 @@ class LossWatch:
         contradicted = at is not None and seen.carriers.get(at, False)
         return self._state.site.recovery.lost_after_s + (SESSION_S if contradicted else 0.0)
 
-    def _tell(self, lasting: Mapping[str, Lost]) -> None:
+    def _report(self, lasting: Mapping[str, Lost]) -> None:
         events = self._state.events
         for name in lasting.keys() - self._told:
             lost = lasting[name]
@@ -115,7 +117,7 @@ class LossWatch:
                 continue
             causes = {lost.cause for lost in mine.values()}
             since = min(self._since[lost.object] for lost in mine.values())
-            loss = Loss(
+            loss = JobLoss(
                 cause=max(causes, key=_RANK.index),
                 objects=tuple(dict.fromkeys(lost.object for lost in mine.values())),
                 dead={e: lost.why for e, lost in mine.items()},
@@ -129,7 +131,7 @@ class LossWatch:
         locked = self._state.transactions.locked()
         return {e: at for e, at in self._state.light.attachments.items() if e not in locked}
 
-    def _seen(self) -> Seen:
+    def _seen(self) -> HealthSnapshot:
         state = self._state
         sessions = self._aggregators.connected()
         running = {
@@ -139,7 +141,7 @@ class LossWatch:
             and state.transactions.of_job(job.name) is None
             and not self._swapper.has(job.name)
         }
-        return Seen(
+        return HealthSnapshot(
             answering=state.connections.servers(),
             sessions=sessions,
             switches=state.connections.switches(),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.devices.aggregators import AttachPoint
-from controller.devices.counters import Layout, PortBlock, Rows
+from controller.devices.counters import PortBlock, RowLayout, Rows
 
 Floats = NDArray[np.float64]
 Octets = NDArray[np.uint64]
@@ -26,7 +26,7 @@ class RateTable:
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
-        self._layouts: list[Layout] = []
+        self._layouts: list[RowLayout] = []
         self._sizes: list[int] = []
         """Of each aggregator's block; sizes in bytes."""
         self._ports: Ports = np.empty(0, dtype=np.uint32)
@@ -89,7 +89,7 @@ class RateTable:
         self.layout += 1
 
 
-def _columns(pieces: list[bytes], layouts: list[Layout]) -> tuple[Ports, Octets, Floats]:
+def _columns(pieces: list[bytes], layouts: list[RowLayout]) -> tuple[Ports, Octets, Floats]:
     """Return ports, received and sent octets, and seconds of all rows.
 
     Consecutive pieces of one layout are joined as bytes: joining arrays costs thirty times as much.

@@ -13,7 +13,7 @@ from sitefile import CabledSite
 
 
 @dataclass(slots=True, frozen=True)
-class Left:
+class HeldDirectory:
     """A directory as one server holds it."""
 
     server: str
@@ -21,16 +21,16 @@ class Left:
     data: VolumeData
 
 
-def left(offers: Mapping[str, ServerOffer]) -> Iterator[Left]:
+def left(offers: Mapping[str, ServerOffer]) -> Iterator[HeldDirectory]:
     """Yield every directory of every volume on every server."""
     for server, offer in offers.items():
         for held in offer.data.values():
             for directory, data in held.items():
-                yield Left(server, directory, data)
+                yield HeldDirectory(server, directory, data)
 
 
 def users(
-    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left]
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[HeldDirectory]
 ) -> dict[Directory, tuple[str, ...]]:
     """Return the jobs that use each directory: live and waiting ones, and what servers report."""
     using: dict[Directory, set[str]] = {}
@@ -45,7 +45,7 @@ def users(
 
 
 def last_uses(
-    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left]
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[HeldDirectory]
 ) -> dict[Directory, float]:
     """Return when each directory was last used anywhere, in seconds since 1970.
 
@@ -70,7 +70,7 @@ def last_uses(
 
 
 def ends(
-    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left]
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[HeldDirectory]
 ) -> dict[Directory, float]:
     """Return until when the site file keeps each unused directory, in seconds since 1970.
 
@@ -92,7 +92,7 @@ def ends(
 
 
 def due(
-    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[Left], now: float
+    site: CabledSite, jobs: Iterable[JobRecord], found: Iterable[HeldDirectory], now: float
 ) -> list[Directory]:
     """Return the directories that may be removed at ``now``, the longest unused first."""
     kept = ends(site, jobs, found)

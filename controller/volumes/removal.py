@@ -12,7 +12,7 @@ from controller.devices.engine import EngineError, ExecutionEngine
 from controller.state.offers import Directory
 from controller.state.state import State
 from controller.volumes import keep
-from controller.volumes.keep import Left
+from controller.volumes.keep import HeldDirectory
 
 MAX_PER_ROUND = 16
 """Directories removed at most in one round of the policy."""
@@ -22,7 +22,7 @@ MAX_PER_ROUND = 16
 class Removed:
     """A directory on one server: removed, or why it is not."""
 
-    left: Left
+    left: HeldDirectory
     problem: str = ""
 
 
@@ -35,10 +35,10 @@ class DataRemover:
         self._told: set[tuple[str, Directory]] = set()
         """Directories whose removal failed, and whose event was emitted."""
 
-    def find(self, directory: Directory, server: str | None = None) -> list[Left]:
+    def find(self, directory: Directory, server: str | None = None) -> list[HeldDirectory]:
         """Return where a directory is, as last read; with ``server`` only there."""
         return [
-            Left(name, directory, offer.data[directory.volume][directory])
+            HeldDirectory(name, directory, offer.data[directory.volume][directory])
             for name, offer in self._state.offers.servers.items()
             if server in (None, name) and directory in offer.data.get(directory.volume, ())
         ]
@@ -62,7 +62,9 @@ class DataRemover:
                 hint="see `lightloom get volumes`",
             )
 
-    async def remove(self, directory: Directory, places: Sequence[Left], why: str) -> list[Removed]:
+    async def remove(
+        self, directory: Directory, places: Sequence[HeldDirectory], why: str
+    ) -> list[Removed]:
         """Remove a directory from servers at the same time. ServiceError ``conflict`` in use.
 
         ``why`` completes the event of each removal. A server without an answer may have removed
@@ -77,7 +79,7 @@ class DataRemover:
         finally:
             state.offers.removing.discard(directory)
 
-    async def _remove(self, left: Left, why: str) -> Removed:
+    async def _remove(self, left: HeldDirectory, why: str) -> Removed:
         state, directory, key = self._state, left.directory, (left.server, left.directory)
         try:
             there = await self._engine.remove_data(

@@ -10,12 +10,12 @@ from typing import Protocol
 import pytest
 
 from controller.devices.observed import (
-    Batch,
     End,
+    EngineJob,
+    JobChanges,
     ObservedEngine,
     ObservedError,
     Published,
-    Seen,
     Turn,
     Verdict,
 )
@@ -72,10 +72,10 @@ class Rig(Protocol):
 class Watcher:
     """Takes batches, and keeps what they say."""
 
-    def __init__(self, batches: AsyncIterator[Batch]) -> None:
+    def __init__(self, batches: AsyncIterator[JobChanges]) -> None:
         self._batches = batches
-        self.jobs: dict[str, Seen] = {}
-        self.latest = Batch((), complete=False)
+        self.jobs: dict[str, EngineJob] = {}
+        self.latest = JobChanges((), complete=False)
 
     async def until(self, good: Callable[[], bool]) -> None:
         """Take batches until it is good; fail after half a minute."""
@@ -86,7 +86,7 @@ class Watcher:
                     self.jobs = {}
                 self.jobs |= {seen.key: seen for seen in batch.seen}
 
-    async def see(self, key: str, turn: Turn) -> Seen:
+    async def see(self, key: str, turn: Turn) -> EngineJob:
         """Take batches until a job has come so far; return it."""
         await self.until(lambda: key in self.jobs and self.jobs[key].turn is turn)
         return self.jobs[key]
@@ -123,7 +123,7 @@ class ObservedContract:
         assert rig.engine.reach().up
 
     async def test_an_engine_without_jobs_says_so(self, rig: Rig) -> None:
-        assert await anext(rig.engine.changes()) == Batch((), complete=True)
+        assert await anext(rig.engine.changes()) == JobChanges((), complete=True)
         assert rig.engine.endpoints == {f"gpu{i}" for i in range(7)}
 
     async def test_a_job_from_queue_to_end(self, rig: Rig) -> None:
@@ -162,7 +162,7 @@ class ObservedContract:
         assert not await rig.engine.ends_jobs()
         await rig.begin_to_end(key)
         assert await rig.engine.ends_jobs()
-        seen = await rig.engine.look(key)
+        seen = await rig.engine.read_job(key)
         assert seen is not None
         assert (seen.turn, seen.ending) == (Turn.RUNNING, True)
         await rig.end(key, "cancelled")
@@ -208,7 +208,7 @@ class ObservedContract:
             await watcher.see(key, Turn.RUNNING)
             await rig.forget(key)
             await watcher.see(key, Turn.ENDED)
-            assert await rig.engine.look(key) is None
+            assert await rig.engine.read_job(key) is None
 
     async def test_a_gap_is_followed_by_everything(self, rig: Rig) -> None:
         gone = await rig.submit(1)
@@ -217,7 +217,7 @@ class ObservedContract:
             waiting = asyncio.create_task(watcher.until(lambda: gone not in watcher.jobs))
             await rig.noticed()
             with pytest.raises(ObservedError) as error:
-                await rig.engine.look(gone)
+                await rig.engine.read_job(gone)
             assert error.value.code == "unavailable"
             reach = rig.engine.reach()
             assert not reach.up
@@ -234,14 +234,14 @@ class ObservedContract:
     async def test_look_and_still(self, rig: Rig) -> None:
         key = await rig.submit(1)
         await rig.allocate(key, "gpu1")
-        seen = await rig.engine.look(key)
+        seen = await rig.engine.read_job(key)
         assert seen is not None
         assert seen.endpoints == ("gpu1",)
         assert await rig.engine.still(key, seen.revision)
         await rig.run(key)
         assert not await rig.engine.still(key, seen.revision)
         for unknown in (f"{rig.engine.kind}:999999", "elsewhere:1", ""):
-            assert await rig.engine.look(unknown) is None
+            assert await rig.engine.read_job(unknown) is None
             assert not await rig.engine.still(unknown, seen.revision)
 
     async def test_an_answer_reaches_the_owner(self, rig: Rig) -> None:

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import ocs_driver
-from ocs_driver import ApplyResult, CircuitRequest, CircuitState, Mode, OcsDriver, OcsError, Outcome
+from ocs_driver import (
+    ApplyResult,
+    CircuitOutcome,
+    CircuitRequest,
+    CircuitState,
+    Mode,
+    OcsDriver,
+    OcsError,
+)
 from testbed.ocs_emulator import Emulator, Personality, load_personality
 from testbed.ocs_emulator.control import Control
 from testbed.ocs_emulator.matrix import MatrixSwitch
@@ -253,7 +261,7 @@ class _Script:
         else:
             self.tally.explained += 1
             for result in done.results:
-                failed = result.outcome is Outcome.FAILED
+                failed = result.outcome is CircuitOutcome.FAILED
                 self._expect(not failed or bool(result.code), f"no reason: {result}")
         self._check_read_back(done)
 

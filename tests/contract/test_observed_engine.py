@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from controller.devices.observed import End, Wants
+from controller.devices.observed import End, JobNeeds
 from controller.devices.slurm.engine import SlurmEngine
-from controller.devices.slurm.publisher import Publisher
+from controller.devices.slurm.publisher import TopologyWriter
 from sitefile import EnginePolicy
 from tests import recorded
 from tests.contract.observed_contract import ObservedContract
@@ -29,7 +29,7 @@ class FakeRig:
         self.engine = self._fake = FakeEngine(ENDPOINTS)
 
     async def submit(self, endpoints: int) -> str:
-        return await self._fake.submit(Wants(count=endpoints, servers=1))
+        return await self._fake.submit(JobNeeds(count=endpoints, servers=1))
 
     async def allocate(self, key: str, *endpoints: str) -> None:
         await self._fake.allocate(key, endpoints)
@@ -81,7 +81,7 @@ class SlurmRig:
         policy = EnginePolicy(
             kind="slurm", transport="cli", nodes=recorded.NODES, topology=file, publish=True
         )
-        publisher = Publisher(slurm, slurm, file, "rack", recorded.NODES)
+        publisher = TopologyWriter(slurm, slurm, file, "rack", recorded.NODES)
         self.engine = SlurmEngine(policy, slurm, slurm, publisher, poll_every_s=0.01)
         self._numbers = count(1)
 

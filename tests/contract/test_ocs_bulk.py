@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ocs_driver import CircuitRequest, Outcome
+from ocs_driver import CircuitOutcome, CircuitRequest
 from testbed.ocs_emulator.model import Fault, ModelError
 from tests.parts.ocs.rig import PATIENCE_S, VENDORS, Readings, Vendor, rig
 
@@ -41,7 +41,7 @@ async def test_refusals_in_a_large_bulk_belong_to_the_right_circuits(
         monkeypatch.setattr(model, "enter", entering)
         monkeypatch.setattr(model, "activate", activating)
         result = await driver.apply([], wanted)
-        failed = {r.a for r in result.results if r.outcome is Outcome.FAILED}
+        failed = {r.a for r in result.results if r.outcome is CircuitOutcome.FAILED}
         assert failed == refused
         assert len(result.circuits.circuits) == count - len(refused), "none is half made"
         gone = await driver.apply(wanted, [])

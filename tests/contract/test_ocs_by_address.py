@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import ocs_driver
-from ocs_driver import CircuitRequest, CircuitState, Mode, OcsConflict, OcsDriver, Outcome
+from ocs_driver import CircuitOutcome, CircuitRequest, CircuitState, Mode, OcsConflict, OcsDriver
 from tests.parts.ocs.rig import CREDENTIAL, VENDORS, Vendor, rig
 
 URL = os.environ.get("LIGHTLOOM_TEST_OCS_URL", "")
@@ -94,7 +94,7 @@ async def test_circuits_are_made_moved_and_removed(switch: Switch) -> None:
     states = {c.state for c in made.circuits.circuits if c.owner == "lightloom"}
     assert states == {CircuitState.TUNED}
     again = await switch.driver.apply([], switch.straight(4), deadline_s=DEADLINE_S)
-    assert {r.outcome for r in again.results} == {Outcome.UNCHANGED}
+    assert {r.outcome for r in again.results} == {CircuitOutcome.UNCHANGED}
     moved = await switch.driver.apply(switch.straight(4), switch.crossed(), deadline_s=DEADLINE_S)
     assert moved.ok, moved.results
     gone = await switch.driver.apply(switch.crossed(), [], deadline_s=DEADLINE_S)

@@ -10,6 +10,7 @@ import pytest
 import ocs_driver
 from ocs_driver import (
     Action,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
     EventKind,
@@ -20,7 +21,6 @@ from ocs_driver import (
     OcsLogin,
     OcsTimeout,
     OcsUnreachable,
-    Outcome,
     PortHealth,
     describe,
 )
@@ -85,7 +85,7 @@ async def test_make_read_delete(bench: Rig, driver: OcsDriver) -> None:
     wanted = straight(bench, 1)
     made = await driver.apply([], wanted)
     assert made.ok
-    assert [r.outcome for r in made.results] == [Outcome.DONE]
+    assert [r.outcome for r in made.results] == [CircuitOutcome.DONE]
     (circuit,) = (await driver.read()).circuits
     assert circuit.matches(wanted[0])
     assert circuit.state is CircuitState.TUNED
@@ -95,7 +95,7 @@ async def test_make_read_delete(bench: Rig, driver: OcsDriver) -> None:
     lit = {p.port for p in await driver.inventory() if p.health is PortHealth.TUNED}
     assert {bench.emulator.personality.fiber(port) for port in lit} == {a, b}
     gone = await driver.apply(wanted, [])
-    assert [(r.action, r.outcome) for r in gone.results] == [(Action.DELETE, Outcome.DONE)]
+    assert [(r.action, r.outcome) for r in gone.results] == [(Action.DELETE, CircuitOutcome.DONE)]
     assert (await driver.read()).circuits == ()
     assert bench.dataplane.paths == {}
 
@@ -104,10 +104,10 @@ async def test_everything_is_idempotent(bench: Rig, driver: OcsDriver) -> None:
     wanted = straight(bench)
     await driver.apply([], wanted)
     again = await driver.apply([], wanted)
-    assert {r.outcome for r in again.results} == {Outcome.UNCHANGED}
+    assert {r.outcome for r in again.results} == {CircuitOutcome.UNCHANGED}
     await driver.apply(wanted, [])
     again = await driver.apply(wanted, [])
-    assert {r.outcome for r in again.results} == {Outcome.UNCHANGED}
+    assert {r.outcome for r in again.results} == {CircuitOutcome.UNCHANGED}
 
 
 async def test_all_circuits_move_in_one_call(bench: Rig, driver: OcsDriver) -> None:
@@ -173,7 +173,9 @@ async def test_a_refused_circuit_is_reported_and_the_others_are_made(
 ) -> None:
     nowhere = CircuitRequest(bench.ports[0], "9.9.9" if "." in bench.ports[0] else "9999")
     result = await driver.apply([], [nowhere, *straight(bench)[1:]])
-    assert [r.outcome for r in result.results] == [Outcome.FAILED] + [Outcome.DONE] * 3
+    assert [r.outcome for r in result.results] == [CircuitOutcome.FAILED] + [
+        CircuitOutcome.DONE
+    ] * 3
     assert result.results[0].code
     assert result.results[0].message
 
@@ -194,7 +196,9 @@ async def test_a_half_made_circuit_is_undone(
     simplex = bool(bench.emulator.personality.partner)
     monkeypatch.setattr(bench.emulator.model, "activate", refuse)
     result = await driver.apply([], straight(bench))
-    assert [r.outcome for r in result.results] == [Outcome.FAILED] + [Outcome.DONE] * 3
+    assert [r.outcome for r in result.results] == [CircuitOutcome.FAILED] + [
+        CircuitOutcome.DONE
+    ] * 3
     assert result.circuits.on_port(bench.ports[0]) == ()
     assert len((await driver.read()).circuits) == 3
 
@@ -214,7 +218,7 @@ async def test_half_a_duplex_circuit_is_completed(bench: Rig, driver: OcsDriver)
 async def test_no_light_is_a_failure_and_an_alarm(bench: Rig, driver: OcsDriver) -> None:
     bench.dataplane.missing.add(bench.ports[0])
     result = await driver.apply([], straight(bench, 2))
-    assert [r.outcome for r in result.results] == [Outcome.FAILED, Outcome.DONE]
+    assert [r.outcome for r in result.results] == [CircuitOutcome.FAILED, CircuitOutcome.DONE]
     assert result.results[0].code == "circuit_failed"
     assert any(bench.ports[0] in alarm.obj for alarm in await driver.alarms())
     failed = {p.port for p in await driver.inventory() if p.health is PortHealth.FAILED}

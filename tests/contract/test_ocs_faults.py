@@ -14,12 +14,12 @@ import pytest
 
 import ocs_driver
 from ocs_driver import (
+    CircuitOutcome,
     CircuitRequest,
     EventKind,
     OcsDriver,
     OcsError,
     OcsUnreachable,
-    Outcome,
 )
 from ocs_driver.polatis.netconf_session import NetconfTiming
 from ocs_driver.scpi.session import ScpiTiming
@@ -66,7 +66,7 @@ async def test_tricks_on_a_make_end_in_the_right_map_or_a_reason(bench: Rig, tri
     await order(bench, fault=trick.value, code="SROF")
     async with bench.driver() as driver:
         result = await driver.apply([], two(bench), deadline_s=PATIENCE_S)
-        lost = {r.code for r in result.results if r.outcome is Outcome.FAILED}
+        lost = {r.code for r in result.results if r.outcome is CircuitOutcome.FAILED}
         if trick is Trick.DENY:
             # The pairs of a refused list are sent one by one, so one refusal may be recovered.
             assert result.ok or lost
@@ -100,7 +100,7 @@ async def test_slow_and_stuck_mirrors(bench: Rig, driver: OcsDriver) -> None:
     assert (await driver.apply([], two(bench)[:1])).ok
     await order(bench, fault="stuck", count=2)
     result = await driver.apply([], two(bench)[1:])
-    assert result.results[0].outcome is Outcome.FAILED
+    assert result.results[0].outcome is CircuitOutcome.FAILED
     assert result.results[0].code in {"not_tuned", "circuit_failed"}
 
 

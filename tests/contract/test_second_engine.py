@@ -18,7 +18,7 @@ from container_mgr.scopes.scopes import Scopes
 from container_mgr.values import AgentError, ServedEndpoint
 from controller.base.errors import ServiceError
 from controller.daemon.compose import ENGINES
-from controller.devices.observed import Seen, Turn, Wants
+from controller.devices.observed import EngineJob, JobNeeds, Turn
 from controller.schema.plans import PlanRequest
 from sitefile import EnginePolicy, load_site
 from tests.parts.agent.trees import asked, freezable
@@ -71,8 +71,10 @@ async def test_its_job_is_folded_frozen_in_a_regroup_and_ended(tmp_path: Path) -
     rack.observed = engine = ENGINES["kueue"](rack.site, policy)
     assert isinstance(engine, FakeEngine)
     await rack.up()
-    wants = Wants(count=2, servers=2)
-    waits = Seen(key=KEY, attempt=0, revision="", turn=Turn.WAITS, wants=wants, submitted_at=1.0)
+    wants = JobNeeds(count=2, servers=2)
+    waits = EngineJob(
+        key=KEY, attempt=0, revision="", turn=Turn.WAITS, wants=wants, submitted_at=1.0
+    )
     await engine.set(waits)
     await engine.allocate(KEY, ("gpu0", "gpu2"))
     await engine.run(KEY)

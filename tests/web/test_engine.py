@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from controller.devices.observed import Seen, Turn, Wants
+from controller.devices.observed import EngineJob, JobNeeds, Turn
 from sitefile import load_site
 from sitefile.engine import EnginePolicy
 from tests.parts.controller.observed import FakeEngine
@@ -37,12 +37,12 @@ async def theirs(tmp_path: Path) -> AsyncIterator[TalkingRack]:
     made.observed = fake = FakeEngine(THEIRS)
     await made.up()
     await fake.set(
-        Seen(
+        EngineJob(
             key="slurm:7",
             attempt=0,
             revision="",
             turn=Turn.WAITS,
-            wants=Wants(count=2, servers=2),
+            wants=JobNeeds(count=2, servers=2),
             name=HOSTILE,
             user="ada",
         )

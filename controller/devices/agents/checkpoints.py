@@ -17,7 +17,7 @@ from base import clock
 from base.addresses import join_address
 from checkpoints.ledger import Key
 from controller.devices.agents import checkpoint_messages as messages
-from controller.devices.agents.connections import BACKOFF_S, Connections
+from controller.devices.agents.connections import BACKOFF_S, AgentConnections
 from controller.devices.checkpoints import HoldingsNews
 from controller.devices.engine import EngineError, EngineFault
 from protos import agent_pb2 as pb
@@ -41,7 +41,7 @@ class AgentCheckpoints:
     observations tell whether it answers.
     """
 
-    def __init__(self, agents: Connections) -> None:
+    def __init__(self, agents: AgentConnections) -> None:
         self._agents = agents
         self._ports: dict[str, int] = {}
         """Where each server gives parts to others, as it said last."""

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 _log = structlog.get_logger("controller.agents")
 
 
-class Connections:
+class AgentConnections:
     """One channel to each agent. Belongs to one event loop."""
 
     def __init__(

@@ -30,7 +30,7 @@ from agentlink.ranks import RankKey, RankSpec
 from agentlink.values import DataKey, RegistryLogin, Scope, Typed, WindowSize
 from base import clock
 from controller.devices.agents.checkpoints import AgentCheckpoints
-from controller.devices.agents.connections import BACKOFF_S, Connections, read
+from controller.devices.agents.connections import BACKOFF_S, AgentConnections, read
 from controller.devices.agents.merge import merge
 from controller.devices.agents.messages import (
     DIGEST,
@@ -116,7 +116,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         ``endpoints`` of each server: a server that reports others is not trusted any more.
         ``trust`` makes the connections secure; without it they are plain text.
         """
-        connections = Connections(agents, endpoints, trust or AgentTrust(None))
+        connections = AgentConnections(agents, endpoints, trust or AgentTrust(None))
         AgentCheckpoints.__init__(self, connections)
         AgentScopes.__init__(self, connections, call_timeout_s)
         self._timeout_s = call_timeout_s

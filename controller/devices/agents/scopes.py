@@ -11,7 +11,7 @@ from typing import Any
 from agentlink.codec import possible, read
 from agentlink.values import ScopeEntry, ScopeState
 from base.engines import is_key
-from controller.devices.agents.connections import Connections
+from controller.devices.agents.connections import AgentConnections
 from controller.devices.engine import EngineError, EngineFault, Fenced
 from protos import agent_pb2 as pb
 
@@ -23,7 +23,7 @@ _MAX_FAULTS = 16
 class AgentScopes:
     """The part of :class:`controller.devices.engine.ExecutionEngine` that is about scopes."""
 
-    def __init__(self, agents: Connections, call_timeout_s: float) -> None:
+    def __init__(self, agents: AgentConnections, call_timeout_s: float) -> None:
         self._scope_agents = agents
         self._scope_timeout_s = call_timeout_s
 

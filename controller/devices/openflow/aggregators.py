@@ -38,7 +38,7 @@ from controller.devices.openflow.session.app import (
 )
 from controller.devices.openflow.session.conversation import Conversation
 from controller.devices.openflow.session.listen import Listener, listening_socket
-from controller.devices.openflow.session.osken import Runtime, Session
+from controller.devices.openflow.session.osken import OpenFlowSession, Runtime
 from sitefile.model import CabledSite
 
 GREETING_DEADLINE_S = 30.0
@@ -89,14 +89,14 @@ class OpenFlowAggregators:
             # One call takes all that arrived; a loop that is closed needs no more news.
             if first:
                 with suppress(RuntimeError):
-                    loop.call_soon_threadsafe(take)
+                    loop.call_soon_threadsafe(drain_inbox)
 
-        def take() -> None:
+        def drain_inbox() -> None:
             with lock:
                 taken = inbox.copy()
                 inbox.clear()
             for incoming in taken:
-                loop.call_soon(self._take, incoming)
+                loop.call_soon(self._handle, incoming)
 
         listener = self._listener or listening_socket(
             self._site.openflow_listen, self._site.openflow_netns
@@ -188,7 +188,7 @@ class OpenFlowAggregators:
                 "not_found", as_name, "no such aggregator", "see `lightloom get aggregators`"
             ) from None
 
-    def _take(self, incoming: Incoming) -> None:
+    def _handle(self, incoming: Incoming) -> None:
         if isinstance(incoming, ClaimRefused):
             name = self._names.get(incoming.dpid)
             if name is not None:
@@ -233,7 +233,7 @@ class OpenFlowAggregators:
         late = row - QUICK_GREETINGS
         return min(2.0 ** (late - 2), LONGEST_PAUSE_S) if late > 0 else 0.0
 
-    async def _greet(self, conversation: Conversation, session: Session) -> None:
+    async def _greet(self, conversation: Conversation, session: OpenFlowSession) -> None:
         """Read a new session's tables and repair what differs; never start from an empty table.
 
         A session that cannot be greeted is ended, so that the aggregator starts a new one; that

@@ -13,7 +13,7 @@ from subprocess import DEVNULL, PIPE
 
 from controller.devices.observed import ObservedError
 from controller.devices.slurm.documents import Body, clean
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from controller.devices.slurm.transport import (
     JOBS_BYTES,
     NO_JOB,
@@ -46,7 +46,7 @@ class CliTransport:
         self,
         programs: Path,
         prefix: Sequence[str] = (),
-        token: Token | None = None,
+        token: TokenFile | None = None,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:

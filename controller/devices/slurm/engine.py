@@ -11,13 +11,13 @@ import structlog
 
 from base import clock
 from controller.devices.observed import (
-    Batch,
-    Check,
+    EngineJob,
+    JobChanges,
     ObservedError,
     Published,
     Reach,
     ReadBack,
-    Seen,
+    SetupCheck,
     Turn,
     Verdict,
 )
@@ -25,10 +25,10 @@ from controller.devices.slurm.check import examine
 from controller.devices.slurm.cli import CliTransport
 from controller.devices.slurm.documents import Body, clean, items_of
 from controller.devices.slurm.gres import Node, node_of
-from controller.devices.slurm.jobs import KIND, NodeMap, Record, job_in, record_of, vanished
-from controller.devices.slurm.publisher import Publisher, lives
+from controller.devices.slurm.jobs import KIND, NodeMap, SlurmJob, job_in, record_of, vanished
+from controller.devices.slurm.publisher import TopologyWriter, lives
 from controller.devices.slurm.rest import RestTransport
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from controller.devices.slurm.transport import OBJ, Setup, Transport
 from sitefile import CabledSite, EnginePolicy
 
@@ -54,12 +54,12 @@ MAX_COMMENT = 500
 class _Known:
     """A job as it was read last."""
 
-    record: Record
+    record: SlurmJob
     state: str
     """Of the poll before the reading."""
     read_at: float
     """On the steady clock."""
-    seen: Seen
+    seen: EngineJob
     """With its position in the queue."""
 
 
@@ -68,7 +68,7 @@ class _Follower:
     """What one reader of the changes has been told, by number."""
 
     known: dict[int, _Known] = field(default_factory=dict)
-    told: dict[int, Seen] = field(default_factory=dict)
+    told: dict[int, EngineJob] = field(default_factory=dict)
     passed: dict[int, str] = field(default_factory=dict)
     """Jobs that could not be read, and the state in which it was tried."""
 
@@ -81,8 +81,8 @@ class SlurmEngine:
         policy: EnginePolicy,
         transport: Transport,
         setup: Setup,
-        publisher: Publisher | None,
-        token: Token | None = None,
+        publisher: TopologyWriter | None,
+        token: TokenFile | None = None,
         *,
         poll_every_s: float = POLL_EVERY_S,
         clock: Callable[[], float] = clock.time,
@@ -98,7 +98,7 @@ class SlurmEngine:
         self._clock = clock
         self._monotonic = monotonic
         self._nodes = NodeMap(policy.nodes)
-        self._latest: dict[int, Seen] = {}
+        self._latest: dict[int, EngineJob] = {}
         """Jobs as they were seen last: Slurm forgets the devices of those that end."""
         self._answered: dict[int, str] = {}
         self._unreadable: dict[int, str] = {}
@@ -127,7 +127,7 @@ class SlurmEngine:
             nodes = await self._read_nodes()
         return any("COMPLETING" in n.states and "DOWN" not in n.states for n in nodes)
 
-    async def changes(self) -> AsyncIterator[Batch]:
+    async def changes(self) -> AsyncIterator[JobChanges]:
         """Yield everything first, then what changed; a gap is followed by everything again."""
         follower = _Follower()
         failures = 0
@@ -147,7 +147,7 @@ class SlurmEngine:
                 yield batch
             await asyncio.sleep(self._poll_every_s)
 
-    async def look(self, key: str) -> Seen | None:
+    async def read_job(self, key: str) -> EngineJob | None:
         """Return one job as it is now; None for one that Slurm does not know. ObservedError."""
         number = job_in(key)
         if number is None:
@@ -159,7 +159,7 @@ class SlurmEngine:
 
     async def still(self, key: str, revision: str) -> bool:
         """Whether a job is as it was. ObservedError."""
-        seen = await self.look(key)
+        seen = await self.read_job(key)
         return seen is not None and seen.revision == revision
 
     async def answer(self, key: str, verdict: Verdict, text: str) -> None:
@@ -196,7 +196,7 @@ class SlurmEngine:
             missing.append(f"{len(self._unreadable)} jobs cannot be read, as {number}: {why}")
         return replace(self._reach, transport=self._transport.name, missing=tuple(missing))
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[SetupCheck, ...]:
         """Examine Slurm's set-up; never raises."""
         return await examine(
             self._policy,
@@ -211,7 +211,7 @@ class SlurmEngine:
         """Close the connections."""
         await self._transport.close()
 
-    async def _everything(self, follower: _Follower) -> Batch:
+    async def _everything(self, follower: _Follower) -> JobChanges:
         """Read all jobs and what their parsing depends on."""
         with self._heard():
             release = await self._transport.release()
@@ -221,13 +221,13 @@ class SlurmEngine:
             records = await self._parse(body)
         self._reach = replace(self._reach, version=release)
         follower.known = {}
-        self._take(follower, records, states, states)
+        self._keep(follower, records, states, states)
         for number in self._latest.keys() - states.keys():
             self._forget(number)
-        await self._tell(follower)
-        return Batch(tuple(follower.told.values()), complete=True)
+        await self._place(follower)
+        return JobChanges(tuple(follower.told.values()), complete=True)
 
-    async def _changed(self, follower: _Follower) -> Batch:
+    async def _changed(self, follower: _Follower) -> JobChanges:
         """Read the jobs whose state has changed, and a few whose state has not."""
         known = follower.known
         with self._heard():
@@ -243,7 +243,7 @@ class SlurmEngine:
             else:
                 due = await asyncio.to_thread(self._due, known, changed)
                 records = await self._read_all([*changed, *due])
-        self._take(follower, records, states, changed)
+        self._keep(follower, records, states, changed)
         lost = []
         for number in known.keys() - states.keys():
             seen = known.pop(number).seen
@@ -251,19 +251,19 @@ class SlurmEngine:
                 lost.append(vanished(seen, self._clock()))
         for number in self._latest.keys() - states.keys():
             self._forget(number)
-        return Batch((*await self._tell(follower), *lost), complete=False)
+        return JobChanges((*await self._place(follower), *lost), complete=False)
 
-    async def _tell(self, follower: _Follower) -> list[Seen]:
+    async def _place(self, follower: _Follower) -> list[EngineJob]:
         """Give the jobs their positions; return those that are not as they were told last."""
         told, news = await asyncio.to_thread(_placed, follower.known, follower.told)
         follower.told = told
         self._latest.update(told)
         return news
 
-    def _take(
+    def _keep(
         self,
         follower: _Follower,
-        records: Mapping[int, Record],
+        records: Mapping[int, SlurmJob],
         states: Mapping[int, str],
         asked: Iterable[int],
     ) -> None:
@@ -301,9 +301,9 @@ class SlurmEngine:
         overdue.sort(reverse=True)
         return [number for _, number in overdue[:REFRESHED_AT_ONCE]]
 
-    async def _read_all(self, numbers: Iterable[int]) -> dict[int, Record]:
+    async def _read_all(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
         """Read jobs, as many at once as the transport allows. ObservedError."""
-        found: dict[int, Record] = {}
+        found: dict[int, SlurmJob] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._read(number)) for number in numbers]
@@ -313,11 +313,11 @@ class SlurmEngine:
             found |= task.result()
         return found
 
-    async def _read(self, number: int) -> dict[int, Record]:
+    async def _read(self, number: int) -> dict[int, SlurmJob]:
         """Return the job and those that came with it. ObservedError."""
         return await self._parse(await self._transport.job(number))
 
-    async def _parse(self, body: Body) -> dict[int, Record]:
+    async def _parse(self, body: Body) -> dict[int, SlurmJob]:
         """Parse beside the loop, job by job; one that cannot be read is left out and named."""
         try:
             found, unreadable = await asyncio.to_thread(
@@ -384,8 +384,8 @@ class SlurmEngine:
 
 
 def _placed(
-    known: Mapping[int, _Known], before: Mapping[int, Seen]
-) -> tuple[dict[int, Seen], list[Seen]]:
+    known: Mapping[int, _Known], before: Mapping[int, EngineJob]
+) -> tuple[dict[int, EngineJob], list[EngineJob]]:
     """Give the jobs that wait their positions; return all by number, and those that changed."""
     waiting = [one for one in known.values() if one.seen.turn is Turn.WAITS]
     for position, one in enumerate(sorted(waiting, key=lambda one: one.record.order)):
@@ -402,10 +402,10 @@ def _placed(
 
 
 def _records(
-    body: Body, nodes: NodeMap, before: Callable[[int], Seen | None]
-) -> tuple[dict[int, Record], dict[int, str]]:
+    body: Body, nodes: NodeMap, before: Callable[[int], EngineJob | None]
+) -> tuple[dict[int, SlurmJob], dict[int, str]]:
     """Return the jobs of a document, and why others cannot be read. ValueError for no document."""
-    found: dict[int, Record] = {}
+    found: dict[int, SlurmJob] = {}
     unreadable: dict[int, str] = {}
     for item in items_of(body, "jobs"):
         number = item.get("job_id") if isinstance(item, dict) else None
@@ -421,12 +421,12 @@ def _records(
 
 def slurm_engine(site: CabledSite, policy: EnginePolicy) -> SlurmEngine:
     """Return the engine of a site file. Reads certificates for https: not for the event loop."""
-    token = Token(policy.token) if policy.token is not None else None
+    token = TokenFile(policy.token) if policy.token is not None else None
     programs = CliTransport(policy.programs, policy.prefix, token)
     transport: Transport = programs
     if policy.transport == "rest" and token is not None:
         transport = RestTransport(policy.api, token, policy.user)
     publisher = None
     if policy.topology is not None:
-        publisher = Publisher(transport, programs, policy.topology, site.name, policy.nodes)
+        publisher = TopologyWriter(transport, programs, policy.topology, site.name, policy.nodes)
     return SlurmEngine(policy, transport, programs, publisher, token)

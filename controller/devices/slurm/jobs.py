@@ -1,4 +1,4 @@
-"""What Slurm says about a job, as :class:`Seen`. Pure.
+"""What Slurm says about a job, as :class:`EngineJob`. Pure.
 
 One parser for slurmrestd and for ``squeue --json`` and ``scontrol show job --json``. A part of the
 text is its owner's: everything is checked and clipped.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from base.engines import number_in
-from controller.devices.observed import End, Seen, Turn, Wants
+from controller.devices.observed import End, EngineJob, JobNeeds, Turn
 from controller.devices.slurm.documents import (
     Document,
     clean,
@@ -64,11 +64,11 @@ class NodeMap:
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class SlurmJob:
     """A job, and what its position in the queue depends on."""
 
     number: int
-    seen: Seen
+    seen: EngineJob
     priority: float = 0.0
     eligible: bool = True
     """Whether the engine tries to start it."""
@@ -90,7 +90,7 @@ def job_in(key: str) -> int | None:
     return None if number is None else int(number)
 
 
-def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> Record:
+def record_of(document: object, nodes: NodeMap, before: EngineJob | None = None) -> SlurmJob:
     """Return the job of one document; ``before`` is how it was seen last. ValueError.
 
     Its position in the queue is the one that it was seen with.
@@ -127,7 +127,7 @@ def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> R
     waits = turn is Turn.WAITS
     ending = turn is Turn.RUNNING and "COMPLETING" in states
     started = number_of(job, "start_time") or None
-    seen = Seen(
+    seen = EngineJob(
         key=key_of(number),
         attempt=attempt,
         revision=_revision(attempt, turn, held, ending=ending),
@@ -150,10 +150,10 @@ def record_of(document: object, nodes: NodeMap, before: Seen | None = None) -> R
         ending=ending,
     )
     eligible = priority > 0 and reason not in _LATER and not reason.startswith("JobHeld")
-    return Record(number, seen, priority, eligible)
+    return SlurmJob(number, seen, priority, eligible)
 
 
-def vanished(seen: Seen, now: float) -> Seen:
+def vanished(seen: EngineJob, now: float) -> EngineJob:
     """Return the end of a job that the engine forgot before its end was seen."""
     return replace(
         seen,
@@ -235,12 +235,12 @@ def _has_whole_nodes(job: Document) -> bool:
     return isinstance(allocated, dict) and allocated.get("whole") is True
 
 
-def _wants(job: Document, turn: Turn, held: _Held, nodes: NodeMap) -> Wants:
+def _wants(job: Document, turn: Turn, held: _Held, nodes: NodeMap) -> JobNeeds:
     wishes = wishes_of(text_of(job, "comment"))
     servers = len(expand(text_of(job, "nodes"))) if turn is not Turn.WAITS else 0
     servers = servers or count_of(job, "node_count", MAX_NAMES)
     minutes = number_of(job, "time_limit")
-    return Wants(
+    return JobNeeds(
         count=len(held.endpoints) or _asked(job, servers, nodes),
         servers=servers,
         leaves=_switches(job),

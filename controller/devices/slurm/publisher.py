@@ -24,7 +24,7 @@ from controller.devices.slurm.topology import (
     CORE,
     MAX_FILE,
     Mark,
-    Shown,
+    SlurmTopology,
     differences,
     leaves_of,
     mark_of,
@@ -47,7 +47,7 @@ _LIVE_FROM = (25, 5)
 _NEW_MODE = 0o644
 
 
-class Publisher:
+class TopologyWriter:
     """Writes one site's topology, one at a time."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Publisher:
         self._site = site
         self._nodes = nodes
         self._lock = asyncio.Lock()
-        self._tried: tuple[Mapping[str, str], Shown] | None = None
+        self._tried: tuple[Mapping[str, str], SlurmTopology] | None = None
         """What was wanted and shown when tries to change it left it as it was."""
         self._unsure = 0
         """Tries of it with an unknown outcome."""
@@ -114,17 +114,17 @@ class Publisher:
             return "lightloom did not write it"
         return "" if mark.site == self._site else f"it is of the site {mark.site}"
 
-    def _gave_up(self, wanted: Mapping[str, str], shown: Shown) -> bool:
+    def _gave_up(self, wanted: Mapping[str, str], shown: SlurmTopology) -> bool:
         """Whether this very difference was tried, and stayed."""
         if self._tried != (wanted, shown):
             self._tried, self._unsure = None, 0
         return self._tried is not None and self._unsure in (0, UNSURE_TRIES)
 
-    async def _try(self, wanted: Mapping[str, str], shown: Shown) -> Shown:
+    async def _try(self, wanted: Mapping[str, str], shown: SlurmTopology) -> SlurmTopology:
         """Bring Slurm to what is wanted once; what changes nothing is noted. ObservedError."""
         before = shown
         try:
-            shown = await self._tell(wanted, shown)
+            shown = await self._apply(wanted, shown)
         except ObservedError as error:
             if error.code in ("timeout", "unavailable"):
                 self._tried, self._unsure = (wanted, before), self._unsure + 1
@@ -143,14 +143,14 @@ class Publisher:
         except ValueError as error:
             raise ObservedError("invalid", OBJ, f"nodes: {error}") from error
 
-    async def _shown(self) -> Shown:
+    async def _shown(self) -> SlurmTopology:
         try:
             return shown_in(await self._setup.topology())
         except ValueError as error:
             hint = "set TopologyPlugin=topology/tree in slurm.conf"
             raise ObservedError("invalid", OBJ, f"topology: {error}", hint) from error
 
-    async def _tell(self, wanted: Mapping[str, str], shown: Shown) -> Shown:
+    async def _apply(self, wanted: Mapping[str, str], shown: SlurmTopology) -> SlurmTopology:
         """Bring the running slurmctld to what the file says, and return what it has then."""
         unknown: ObservedError | None = None
         if CORE in shown.roots and lives(await self._transport.release()):
@@ -175,7 +175,7 @@ class Publisher:
             raise unknown
         return shown
 
-    async def _settled(self, wanted: Mapping[str, str], shown: Shown) -> Shown:
+    async def _settled(self, wanted: Mapping[str, str], shown: SlurmTopology) -> SlurmTopology:
         """Read back until slurmctld has what is wanted, a few seconds at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_BACK_S):

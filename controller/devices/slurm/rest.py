@@ -19,7 +19,7 @@ from controller.devices.slurm.documents import (
     text_of,
     texts_of,
 )
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from controller.devices.slurm.transport import (
     JOBS_BYTES,
     NO_JOB,
@@ -60,7 +60,7 @@ class RestTransport:
     """Talks to slurmrestd in the newest version that both know."""
 
     def __init__(
-        self, api: str, token: Token, user: str = "", *, timeout_s: float = TIMEOUT_S
+        self, api: str, token: TokenFile, user: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> None:
         """``api`` is ``unix:/PATH`` or a URL. Reads certificates for https: not for the loop."""
         self._token = token

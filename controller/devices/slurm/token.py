@@ -13,7 +13,7 @@ from controller.devices.observed import ObservedError
 _LARGEST = 16_384
 
 
-class Token:
+class TokenFile:
     """Reads the token again whenever its file changes."""
 
     def __init__(self, file: Path) -> None:

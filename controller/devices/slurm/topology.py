@@ -38,7 +38,7 @@ class Mark:
 
 
 @dataclass(slots=True, frozen=True)
-class Shown:
+class SlurmTopology:
     """A topology that Slurm has."""
 
     leaf: Mapping[str, str]
@@ -83,7 +83,7 @@ def mark_of(text: str) -> Mark | None:
     return Mark(found[1], int(found[2])) if found else None
 
 
-def shown_in(text: str) -> Shown:
+def shown_in(text: str) -> SlurmTopology:
     """Return what ``scontrol show topology`` shows. ValueError."""
     leaf: dict[str, str] = {}
     levels: dict[str, int] = {}
@@ -102,10 +102,10 @@ def shown_in(text: str) -> Shown:
             raise ValueError(f"a topology of more than {MAX_NAMES} nodes")
     highest = max(levels.values(), default=0)
     roots = tuple(name for name, level in levels.items() if level == highest > 0)
-    return Shown(leaf, roots)
+    return SlurmTopology(leaf, roots)
 
 
-def misplaced(wanted: Mapping[str, str], shown: Shown) -> Mapping[str, tuple[str, ...]]:
+def misplaced(wanted: Mapping[str, str], shown: SlurmTopology) -> Mapping[str, tuple[str, ...]]:
     """Return leaf -> nodes that Slurm has elsewhere, or not at all."""
     found: dict[str, list[str]] = {}
     for node, leaf in wanted.items():
@@ -114,7 +114,7 @@ def misplaced(wanted: Mapping[str, str], shown: Shown) -> Mapping[str, tuple[str
     return {leaf: tuple(nodes) for leaf, nodes in found.items()}
 
 
-def differences(wanted: Mapping[str, str], shown: Shown) -> tuple[str, ...]:
+def differences(wanted: Mapping[str, str], shown: SlurmTopology) -> tuple[str, ...]:
     """Return in words what Slurm has otherwise; eight at most, the last counts the rest."""
     words = [
         f"Slurm has {node} under {clean(shown.leaf.get(node, 'nothing'), 80)}, not under {leaf}"

@@ -202,7 +202,7 @@ class Rig:
         for _ in range(rounds):
             await self.quiet()
             self.now += EVER
-            await self.keeper.look()
+            await self.keeper.check()
             await self.quiet()
 
     # --- jobs -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentlink.ranks import RankKey
 from container_mgr.hardware import nvml
-from container_mgr.ranks.living import Sample
+from container_mgr.ranks.living import LiveSample
 from container_mgr.rpc import messages
 from controller.devices.agents.messages import samples_of
 from controller.devices.engine import RankSample
@@ -23,10 +23,10 @@ from testbed.simulated.loop import settled
 START = 1_800_000_000.0
 
 
-def sampled(reading: nvml.Reading, time: float) -> RankSample:
+def sampled(reading: nvml.GpuReadings, time: float) -> RankSample:
     """Encode and decode a reading as the agents do."""
     container: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
-    one = Sample(container, reading.values, real=True)
+    one = LiveSample(container, reading.values, real=True)
     (found,) = samples_of(messages.telemetry_of(time, [one], {}), time)
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints.ledger import Key, Ledger, Record
+from checkpoints.ledger import Key, Ledger, StepRecord
 from checkpoints.restore import Restore
 from controller.service import features
 from controller.state.kept.checkpoints import RunEnd
@@ -49,7 +49,7 @@ class FakeCheckpoints:
     def ledger(self, name: str) -> Ledger | None:
         if name not in self.whole:
             return None
-        return Ledger(steps={key: Record() for key in self.whole[name]})
+        return Ledger(steps={key: StepRecord() for key in self.whole[name]})
 
     def newest(self, name: str, *, protected: bool = False) -> Key | None:
         return max((self.safe if protected else self.whole).get(name, ()), default=None)

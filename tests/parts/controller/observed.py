@@ -12,17 +12,17 @@ from dataclasses import replace
 from itertools import count
 
 from controller.devices.observed import (
-    Batch,
-    Check,
     End,
+    EngineJob,
+    JobChanges,
+    JobNeeds,
     ObservedError,
     Published,
     Reach,
     ReadBack,
-    Seen,
+    SetupCheck,
     Turn,
     Verdict,
-    Wants,
 )
 
 
@@ -34,7 +34,7 @@ class FakeEngine:
         self._endpoints = frozenset(endpoints)
         self._numbers = count(1)
         self._news = asyncio.Condition()
-        self.jobs: dict[str, Seen] = {}
+        self.jobs: dict[str, EngineJob] = {}
         """By key, in the order of the queue."""
         self.now = 1_800_000_000.0
         self.up = True
@@ -53,10 +53,10 @@ class FakeEngine:
 
     # What a test does.
 
-    async def submit(self, wants: Wants, *, name: str = "job", user: str = "alice") -> str:
+    async def submit(self, wants: JobNeeds, *, name: str = "job", user: str = "alice") -> str:
         """Put a job into the queue; return its key."""
         key = f"{self._kind}:{next(self._numbers)}"
-        waits = Seen(
+        waits = EngineJob(
             key=key,
             attempt=0,
             revision="",
@@ -145,7 +145,7 @@ class FakeEngine:
             self.gaps += 1
             self._news.notify_all()
 
-    async def set(self, seen: Seen) -> None:
+    async def set(self, seen: EngineJob) -> None:
         """Make a job what it is said to be; its revision and position follow."""
         async with self._news:
             words = (seen.attempt, seen.turn, *seen.endpoints, *seen.strangers)
@@ -173,8 +173,8 @@ class FakeEngine:
         self._answering()
         return any(job.ending for job in self.jobs.values())
 
-    async def changes(self) -> AsyncIterator[Batch]:
-        told: dict[str, Seen] | None = None
+    async def changes(self) -> AsyncIterator[JobChanges]:
+        told: dict[str, EngineJob] | None = None
         gaps = self.gaps
         while True:
             async with self._news:
@@ -184,15 +184,15 @@ class FakeEngine:
                 gaps = self.gaps
                 before = {} if told is None or whole else told
                 told = dict(self.jobs)
-                batch = Batch(_news(before, told, self.now), complete=whole)
+                batch = JobChanges(_news(before, told, self.now), complete=whole)
             yield batch
 
-    async def look(self, key: str) -> Seen | None:
+    async def read_job(self, key: str) -> EngineJob | None:
         self._answering()
         return self.jobs.get(key)
 
     async def still(self, key: str, revision: str) -> bool:
-        seen = await self.look(key)
+        seen = await self.read_job(key)
         return seen is not None and seen.revision == revision
 
     async def answer(self, key: str, verdict: Verdict, text: str) -> None:
@@ -214,10 +214,10 @@ class FakeEngine:
         detail = "" if self.up else "it is away"
         return Reach(self.up, self.now, detail, "1.0", "fake", missing)
 
-    async def check(self) -> tuple[Check, ...]:
+    async def check(self) -> tuple[SetupCheck, ...]:
         if not self.up:
-            return (Check("version", "fault", "it is away", "start it"),)
-        return (Check("version", "ok", "1.0"),)
+            return (SetupCheck("version", "fault", "it is away", "start it"),)
+        return (SetupCheck("version", "ok", "1.0"),)
 
     async def close(self) -> None:
         self.closed = True
@@ -231,7 +231,9 @@ class FakeEngine:
             raise ObservedError("forbidden", self._kind, "not allowed")
 
 
-def _news(before: dict[str, Seen], now: dict[str, Seen], at: float) -> tuple[Seen, ...]:
+def _news(
+    before: dict[str, EngineJob], now: dict[str, EngineJob], at: float
+) -> tuple[EngineJob, ...]:
     """Return what changed; a job that is forgotten before its end was told has ended."""
     changed = [seen for key, seen in now.items() if before.get(key) != seen]
     lost = [

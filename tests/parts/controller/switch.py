@@ -18,12 +18,12 @@ from ocs_driver.base import (
     Capabilities,
     Circuit,
     CircuitMap,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
     Mode,
     OcsDriver,
     OcsEvent,
-    Outcome,
     PairResult,
     PortInfo,
     PortPower,
@@ -85,7 +85,7 @@ class FakeOcs(OcsDriver):
         for request in delete:
             found = [c for c in self.circuits if c.matches(request)]
             self.circuits = [c for c in self.circuits if c not in found]
-            outcome = Outcome.DONE if found else Outcome.UNCHANGED
+            outcome = CircuitOutcome.DONE if found else CircuitOutcome.UNCHANGED
             results.append(PairResult(Action.DELETE, request.a, request.b, True, outcome))
         results += [self.make(request) for request in make]
         if self.late:
@@ -95,13 +95,13 @@ class FakeOcs(OcsDriver):
     def make(self, request: CircuitRequest) -> PairResult:
         asked = (Action.MAKE, request.a, request.b, True)
         if any(c.matches(request) for c in self.circuits):
-            return PairResult(*asked, Outcome.UNCHANGED)
+            return PairResult(*asked, CircuitOutcome.UNCHANGED)
         if request.b in self.refused:
-            return PairResult(*asked, Outcome.FAILED, "SROF", "the mirror does not move")
+            return PairResult(*asked, CircuitOutcome.FAILED, "SROF", "the mirror does not move")
         busy = {p for c in self.circuits for p in (c.a, c.b)}
         assert not {request.a, request.b} & busy, "a make on a busy port"
         self.add(request.a, request.b)
-        return PairResult(*asked, Outcome.DONE)
+        return PairResult(*asked, CircuitOutcome.DONE)
 
     async def check(
         self,

@@ -14,11 +14,11 @@ from controller.devices.openflow.rules.rule import (
     FlowRule,
     Goto,
     GroupRule,
-    Output,
     RuleKey,
     SetField,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
 )
 from sitefile.model import CabledSite
@@ -103,7 +103,7 @@ class FakeTable:
         packet = dict(packet)
         for action in rule.actions:
             match action:
-                case Output(port):
+                case ToPort(port):
                     yield from _leave(packet, port)
                 case ToGroup(group):
                     for port in self.groups[group].ports:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentlink import readings
 from agentlink.ranks import RankKey
-from container_mgr.ranks.living import Sample
+from container_mgr.ranks.living import LiveSample
 from container_mgr.rpc.messages import telemetry_of
 from controller.devices.agents.messages import samples_of, server_of
 from protos import agent_pb2 as pb
@@ -34,7 +34,7 @@ CONTAINER: Any = SimpleNamespace(key=RankKey("red", 0, 1), endpoint="gpu0")
 
 
 def batch(values: Values, *, real: bool = True) -> pb.TelemetryBatch:
-    return telemetry_of(9.0, [Sample(CONTAINER, values, real)], {"load": 0.5})
+    return telemetry_of(9.0, [LiveSample(CONTAINER, values, real)], {"load": 0.5})
 
 
 def test_what_an_agent_measures_reaches_the_controller() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checkpoints.ledger import Began, Key, LedgerRun, Record, ServerLost, Spoiled
+from checkpoints.ledger import Began, Key, LedgerRun, ServerLost, Spoiled, StepRecord
 from checkpoints.restore import Attempt, How, Swap, choose_spares, plan, spoiled
 from checkpoints.schemes import Layout
 from checkpoints.values import Place, Scheme
@@ -160,7 +160,7 @@ def test_as_many_as_can_get_a_spare_and_none_twice(
     spares: dict[str, dict[str, int]], dead: set[str]
 ) -> None:
     ranks = {name: int(name[3:]) for name in dead}
-    swaps, without = choose_spares(ranks, spares, Record(), PLACES, SERVERS)
+    swaps, without = choose_spares(ranks, spares, StepRecord(), PLACES, SERVERS)
     assert sorted([s.dead for s in swaps] + list(without)) == sorted(dead)
     assert len({s.spare for s in swaps}) == len(swaps)
     assert all(s.dead in spares[s.spare] for s in swaps)

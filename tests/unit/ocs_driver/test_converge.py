@@ -10,11 +10,11 @@ from ocs_driver import (
     Capabilities,
     Circuit,
     CircuitMap,
+    CircuitOutcome,
     CircuitRequest,
     CircuitState,
     OcsError,
     OcsEvent,
-    Outcome,
     PortInfo,
     PortPower,
 )
@@ -103,7 +103,7 @@ async def test_each_failure_has_its_own_grace_time() -> None:
 
     driver = Scripted(failed, *([tuning] * 8), failed, CircuitState.TUNED)
     done = await driver.apply([], [WANTED], deadline_s=10.0)
-    assert done.results[0].outcome is Outcome.DONE
+    assert done.results[0].outcome is CircuitOutcome.DONE
 
 
 async def test_a_lasting_failure_is_reported_long_before_the_deadline() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ocs_driver import CircuitRequest, OcsAddress, OcsError, Outcome, Pair
+from ocs_driver import CircuitOutcome, CircuitRequest, OcsAddress, OcsError, Pair
 from ocs_driver.matrix import Identity, MatrixDriver
 from ocs_driver.pairs import WirePair
 from ocs_driver.polatis.scpi import PolatisScpiDriver
@@ -60,7 +60,7 @@ async def test_the_driver_waits_for_late_light(tmp_path: Path) -> None:
     assert (await driver.read()).circuits == ()
     driver.go_on.set()
     (result,) = (await changing).results
-    assert result.outcome is Outcome.DONE, result
+    assert result.outcome is CircuitOutcome.DONE, result
 
 
 class Instrument:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from console.cli.show.kinds import find
-from container_mgr.hardware.nvml import Reading
+from container_mgr.hardware.nvml import GpuReadings
 from container_mgr.rpc import messages
 from controller.api.routes.metrics.readings import of_readings
 from controller.devices.agents.messages import server_of
@@ -24,7 +24,7 @@ from tests.parts.controller.gpus import START, sampled, site
 from tests.parts.controller.jobs import submit
 from tests.parts.controller.rack import Rack
 
-SEEN = Reading({"utilisation": 0.5, "temperature_c": 61.0, "fan_ratio": 0.75})
+SEEN = GpuReadings({"utilisation": 0.5, "temperature_c": 61.0, "fan_ratio": 0.75})
 
 
 @pytest_asyncio.fixture

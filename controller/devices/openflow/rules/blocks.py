@@ -18,7 +18,7 @@ TABLES = (0, 1, 2)
 """All tables of the pipeline, in the order in which a frame meets them."""
 
 
-class Block(Protocol):
+class RuleBlock(Protocol):
     """Rules of one aggregator that follow from one thing, ``key``; no two blocks share a rule."""
 
     @property
@@ -41,7 +41,7 @@ class Block(Protocol):
     def holes(self) -> tuple[bytes, ...]:
         """Return the bytes that distinguish this block's messages from others of its shape."""
 
-    def sample(self) -> Block:
+    def sample(self) -> RuleBlock:
         """Return a block of this shape whose holes occur nowhere else in its messages."""
 
 
@@ -76,12 +76,12 @@ class Loose:
         return self
 
 
-class Rules(Sequence[FlowRule]):
+class RuleSet(Sequence[FlowRule]):
     """The rules of some blocks, table by table. Immutable; equal to a tuple of the same rules."""
 
     __slots__ = ("blocks", "tables")
 
-    def __init__(self, blocks: Iterable[Block], tables: tuple[int, ...] = TABLES) -> None:
+    def __init__(self, blocks: Iterable[RuleBlock], tables: tuple[int, ...] = TABLES) -> None:
         """``tables``: the tables of the rules, in their order."""
         self.blocks = tuple(blocks)
         self.tables = tables
@@ -105,7 +105,7 @@ class Rules(Sequence[FlowRule]):
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Rules) and other.blocks == self.blocks:
+        if isinstance(other, RuleSet) and other.blocks == self.blocks:
             return other.tables == self.tables or tuple(self) == tuple(other)
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 

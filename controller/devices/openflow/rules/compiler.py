@@ -29,14 +29,14 @@ from dataclasses import dataclass, field
 from operator import is_
 
 from controller.devices.aggregators import ROCE_DSCP, AttachPoint, Forwarding
-from controller.devices.openflow.rules.blocks import Block, Rules
-from controller.devices.openflow.rules.pipeline import Address, Member, Probed, static_rules
+from controller.devices.openflow.rules.blocks import RuleBlock, RuleSet
+from controller.devices.openflow.rules.pipeline import Address, MemberRules, Probed, static_rules
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.routes import Ways, Wiring
 from controller.devices.openflow.rules.rule import (
     GroupRule,
-    Output,
     ToGroup,
+    ToPort,
     pack_cookie,
 )
 from sitefile.model import CabledSite
@@ -57,7 +57,7 @@ class FlowError(ValueError):
 class Fragment:
     """The rules and groups of one job on one aggregator."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, MemberRules]
     """By endpoint."""
     groups: tuple[GroupRule, ...]
 
@@ -215,13 +215,13 @@ class Compiler:
     def _fragment(self, here: str, key: JobKey, epoch: int, before: Fragment | None) -> Fragment:
         tag, members, ways = key
         old = before.members if before is not None else {}
-        blocks: dict[str, Member] = {}
+        blocks: dict[str, MemberRules] = {}
         groups: dict[int, GroupRule] = {}
         for (name, at), towards in zip(members, ways[here], strict=True):
-            way: Output | ToGroup
+            way: ToPort | ToGroup
             if at.aggregator == here:
                 ports: tuple[int, ...] = (at.port,)
-                way = Output(at.port)
+                way = ToPort(at.port)
             else:
                 # Uplinks on a shortest path to the member are the only ones its frames arrive by.
                 if not towards:
@@ -234,7 +234,7 @@ class Compiler:
             if block is None or not block.asks(tag, ports, way):
                 address = self._addresses[name]
                 cookie = pack_cookie(epoch, address.number)
-                block = Member(address, tag, ports, way, cookie, self._dscp)
+                block = MemberRules(address, tag, ports, way, cookie, self._dscp)
             blocks[name] = block
         return Fragment(blocks, tuple(groups.values()))
 
@@ -247,10 +247,10 @@ class Compiler:
         last: FlowProgram | None,
     ) -> FlowProgram:
         """Return the program; ``last`` itself when it does not change."""
-        old: tuple[Block, ...] = ()
-        if last is not None and isinstance(last.rules, Rules):
+        old: tuple[RuleBlock, ...] = ()
+        if last is not None and isinstance(last.rules, RuleSet):
             old = last.rules.blocks
-        blocks: list[Block] = [old[0] if old else static_rules(epoch), *ends]
+        blocks: list[RuleBlock] = [old[0] if old else static_rules(epoch), *ends]
         groups: dict[int, GroupRule] = {}
         for part in parts:
             blocks += part.members.values()
@@ -263,7 +263,7 @@ class Compiler:
             and last.groups == kept
         ):
             return last
-        return FlowProgram(name, epoch, Rules(blocks), kept)
+        return FlowProgram(name, epoch, RuleSet(blocks), kept)
 
     def _check(
         self, attachments: Mapping[str, AttachPoint], jobs: Mapping[str, tuple[str, ...]]

@@ -17,11 +17,11 @@ from controller.devices.openflow.rules.rule import (
     Goto,
     Match,
     MatchValue,
-    Output,
     SetField,
     SetQueue,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
     ip_bytes,
     mac_bytes,
@@ -141,7 +141,7 @@ class Probed:
 
 
 @dataclass(slots=True, frozen=True)
-class Member:
+class MemberRules:
     """The rules of one aggregator for one member of a job.
 
     Its frames are admitted at ``ports``; frames to it leave by ``way``.
@@ -150,7 +150,7 @@ class Member:
     address: Address
     tag: int
     ports: tuple[int, ...]
-    way: Output | ToGroup
+    way: ToPort | ToGroup
     cookie: int
     dscp: int = ROCE_DSCP
     """Class of the member's RoCE traffic."""
@@ -168,12 +168,12 @@ class Member:
     def same(self, other: Any) -> bool:
         """Whether the other one asks for the same."""
         return (
-            isinstance(other, Member)
+            isinstance(other, MemberRules)
             and self.dscp == other.dscp
             and self.asks(other.tag, other.ports, other.way)
         )
 
-    def asks(self, tag: int, ports: tuple[int, ...], way: Output | ToGroup) -> bool:
+    def asks(self, tag: int, ports: tuple[int, ...], way: ToPort | ToGroup) -> bool:
         """Whether the block has this tag, these ports and this way."""
         return self.tag == tag and self.ports == ports and self.way == way
 
@@ -195,15 +195,15 @@ class Member:
             mac_bytes(address.mac),
             ip_bytes(address.ip),
             _LONG.pack(self.tag),
-            _SHORT.pack(way.port if isinstance(way, Output) else way.group),
+            _SHORT.pack(way.port if isinstance(way, ToPort) else way.group),
             *map(_SHORT.pack, self.ports),
         )
 
-    def sample(self) -> Member:
+    def sample(self) -> MemberRules:
         """Return a block with unique bytes."""
         ports = tuple(_SAMPLE_PORT + n for n in range(len(self.ports)))
         way = type(self.way)(_SAMPLE_WAY)
-        return Member(_SAMPLE, _SAMPLE_TAG, ports, way, _SAMPLE_COOKIE, self.dscp)
+        return MemberRules(_SAMPLE, _SAMPLE_TAG, ports, way, _SAMPLE_COOKIE, self.dscp)
 
     def _admit(self, port: int) -> Iterator[FlowRule]:
         mac, ip, tag = self.address.mac, self.address.ip, WriteMetadata(self.tag)

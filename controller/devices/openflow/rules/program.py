@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from controller.devices.openflow.rules.blocks import TABLES, Block, Loose, Rules
+from controller.devices.openflow.rules.blocks import TABLES, Loose, RuleBlock, RuleSet
 from controller.devices.openflow.rules.rule import (
     FlowRule,
     GroupRule,
@@ -26,7 +26,7 @@ class FlowProgram:
     aggregator: str
     epoch: int
     rules: Sequence[FlowRule] = ()
-    """A tuple when read from an aggregator; folded (``Rules``) when compiled."""
+    """A tuple when read from an aggregator; folded (``RuleSet``) when compiled."""
     groups: tuple[GroupRule, ...] = ()
     spared: frozenset[MatchValue] = frozenset()
     """MAC and IP addresses of endpoints whose present rules stay as they are."""
@@ -77,7 +77,7 @@ def diff(installed: FlowProgram, wanted: FlowProgram, *, admit_table: int = 0) -
     remove: Sequence[FlowRule]
     add: Sequence[FlowRule]
     spared: list[FlowRule] = []
-    if isinstance(installed.rules, Rules) and isinstance(wanted.rules, Rules):
+    if isinstance(installed.rules, RuleSet) and isinstance(wanted.rules, RuleSet):
         remove, add = _by_block(installed.rules, wanted.rules, admit_table)
     else:
         gone, come = _by_rule(installed.rules, wanted.rules, admit_table)
@@ -131,23 +131,23 @@ def _by_rule(
     return remove, add
 
 
-def _by_block(installed: Rules, wanted: Rules, admit_table: int) -> tuple[Rules, Rules]:
+def _by_block(installed: RuleSet, wanted: RuleSet, admit_table: int) -> tuple[RuleSet, RuleSet]:
     """Return the same as ``_by_rule``; unfold only blocks that are in both and differ."""
-    have: dict[Hashable, Block] = {block.key: block for block in installed.blocks}
-    remove: list[Block] = []
-    add: list[Block] = []
+    have: dict[Hashable, RuleBlock] = {block.key: block for block in installed.blocks}
+    remove: list[RuleBlock] = []
+    add: list[RuleBlock] = []
     for block in wanted.blocks:
         old = have.pop(block.key, None)
         if old is None:
             add.append(block)
         elif old is not block and not old.same(block):
-            gone, come = _by_rule(Rules((old,)), Rules((block,)), admit_table)
+            gone, come = _by_rule(RuleSet((old,)), RuleSet((block,)), admit_table)
             if gone:
                 remove.append(Loose(tuple(gone)))
             if come:
                 add.append(Loose(tuple(come)))
     remove += have.values()
-    return Rules(remove, TABLES), Rules(add, TABLES[::-1])
+    return RuleSet(remove, TABLES), RuleSet(add, TABLES[::-1])
 
 
 def _first_table_first(rule: FlowRule) -> int:

@@ -25,7 +25,7 @@ def match(**fields: MatchValue) -> Match:
 
 
 @dataclass(slots=True, frozen=True)
-class Output:
+class ToPort:
     """Send the frame out of ``port``."""
 
     port: int
@@ -103,7 +103,7 @@ class Foreign:
         return self.text
 
 
-Action = Output | ToGroup | ToController | SetField | SetQueue | WriteMetadata | Goto | Foreign
+Action = ToPort | ToGroup | ToController | SetField | SetQueue | WriteMetadata | Goto | Foreign
 RuleKey = tuple[int, int, Match]
 
 

@@ -15,7 +15,7 @@ from controller.devices.openflow.session import osken
 from controller.devices.openflow.session.osken import (
     DEAD_DISPATCHER,
     MAIN_DISPATCHER,
-    Session,
+    OpenFlowSession,
     ofp_event,
     ofproto,
 )
@@ -27,7 +27,7 @@ from controller.devices.openflow.wire import arp
 class SessionUp:
     """A known aggregator finished its handshake; ``ports`` says which ports have carrier."""
 
-    session: Session
+    session: OpenFlowSession
     ports: dict[int, bool]
 
 
@@ -35,14 +35,14 @@ class SessionUp:
 class SessionDown:
     """The session has ended."""
 
-    session: Session
+    session: OpenFlowSession
 
 
 @dataclass(slots=True, frozen=True)
 class Reply:
     """An answer (``msg``, an os-ken message) to the request ``xid``."""
 
-    session: Session
+    session: OpenFlowSession
     xid: int
     msg: Any
 
@@ -51,7 +51,7 @@ class Reply:
 class Rejected:
     """The aggregator refused the request ``xid``."""
 
-    session: Session
+    session: OpenFlowSession
     xid: int
     reason: str
 
@@ -60,7 +60,7 @@ class Rejected:
 class PortChanged:
     """A port gained or lost its carrier."""
 
-    session: Session
+    session: OpenFlowSession
     port: int
     up: bool
 
@@ -69,7 +69,7 @@ class PortChanged:
 class ProbeAnswered:
     """An ARP reply to our probe address came in at ``port``; ``time`` is monotonic, in seconds."""
 
-    session: Session
+    session: OpenFlowSession
     port: int
     reply: arp.ArpReply
     time: float
@@ -96,7 +96,7 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
     def __init__(self, deliver: Deliver) -> None:
         super().__init__()
         self._deliver = deliver
-        self._up: set[Session] = set()
+        self._up: set[OpenFlowSession] = set()
 
     def _send_event(self, ev: Any, state: Any) -> None:
         """Queue an event for the event thread; not counters, of which there are many each second.

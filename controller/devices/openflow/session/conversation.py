@@ -17,7 +17,7 @@ from controller.devices.counters import PortBlock
 from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, diff
 from controller.devices.openflow.session import messages
 from controller.devices.openflow.session.app import ProbeAnswered
-from controller.devices.openflow.session.osken import Session, ofproto
+from controller.devices.openflow.session.osken import OpenFlowSession, ofproto
 from controller.devices.openflow.wire import arp
 from controller.devices.openflow.wire.port_stats import block_of
 
@@ -46,7 +46,7 @@ class Conversation:
         self.wanted: FlowProgram | None = None
         self.ports: dict[int, bool] = {}
         self.ready = False
-        self._session: Session | None = None
+        self._session: OpenFlowSession | None = None
         self._installed: FlowProgram | None = None
         self._asked: FlowProgram | None = None
         """What the tables were last asked to hold; its outcome may be unknown."""
@@ -58,7 +58,7 @@ class Conversation:
         """The tables hold rules besides those of that program, which it spares."""
         self._busy = asyncio.Lock()
         self._requests: dict[int, _Request] = {}
-        self._watched: list[tuple[int, messages.Batch]] = []
+        self._watched: list[tuple[int, messages.MessageBatch]] = []
         """The batches being sent, with the first of their consecutive transaction ids."""
         self._refusals: list[str] = []
         """The first refusals of the batches being sent."""
@@ -66,7 +66,7 @@ class Conversation:
 
     # --- what the threads post
 
-    def attach(self, session: Session, ports: Mapping[int, bool]) -> None:
+    def attach(self, session: OpenFlowSession, ports: Mapping[int, bool]) -> None:
         """Take a new session; nothing is known about the tables behind it."""
         if (
             self._session is not None
@@ -87,7 +87,7 @@ class Conversation:
                 request.done.set_exception(self._no_session("the session was lost"))
         self._requests.clear()
 
-    def holds(self, session: Session) -> bool:
+    def holds(self, session: OpenFlowSession) -> bool:
         """Whether ``session`` is the current one."""
         return session is self._session
 
@@ -223,7 +223,7 @@ class Conversation:
             and self._installed.spared != wanted.spared
         )
 
-    async def _read(self, session: Session) -> FlowProgram:
+    async def _read(self, session: OpenFlowSession) -> FlowProgram:
         # Changes that an earlier, timed-out call sent must not take effect after the reading.
         await self._ask(session, messages.barrier(session))
         rules = await self._ask(session, messages.flows_request(session))
@@ -235,7 +235,7 @@ class Conversation:
             tuple(messages.read_group(entry) for entry in groups),
         )
 
-    async def _push(self, session: Session, steps: FlowDiff) -> None:
+    async def _push(self, session: OpenFlowSession, steps: FlowDiff) -> None:
         try:
             for batch in messages.batches(steps):
                 xids = session.take_xids(len(batch))
@@ -248,7 +248,7 @@ class Conversation:
             self._watched.clear()
             self._refusals.clear()
 
-    async def _ask(self, session: Session, msg: Any) -> list[Any]:
+    async def _ask(self, session: OpenFlowSession, msg: Any) -> list[Any]:
         """Return the answer of ``session``, which is the current one before and after.
 
         An aggregator may have reconnected before the caller is woken. Messages of the old session
@@ -267,12 +267,12 @@ class Conversation:
         self._require(session)
         return answer
 
-    def _current(self) -> Session:
+    def _current(self) -> OpenFlowSession:
         if self._session is None:
             raise self._no_session("not connected")
         return self._session
 
-    def _require(self, session: Session) -> None:
+    def _require(self, session: OpenFlowSession) -> None:
         if not self.holds(session):
             raise self._no_session("the session was lost")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from controller.devices.openflow.rules.blocks import Rules
+from controller.devices.openflow.rules.blocks import RuleSet
 from controller.devices.openflow.rules.program import FlowDiff
 from controller.devices.openflow.rules.rule import (
     Action,
@@ -20,15 +20,15 @@ from controller.devices.openflow.rules.rule import (
     Foreign,
     Goto,
     GroupRule,
-    Output,
     SetField,
     SetQueue,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
     match,
 )
-from controller.devices.openflow.session.osken import Session, ofproto, parser
+from controller.devices.openflow.session.osken import OpenFlowSession, ofproto, parser
 from controller.devices.openflow.wire import packing
 from controller.devices.openflow.wire.blocks import Pack, packed
 
@@ -37,7 +37,7 @@ _XID = struct.Struct("!I")
 
 
 @dataclass(slots=True, frozen=True)
-class Batch:
+class MessageBatch:
     """Messages of one kind in one piece, with transaction id 0, and what each is about.
 
     A barrier must follow it.
@@ -61,7 +61,7 @@ class Batch:
         return bytes(out)
 
 
-def batches(steps: FlowDiff) -> Iterator[Batch]:
+def batches(steps: FlowDiff) -> Iterator[MessageBatch]:
     """Yield the messages of ``steps`` in kind order, empty batches left out.
 
     Removed rules, groups, added rules (last table first), removed groups: no rule ever points at a
@@ -73,30 +73,30 @@ def batches(steps: FlowDiff) -> Iterator[Batch]:
     groups += [(group, ofproto.OFPGC_MODIFY) for group in steps.change_groups]
     if groups:
         data = b"".join(_bytes(_group(group, command)) for group, command in groups)
-        yield Batch(data, [group for group, _ in groups])
+        yield MessageBatch(data, [group for group, _ in groups])
     for rules in _by_table(steps.add):
         yield _rules(rules, add)
     if gone := steps.remove_groups:
-        yield Batch(b"".join(_bytes(_group(g, ofproto.OFPGC_DELETE)) for g in gone), gone)
+        yield MessageBatch(b"".join(_bytes(_group(g, ofproto.OFPGC_DELETE)) for g in gone), gone)
 
 
 def _by_table(rules: Sequence[FlowRule]) -> Iterator[Sequence[FlowRule]]:
-    if not isinstance(rules, Rules):
+    if not isinstance(rules, RuleSet):
         for _, same in groupby(rules, key=lambda rule: rule.table):
             yield tuple(same)
         return
     for table in rules.tables:
         blocks = [block for block in rules.blocks if block.count(table)]
         if blocks:
-            yield Rules(blocks, (table,))
+            yield RuleSet(blocks, (table,))
 
 
-def _rules(rules: Sequence[FlowRule], pack: Pack) -> Batch:
-    if not isinstance(rules, Rules):
-        return Batch(b"".join([pack(rule) for rule in rules]), rules)
+def _rules(rules: Sequence[FlowRule], pack: Pack) -> MessageBatch:
+    if not isinstance(rules, RuleSet):
+        return MessageBatch(b"".join([pack(rule) for rule in rules]), rules)
     parts = [(block, block.holes()) for block in rules.blocks]
     data = [packed(block, table, holes, pack) for table in rules.tables for block, holes in parts]
-    return Batch(b"".join(data), rules)
+    return MessageBatch(b"".join(data), rules)
 
 
 def add(rule: FlowRule) -> bytes:
@@ -132,27 +132,27 @@ def _bytes(msg: Any) -> bytes:
     return bytes(msg.buf)
 
 
-def barrier(session: Session) -> Any:
+def barrier(session: OpenFlowSession) -> Any:
     """Return a barrier request."""
     return parser.OFPBarrierRequest(session)
 
 
-def flows_request(session: Session) -> Any:
+def flows_request(session: OpenFlowSession) -> Any:
     """Ask for every rule of every table."""
     return parser.OFPFlowStatsRequest(session, table_id=ofproto.OFPTT_ALL)
 
 
-def groups_request(session: Session) -> Any:
+def groups_request(session: OpenFlowSession) -> Any:
     """Ask for every group."""
     return parser.OFPGroupDescStatsRequest(session)
 
 
-def ports_request(session: Session) -> Any:
+def ports_request(session: OpenFlowSession) -> Any:
     """Ask for the counters of every port."""
     return parser.OFPPortStatsRequest(session)
 
 
-def packet_out(session: Session, port: int, frame: bytes) -> Any:
+def packet_out(session: OpenFlowSession, port: int, frame: bytes) -> Any:
     """Send ``frame`` out of ``port``, past the flow tables."""
     return parser.OFPPacketOut(
         session,
@@ -179,7 +179,7 @@ def read_group(stats: Any) -> GroupRule:
     foreign = "" if stats.type == ofproto.OFPGT_SELECT else f" type={stats.type}"
     for bucket in stats.buckets:
         outputs = list(_read_actions(bucket.actions))
-        if len(outputs) == 1 and isinstance(outputs[0], Output):
+        if len(outputs) == 1 and isinstance(outputs[0], ToPort):
             ports.append(outputs[0].port)
             if bucket.watch_port != outputs[0].port:
                 foreign += f" watch_port={bucket.watch_port}"
@@ -230,7 +230,7 @@ def _instructions(actions: Iterable[Action]) -> list[Any]:
                 after.append(parser.OFPInstructionWriteMetadata(value, _ALL_METADATA))
             case Goto(table):
                 after.append(parser.OFPInstructionGotoTable(table))
-            case Output(port):
+            case ToPort(port):
                 apply.append(parser.OFPActionOutput(port, ofproto.OFPCML_NO_BUFFER))
             case ToController():
                 apply.append(
@@ -281,7 +281,7 @@ def _read_actions(actions: Iterable[Any]) -> Iterator[Action]:
             case ofproto.OFPAT_OUTPUT if action.port == ofproto.OFPP_CONTROLLER:
                 yield ToController()
             case ofproto.OFPAT_OUTPUT:
-                yield Output(action.port)
+                yield ToPort(action.port)
             case ofproto.OFPAT_GROUP:
                 yield ToGroup(action.group_id)
             case ofproto.OFPAT_SET_QUEUE:

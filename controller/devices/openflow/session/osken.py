@@ -8,9 +8,10 @@ os-ken 4.2 with native threads has these defects, each with its correction and a
 2. ``hub.Event.wait(timeout)`` never times out. ``hub.Event`` becomes ``threading.Event``.
 3. ``AppManager.run_apps`` cannot end and its threads are not daemons. ``Runtime`` starts and stops
    the applications itself, and all threads are daemons.
-4. A closed connection leaves its sender thread behind. ``Session`` has a sender that ends with it.
+4. A closed connection leaves its sender thread behind. ``OpenFlowSession`` has a sender that ends
+   with it.
 5. ``OpenFlowController`` listens on 0.0.0.0, twice, and never checks that a peer is alive.
-   ``Runtime`` serves one given socket, and ``Session`` sends echoes (``session.liveness``).
+   ``Runtime`` serves one given socket, and ``OpenFlowSession`` sends echoes (``session.liveness``).
 6. A second peer that announces a known datapath id displaces the first. ``Runtime`` refuses it, and
    any peer other than the one that the site file pins the id to.
 7. Port statistics are parsed one port at a time, 10 us each. ``port_stats.reply_parser`` takes the
@@ -60,8 +61,8 @@ __all__ = [
     "DEAD_DISPATCHER",
     "MAIN_DISPATCHER",
     "OSKenApp",
+    "OpenFlowSession",
     "Runtime",
-    "Session",
     "ofp_event",
     "ofproto",
     "parser",
@@ -113,7 +114,7 @@ class ProtocolError(Exception):
     """The peer violates OpenFlow 1.3; its session is closed."""
 
 
-class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
+class OpenFlowSession(Datapath):  # type: ignore[misc]  # os_ken has no types
     """The connection of one peer: os-ken's datapath with a receiver and a sender that end together.
 
     ``send_msg`` may be called from any thread and never blocks.
@@ -123,7 +124,7 @@ class Session(Datapath):  # type: ignore[misc]  # os_ken has no types
         self,
         sock: socket.socket,
         peer: Peer,
-        over: Callable[[Session], None] = lambda session: None,
+        over: Callable[[OpenFlowSession], None] = lambda session: None,
     ) -> None:
         """``over`` is called once at the session's end, before the application learns of it."""
         self.peer = peer
@@ -323,9 +324,9 @@ class _Register:
     def __init__(self, known: Mapping[int, AggregatorCable]) -> None:
         self._known = known
         self._lock = threading.Lock()
-        self._holders: dict[int, Session] = {}
+        self._holders: dict[int, OpenFlowSession] = {}
 
-    def refusal(self, dpid: int, session: Session) -> str | None:
+    def refusal(self, dpid: int, session: OpenFlowSession) -> str | None:
         """Give ``dpid`` to ``session``, or return why it is refused."""
         cable = self._known.get(dpid)
         if cable is None:
@@ -340,7 +341,7 @@ class _Register:
                 return f"the datapath id is in use by {holder.peer}"
             return None
 
-    def release(self, session: Session) -> None:
+    def release(self, session: OpenFlowSession) -> None:
         """Free what ``session`` held."""
         with self._lock:
             for dpid in [d for d, holder in self._holders.items() if holder is session]:
@@ -363,7 +364,7 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
     def switch_features_handler(self, ev: Any) -> None:
         """Accept a peer by its datapath id; refuse unknown ids and duplicates."""
         msg = ev.msg
-        session: Session = msg.datapath
+        session: OpenFlowSession = msg.datapath
         if session.id == msg.datapath_id:
             return  # accepted already: one of the two answers was for an earlier controller
         refusal = "auxiliary connection" if msg.auxiliary_id else None
@@ -383,7 +384,7 @@ class Handshake(ofp_handler.OFPHandler):  # type: ignore[misc]  # os_ken has no 
     @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
     def multipart_reply_handler(self, ev: Any) -> None:
         """Take the ports of an accepted peer; earlier answers were for an earlier controller."""
-        session: Session = ev.msg.datapath
+        session: OpenFlowSession = ev.msg.datapath
         if session.id is None:
             return
         super().multipart_reply_handler(ev)
@@ -415,7 +416,7 @@ class Runtime:
         self._manager = AppManager()
         self._acceptor: Acceptor | None = None
         self._lock = threading.Lock()
-        self._sessions: dict[Session, threading.Thread] = {}
+        self._sessions: dict[OpenFlowSession, threading.Thread] = {}
 
     def start(self, listener: Listener) -> tuple[str, int]:
         """Start the applications, serve ``listener`` and return its address."""
@@ -450,7 +451,7 @@ class Runtime:
                 sock.close()
                 return
             try:
-                session = Session(sock, peer, self._register.release)
+                session = OpenFlowSession(sock, peer, self._register.release)
                 self._sessions[session] = hub.spawn(self._serve, session)
             except (
                 OSError,
@@ -459,7 +460,7 @@ class Runtime:
                 log.warning("openflow_connection_failed", peer=str(peer), error=str(error))
                 sock.close()
 
-    def _serve(self, session: Session) -> None:
+    def _serve(self, session: OpenFlowSession) -> None:
         try:
             session.serve()
         finally:

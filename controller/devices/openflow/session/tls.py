@@ -50,8 +50,8 @@ class Secured:
         self.certificate: Certificate | None = None
         """The peer's proven identity, once the handshake is over."""
 
-    def take(self, data: bytes) -> bytes:
-        """Take bytes off the wire; return the decrypted ones."""
+    def decrypt(self, data: bytes) -> bytes:
+        """Decrypt bytes off the wire."""
         self._incoming.write(data)
         said = bytearray()
         try:
@@ -71,7 +71,7 @@ class Secured:
             raise TlsRefusedError(_reason(error)) from None
         return bytes(said)
 
-    def say(self, data: bytes | bytearray) -> None:
+    def encrypt(self, data: bytes | bytearray) -> None:
         """Encrypt bytes for the aggregator; ``outgoing`` returns them."""
         view = memoryview(data)
         try:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from operator import itemgetter
 from typing import Any
 
-from controller.devices.openflow.rules.blocks import Block
+from controller.devices.openflow.rules.blocks import RuleBlock
 from controller.devices.openflow.rules.rule import FlowRule
 
 Pack = Callable[[FlowRule], bytes]
@@ -26,7 +26,7 @@ _Template = tuple[bytes, Callable[[Any], Any] | None]
 _templates: dict[tuple[Hashable, int, Pack], _Template] = {}
 
 
-def packed(block: Block, table: int, holes: tuple[bytes, ...], pack: Pack) -> bytes:
+def packed(block: RuleBlock, table: int, holes: tuple[bytes, ...], pack: Pack) -> bytes:
     """Return the messages of a block's rules in ``table``, each packed as ``pack`` would.
 
     ``holes`` are the block's own; all transaction ids are 0.
@@ -41,7 +41,7 @@ def packed(block: Block, table: int, holes: tuple[bytes, ...], pack: Pack) -> by
     return form if order is None else form % order(holes)
 
 
-def _learned(sample: Block, table: int, pack: Pack) -> _Template:
+def _learned(sample: RuleBlock, table: int, pack: Pack) -> _Template:
     data = b"".join(pack(rule) for rule in sample.of(table))
     holes = sample.holes()
     found = re.compile(b"|".join(re.escape(hole) for hole in holes))

@@ -21,11 +21,11 @@ from controller.devices.openflow.rules.rule import (
     Foreign,
     Goto,
     MatchValue,
-    Output,
     SetField,
     SetQueue,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
     ip_bytes,
     mac_bytes,
@@ -117,7 +117,7 @@ def _instructions(actions: tuple[Action, ...]) -> bytes:
     applied, after = b"", b""
     for action in actions:
         match action:
-            case Output(port):
+            case ToPort(port):
                 applied += _OUTPUT.pack(0, 16, port, _NO_BUFFER_LEN)
             case ToController():
                 applied += _OUTPUT.pack(0, 16, _CONTROLLER, _NO_BUFFER_LEN)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.devices.counters import Layout, PortBlock
+from controller.devices.counters import PortBlock, RowLayout
 
 _ROW = np.dtype(
     [
@@ -29,7 +29,7 @@ _ROW = np.dtype(
     ]
 )
 """``ofp_port_stats``; ``other``: drops, errors and collisions, which the aggregator logs."""
-WIRE = Layout(
+WIRE = RowLayout(
     row=_ROW,
     rates=np.dtype(
         {

@@ -14,7 +14,7 @@ import pytest
 from container_mgr.hardware import nvml
 from container_mgr.hardware.gpus import MAX_GIVEN_UP, Gpus, Slot, unfit
 from container_mgr.hardware.inventory import Inventory
-from container_mgr.hardware.nvml import Reading
+from container_mgr.hardware.nvml import GpuReadings
 from container_mgr.values import GpuFault, ServedEndpoint, ServerFacts, Unfit
 from readings.catalogue import of
 from readings.reading import Object
@@ -67,7 +67,7 @@ def until(good: Callable[[], object]) -> None:
 
 
 def test_every_figure_is_read(behaviour: Path) -> None:
-    found = nvml.Device(mock.library(), A)
+    found = nvml.NvmlGpu(mock.library(), A)
     assert (found.index, found.minor) == (0, 0)
     values = {
         "utilisation": 0.42,
@@ -92,14 +92,14 @@ def test_every_figure_is_read(behaviour: Path) -> None:
 
 def test_a_figure_that_a_gpu_does_not_give_is_absent_not_zero(behaviour: Path) -> None:
     mock.behave(behaviour, {A: "plain"})
-    found = nvml.Device(mock.library(), A).read()
+    found = nvml.NvmlGpu(mock.library(), A).read()
     sizes = {"memory_bytes": 3 << 30, "memory_total_bytes": 80 << 30}
     assert found.values == {**sizes, "throttle_reasons": ()}
 
 
 def test_processes_that_compute_on_a_gpu_are_listed(behaviour: Path) -> None:
     mock.behave(behaviour, {A: "ok"}, pid=4711)
-    assert nvml.Device(mock.library(), A).read().pids == (4711,)
+    assert nvml.NvmlGpu(mock.library(), A).read().pids == (4711,)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_an_xid_of_the_hardware_makes_a_gpu_unfit_and_one_of_a_program_does_not(
     mock.behave(behaviour, {A: "ok", B: "ok"}, {A: 79, B: 13})
     until(lambda: gpus.why_unfit(A))
     assert gpus.why_unfit(A) == "Xid 79: fell off the bus"
-    until(lambda: (gpus.reading(B) or Reading()).values.get("xid") == 13)
+    until(lambda: (gpus.reading(B) or GpuReadings()).values.get("xid") == 13)
     assert gpus.why_unfit(B) == ""
 
 
@@ -192,17 +192,17 @@ class Stuck:
 
     index = minor = 0
 
-    def read(self) -> Reading:
+    def read(self) -> GpuReadings:
         if self.calls > 0:
             self.calls -= 1
             self.end.wait()
-        return Reading({"temperature_c": 40.0})
+        return GpuReadings({"temperature_c": 40.0})
 
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
     one = Stuck(calls=2)
-    monkeypatch.setattr("container_mgr.hardware.gpus.Device", one)
+    monkeypatch.setattr("container_mgr.hardware.gpus.NvmlGpu", one)
     yield one
     one.end.set()
 
@@ -220,7 +220,7 @@ def test_a_call_that_never_returns_is_given_up(stuck: Stuck, clock: Clock) -> No
     assert one.unfit(A), "the second call hangs as well"
     clock.now += 40
     until(lambda: one.unfit(A) is None)
-    assert one.reading(A) == Reading({"temperature_c": 40.0})
+    assert one.reading(A) == GpuReadings({"temperature_c": 40.0})
     stuck.end.set()  # what comes late says nothing
     assert one.unfit(A) is None
     one.stop()

@@ -22,7 +22,7 @@ from container_mgr.docker.entry import LOST_FILE, NIC_FILE, READY_FILE, SCRIPT
 from container_mgr.hardware.inventory import Inventory
 from container_mgr.kernel.cgroup import Gauge
 from container_mgr.ranks import ghosts, living
-from container_mgr.ranks.living import Sample
+from container_mgr.ranks.living import LiveSample
 from container_mgr.values import AgentError, ServerFacts
 from controller.devices.engine import EngineError, RankState
 from tests.parts.agent import docker as fake_docker
@@ -428,7 +428,7 @@ async def test_a_second_that_fails_does_not_end_the_sampling(
     seconds = iter((False, True, False, True))
     measured = asyncio.Event()
 
-    def sample() -> list[Sample]:
+    def sample() -> list[LiveSample]:
         if next(seconds, True):
             measured.set()
             return []

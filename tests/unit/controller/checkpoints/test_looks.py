@@ -41,7 +41,7 @@ async def test_other_work_runs_between_two_jobs(rig: Rig) -> None:
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    await rig.keeper.look()
+    await rig.keeper.check()
     ticking.cancel()
     assert turns >= JOBS
 

@@ -27,12 +27,12 @@ from checkpoints.ledger import (
 from checkpoints.schemes import Layout
 from checkpoints.values import Place, Scheme
 from controller.checkpoints.book import complete_of, safety_of
-from controller.checkpoints.protection import Running, droppable, target, wanted
+from controller.checkpoints.protection import RunningRanks, droppable, target, wanted
 
 PLACES = {f"gpu{n}": Place(f"gpu{n}", f"srv{n}", "as0") for n in range(2)}
 LAYOUT = Layout(Scheme.PARTNER, partner=(1, 0))
 EPOCH = 5
-RUNNING = Running(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
+RUNNING = RunningRanks(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
 
 
 def key(step: int) -> Key:
@@ -81,7 +81,7 @@ def test_a_copy_that_began_is_finished_before_a_newer_one_begins() -> None:
     assert keeper.copying == key(20), "then the newest"
 
 
-def chosen(keeper: Keeper, now: Key | None, running: Running = RUNNING) -> Key | None:
+def chosen(keeper: Keeper, now: Key | None, running: RunningRanks = RUNNING) -> Key | None:
     places = {**PLACES, "gpu2": Place("gpu2", "srv2", "as0")}
     return target(keeper.ledger, running, places, safety_of(keeper.ledger, places), now)
 
@@ -110,7 +110,7 @@ def test_a_step_whose_part_only_a_lost_endpoint_has_gives_its_turn_up(layout: La
     keeper = Keeper()
     keeper.take([*written(5), *copied(5)[:1]])
     keeper.ledger = fold(keeper.ledger, Began(EPOCH + 1, LedgerRun(2, layout, key(5))))
-    swapped = Running(EPOCH + 1, ("gpu0", "gpu2"), {}, layout)
+    swapped = RunningRanks(EPOCH + 1, ("gpu0", "gpu2"), {}, layout)
     assert chosen(keeper, key(5), replace(swapped, endpoints=("gpu0", "gpu1"))) == key(5)
     assert chosen(keeper, key(5), swapped) is None, "gpu1 is lost, with rank 1's part"
     later = Key(10, EPOCH + 1)
@@ -183,7 +183,7 @@ def test_a_coded_step_whose_sets_have_changed_gives_its_turn_up() -> None:
         covers = tuple(Member(rank, f"10-{rank}", 9) for rank in ring)
         for rank in ring:
             ledger = fold(ledger, Coded(key(10), rank, ends[rank], covers))
-    running = Running(EPOCH, ends, {}, after)
+    running = RunningRanks(EPOCH, ends, {}, after)
     safety = {key(10): State.WRITTEN}  # the sets of before are not apart where light is now
     assert target(ledger, running, places, safety, key(10)) is None
     for rank, end in enumerate(ends):
@@ -204,7 +204,7 @@ def test_a_later_run_completes_its_own_steps() -> None:
 
 def test_of_identical_parts_nothing_is_copied_while_a_server_apart_is_about_to_write_one() -> None:
     ledger = fold(Ledger(), Began(EPOCH, LedgerRun(2, LAYOUT, identical=True)))
-    running = Running(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
+    running = RunningRanks(EPOCH, ("gpu0", "gpu1"), {}, LAYOUT)
 
     def orders(step: int, *ranks: int) -> int:
         nonlocal ledger

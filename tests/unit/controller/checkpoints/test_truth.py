@@ -101,7 +101,7 @@ async def test_what_an_older_copy_of_the_store_lacks_is_kept_until_it_is_accepte
     for _ in range(2):
         rig.now += removal.KEEP_S
         await rig.settle()
-        await rig.removal.look()
+        await rig.removal.check()
     assert len(list(rig.places(RED, HoldingKind.OWN))) == len(FOUR)
     assert [place for place in rig.kept.held if place.folder == "blue.1"]
     told = [event.reason for event in rig.state.events.since(0, 1000)]
@@ -110,7 +110,7 @@ async def test_what_an_older_copy_of_the_store_lacks_is_kept_until_it_is_accepte
     await rig.state.accept_store()
     rig.now += removal.KEEP_S
     await rig.settle()
-    await rig.removal.look()
+    await rig.removal.check()
     assert not list(rig.places(RED, HoldingKind.OWN))
     assert not [place for place in rig.kept.held if place.folder == "blue.1"]
 
@@ -129,7 +129,7 @@ async def test_a_second_user_with_the_same_name_gets_nothing_of_the_first(rig: R
     assert [step.step for step in shown.steps] == [5]
     for _ in range(3):  # what the first one left goes, by and by; what runs stays
         rig.now += removal.KEEP_S
-        await rig.removal.look()
+        await rig.removal.check()
     assert {place.folder for place in rig.kept.held} == {"red.00000002"}
     assert await rig.start("red", FOUR) == mine
 
@@ -141,17 +141,17 @@ async def test_an_ended_job_answers_until_its_checkpoints_are_removed(rig: Rig) 
     await rig.settle()
     rig.away.add("srv3")
     rig.end("red")
-    await rig.removal.look()
+    await rig.removal.check()
     await rig.down()
     await rig.up()
     rig.now += removal.KEEP_S - 1
-    await rig.removal.look()
+    await rig.removal.check()
     assert [step.step for step in (await desk(rig).checkpoints("red")).steps] == [10]
     rig.now += 2
-    await rig.removal.look()
+    await rig.removal.check()
     assert {rig.state.cables[p.endpoint].server for p in rig.kept.held} == {"srv3"}
     await rig.back("srv3")
-    await rig.removal.look()
+    await rig.removal.check()
     assert not rig.kept.held and not rig.state.checkpoints
     await rig.down()
     assert not rig.store.rows
@@ -164,10 +164,10 @@ async def test_folders_of_unknown_jobs_go_after_a_while(rig: Rig) -> None:
     rig.state.epoch = 1
     rig.kept.write("blue.1", Key(1, 1), 0, "gpu0")
     await rig.quiet()
-    await rig.removal.look()
+    await rig.removal.check()
     assert rig.kept.held
     rig.now += removal.KEEP_S
-    await rig.removal.look()
+    await rig.removal.check()
     assert not rig.kept.held
 
 
@@ -417,7 +417,7 @@ async def test_names_that_are_no_steps_are_shown_and_reported(rig: Rig) -> None:
 
     async def look() -> None:
         await rig.quiet()
-        await rig.keeper.look()
+        await rig.keeper.check()
 
     for rank in range(4):
         say(rank, "'global_step100x'")
@@ -449,15 +449,15 @@ async def test_a_run_that_starts_is_given_the_time_that_earlier_ones_took(rig: R
     for step in (10, 20, 30):
         rig.write("red", step)
         await rig.quiet()
-        await rig.keeper.look()
+        await rig.keeper.check()
         rig.now += 7
     await rig.start("red", FOUR)
     for _ in range(2):
         rig.now += 20
-        await rig.keeper.look()
+        await rig.keeper.check()
     assert not rig.events("NoCheckpoint")
     rig.now += 45
-    await rig.keeper.look()
+    await rig.keeper.check()
     (said,) = rig.events("NoCheckpoint")
     assert said == "it has written no checkpoint for 85 s; before, it wrote one every 7 s"
 
@@ -490,7 +490,7 @@ async def test_an_agent_that_restarts_is_waited_for_until_it_counts_as_lost(
     rig.kept.lazy = True
     newer = rig.write("red", 20)
     await rig.quiet()
-    await rig.keeper.look()
+    await rig.keeper.check()
     rig.away.add("srv1")
     starting = asyncio.create_task(rig.start("red", ["gpu0", "gpu1", "gpu4", "gpu6"]))
     await asyncio.sleep(5)
@@ -508,19 +508,19 @@ async def test_a_program_that_writes_every_second_is_given_a_minute(rig: Rig) ->
     for step in (10, 20, 30):
         rig.write("red", step)
         await rig.quiet()
-        await rig.keeper.look()
+        await rig.keeper.check()
         rig.now += 1
     rig.kept.lazy = True
     rig.write("red", 40)
     await rig.quiet()
-    await rig.keeper.look()
+    await rig.keeper.check()
     rig.now += LEAST_QUIET_S - 1
     await rig.quiet()
-    await rig.keeper.look()
+    await rig.keeper.check()
     assert not rig.events("NoCheckpoint") and not rig.events("CheckpointsUnprotected")
     rig.now += 2
     await rig.quiet()
-    await rig.keeper.look()
+    await rig.keeper.check()
     assert rig.events("NoCheckpoint") and rig.events("CheckpointsUnprotected")
 
 
@@ -530,13 +530,13 @@ async def test_a_run_after_a_restart_of_the_controller_is_given_half_an_hour(rig
     for step in (10, 20, 30):
         rig.write("red", step)
         await rig.quiet()
-        await rig.keeper.look()
+        await rig.keeper.check()
         rig.now += 7
     await rig.down()
     await rig.up()
     await rig.start("red", FOUR)
     rig.now += 1000
-    await rig.keeper.look()
+    await rig.keeper.check()
     assert not rig.events("NoCheckpoint")
 
 
@@ -544,13 +544,13 @@ async def test_a_run_after_a_restart_of_the_controller_is_given_half_an_hour(rig
 async def test_how_safe_a_job_is(rig: Rig, scheme: Scheme) -> None:
     rig.submit("red", FOUR, scheme)
     await rig.start("red", FOUR)
-    await rig.keeper.look()
+    await rig.keeper.check()
     assert rig.keeper.protected("red") is None and rig.keeper.protected("blue") is None
     rig.kept.lazy = True
     rig.write("red", 10)
     await rig.quiet()
     written_at = rig.now
-    await rig.keeper.look()
+    await rig.keeper.check()
     found = rig.keeper.protected("red")
     assert found is not None and found[0] == written_at and "no cop" in found[1]
     rig.kept.lazy = False

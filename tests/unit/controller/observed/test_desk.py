@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.devices.observed import ObservedError, Published, Seen, Turn, Verdict, Wants
+from controller.devices.observed import EngineJob, JobNeeds, ObservedError, Published, Turn, Verdict
 from controller.fabric.mover import Mover
 from controller.observed.publisher import CALM_S, RESTLESS_S
 from controller.schema.plans import PlanRequest
@@ -74,9 +74,9 @@ async def shown(rack: Rack, name: str, *states: str) -> None:
 
 async def waits(rack: Rack, number: int, count: int, leaves: int = 0) -> str:
     """Put a job into the engine's queue, for something that light may change; return its key."""
-    wants = Wants(count=count, servers=count, leaves=leaves)
+    wants = JobNeeds(count=count, servers=count, leaves=leaves)
     await engine(rack).set(
-        Seen(
+        EngineJob(
             key=f"slurm:{number}",
             attempt=0,
             revision="",

@@ -7,24 +7,24 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.devices.observed import End, Seen, Turn, Wants
-from controller.observed.fold import GONE, Moment, Rules, fold, gone
+from controller.devices.observed import End, EngineJob, JobNeeds, Turn
+from controller.observed.fold import GONE, EngineRules, FoldContext, fold, gone
 from controller.state.records import JobRecord
 from scheduler.model import Locality, Policy
 
 ENDPOINTS = tuple(f"gpu{i}" for i in range(6))
-RULES = Rules(engine="slurm", endpoints=frozenset(ENDPOINTS[:5]))
+RULES = EngineRules(engine="slurm", endpoints=frozenset(ENDPOINTS[:5]))
 
 
 def seen(
     number: int, turn: Turn, *endpoints: str, attempt: int = 0, count: int | None = None
-) -> Seen:
-    return Seen(
+) -> EngineJob:
+    return EngineJob(
         key=f"slurm:{number}",
         attempt=attempt,
         revision=f"{attempt} {turn} {endpoints}",
         turn=turn,
-        wants=Wants(count=len(endpoints) or 2 if count is None else count, servers=1),
+        wants=JobNeeds(count=len(endpoints) or 2 if count is None else count, servers=1),
         endpoints=endpoints,
         scope=f"slurm:{number}",
         submitted_at=100.0 + attempt,
@@ -39,16 +39,16 @@ class Site:
         self.records: dict[str, JobRecord] = {}
         self.now = 1000.0
 
-    def moment(self) -> Moment:
+    def moment(self) -> FoldContext:
         holders = {e: r.name for r in self.records.values() if r.holding for e in r.endpoints}
-        return Moment(
+        return FoldContext(
             now=self.now,
             epoch=7,
             homes=dict.fromkeys(ENDPOINTS, "as0"),
             holder=holders.get,
         )
 
-    def take(self, *news: Seen) -> tuple[JobRecord, ...]:
+    def take(self, *news: EngineJob) -> tuple[JobRecord, ...]:
         put = fold(self.records, news, RULES, self.moment())
         for record in put:
             self.records[record.name] = record
@@ -146,7 +146,7 @@ def test_a_job_that_cannot_be_frozen_runs_on_and_none_is_restarted() -> None:
     site = Site()
     site.take(replace(seen(1, Turn.RUNNING, "gpu0"), scope=""))
     assert site.records["slurm-1"].request.policy is Policy.LIVE
-    wants = Wants(count=1, servers=1, policy=Policy.RESTART)
+    wants = JobNeeds(count=1, servers=1, policy=Policy.RESTART)
     site.take(replace(seen(2, Turn.RUNNING, "gpu1"), wants=wants))
     assert site.records["slurm-2"].request.policy is Policy.PAUSE
 
@@ -180,7 +180,7 @@ NEWS = st.lists(
 
 
 @given(st.lists(NEWS, max_size=8))
-def test_no_endpoint_is_held_twice_whatever_the_engine_says(batches: list[list[Seen]]) -> None:
+def test_no_endpoint_is_held_twice_whatever_the_engine_says(batches: list[list[EngineJob]]) -> None:
     site = Site()
     for batch in batches:
         latest = {one.key: one for one in batch}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from checkpoints.ledger import Part, Record
+from checkpoints.ledger import Part, StepRecord
 from checkpoints.values import Place
 from controller.swaps.choice import by_spares, darkened, elsewhere
 from scheduler.model import Aggregator, Endpoint, Fabric, Job, Site
@@ -33,7 +33,7 @@ SERVERS = frozenset(e.server for e in ENDPOINTS)
 def swap(
     dead: set[str], spares: list[str], lost: frozenset[str] = frozenset(), **parts: str
 ) -> tuple[dict[str, str], dict[str, str | None]]:
-    record = Record(
+    record = StepRecord(
         parts={int(rank[1:]): Part("d", 1, holders=frozenset({e})) for rank, e in parts.items()}
     )
     return by_spares(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.devices.aggregators import AttachPoint
-from controller.swaps.losses import Seen, judge, surely_lost
+from controller.swaps.losses import HealthSnapshot, judge, surely_lost
 from sitefile import load_site
 from sitefile.model import EndpointCable, Server
 from tests.parts.sites import PAPER
@@ -21,7 +21,7 @@ AT = {
     "gpu3": AttachPoint("as1", 2),
 }
 UP = {**dict.fromkeys(AT.values(), True), AttachPoint("as0", 8): True, AttachPoint("as1", 8): True}
-FINE = Seen(
+FINE = HealthSnapshot(
     answering={server.name: True for server in SITE.servers},
     sessions=frozenset({"as0", "as1"}),
     switches=frozenset({"ocs0"}),
@@ -170,7 +170,7 @@ def without(aggregator: str) -> dict[AttachPoint, bool]:
         ),
     ],
 )
-def test_what_is_lost(seen: Seen, lost: dict[str, tuple[str, ...]]) -> None:
+def test_what_is_lost(seen: HealthSnapshot, lost: dict[str, tuple[str, ...]]) -> None:
     assert {found.object: found.endpoints for found in judge(SITE, AT, seen)} == lost
 
 

@@ -350,7 +350,7 @@ async def test_a_controller_that_dies_after_an_undrain_still_gives_the_light_bac
 ) -> None:
     dark = await drained_dark(spared, kept)
     with monkeypatch.context() as patched:
-        patched.setattr(relight.Relighter, "look", lambda relighter: None)
+        patched.setattr(relight.Relighter, "check", lambda relighter: None)
         await spared.service.desks.drains.undrain("node", "srv1")
         await crash(spared)
     assert not dark & spared.aggregators.light().keys()

@@ -35,20 +35,20 @@ async def rack(tmp_path: Path) -> AsyncIterator[Rack]:
 
 
 @pytest.fixture
-def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.Reading:
+def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nvml.GpuReadings:
     """A reading of a healthy GPU from the mock of the driver's library."""
     path = tmp_path / "gpus"
     mock.look_at(path)
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     pynvml._nvmlGetFunctionPointer_cache.clear()
     mock.behave(path, {A: "ok"})
-    found = nvml.Device(mock.library(), A).read()
+    found = nvml.NvmlGpu(mock.library(), A).read()
     pynvml._nvmlGetFunctionPointer_cache.clear()
     return found
 
 
 async def test_the_series_has_nvmls_figures_also_after_a_restart(
-    reading: nvml.Reading, tmp_path: Path
+    reading: nvml.GpuReadings, tmp_path: Path
 ) -> None:
     now = [START]
     one = site(tmp_path, now)
@@ -65,7 +65,7 @@ async def test_the_series_has_nvmls_figures_also_after_a_restart(
     assert (emulated.temperature_c, emulated.power_w, emulated.memory_bytes) == (None, None, None)
 
 
-async def test_a_sample_that_is_too_old_is_a_gap(reading: nvml.Reading) -> None:
+async def test_a_sample_that_is_too_old_is_a_gap(reading: nvml.GpuReadings) -> None:
     now = [START + 0.5]
     one = site(None, now)
     await one.tell(sampled(reading, now[0]))
@@ -92,7 +92,7 @@ async def test_a_site_without_gpus_has_no_gpu_history(rack: Rack) -> None:
 
 
 async def test_views_show_the_gpus_figures_and_their_source(
-    rack: Rack, reading: nvml.Reading
+    rack: Rack, reading: nvml.GpuReadings
 ) -> None:
     await submit(rack, "red", 1, endpoints=["gpu0"])
     await rack.state("red", "running")

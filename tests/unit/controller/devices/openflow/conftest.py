@@ -11,7 +11,7 @@ import pytest
 from controller.devices.aggregators import AggregatorEvent
 from controller.devices.openflow.aggregators import OpenFlowAggregators
 from controller.devices.openflow.session.conversation import Conversation
-from controller.devices.openflow.session.osken import Session
+from controller.devices.openflow.session.osken import OpenFlowSession
 from sitefile.model import CabledSite
 from testbed.simulated.loop import settled
 from tests.parts.openflow import virtual
@@ -32,12 +32,12 @@ class Control:
     def conversation(self, as_name: str = "as0") -> Conversation:
         return self.aggregators._conversations[as_name]
 
-    def session(self, as_name: str = "as0") -> Session:
+    def session(self, as_name: str = "as0") -> OpenFlowSession:
         session = self.conversation(as_name)._session
         assert session is not None
         return session
 
-    def sessions(self) -> set[Session]:
+    def sessions(self) -> set[OpenFlowSession]:
         """Return all sessions, also those whose switch has not said who it is."""
         runtime = self.aggregators._runtime
         assert runtime is not None

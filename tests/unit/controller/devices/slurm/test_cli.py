@@ -11,7 +11,7 @@ from controller.devices.observed import ObservedError
 from controller.devices.slurm import cli
 from controller.devices.slurm.cli import CliTransport, states_of
 from controller.devices.slurm.documents import items_of
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from tests import recorded
 
 RELEASES = ("24.11", "26.05")
@@ -177,7 +177,7 @@ async def test_the_environment_is_clean(
     (tmp_path / "token").write_text("a.b.c")
     (tmp_path / "token").chmod(0o600)
     programs.will("scontrol", "env")
-    token = Token(tmp_path / "token")
+    token = TokenFile(tmp_path / "token")
     prefix = ("/usr/bin/env", "SLURM_CONF=/srv/slurm.conf")
     config = await CliTransport(tmp_path, prefix, token).config()
     assert config["SLURM_JWT"] == "a.b.c"

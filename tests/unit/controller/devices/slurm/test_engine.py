@@ -10,12 +10,19 @@ from typing import Any
 
 import pytest
 
-from controller.devices.observed import Batch, Check, ObservedError, Published, Turn, Verdict
+from controller.devices.observed import (
+    JobChanges,
+    ObservedError,
+    Published,
+    SetupCheck,
+    Turn,
+    Verdict,
+)
 from controller.devices.slurm import engine as module
 from controller.devices.slurm.documents import Body
 from controller.devices.slurm.engine import SlurmEngine, slurm_engine
-from controller.devices.slurm.publisher import Publisher
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.publisher import TopologyWriter
+from controller.devices.slurm.token import TokenFile
 from sitefile import EnginePolicy, load_site
 from tests import recorded
 from tests.parts.controller.slurm import FakeSlurm
@@ -44,7 +51,7 @@ class Rig:
         )
         self.batches = self.engine.changes()
 
-    async def next(self) -> Batch:
+    async def next(self) -> JobChanges:
         return await anext(self.batches)
 
     def read(self) -> list[str]:
@@ -126,10 +133,10 @@ async def test_a_job_that_cannot_be_read_is_named_and_read_when_it_changes(rig: 
 async def test_devices_of_a_completing_job_are_remembered(rig: Rig) -> None:
     rig.slurm.job_like("tesla", 2)
     await rig.next()
-    seen = await rig.engine.look("slurm:2")
+    seen = await rig.engine.read_job("slurm:2")
     assert seen is not None
     rig.slurm.job_like("cancelled", 2)
-    completing = await rig.engine.look("slurm:2")
+    completing = await rig.engine.read_job("slurm:2")
     assert completing is not None
     assert (completing.endpoints, completing.ending) == (seen.endpoints, True)
     assert not await rig.engine.still("slurm:2", seen.revision)
@@ -211,15 +218,17 @@ class TestExamination:
         slurm.configuration |= {"ProctrackType": "proctrack/cgroup"}
         yield slurm
 
-    async def examine(self, slurm: FakeSlurm, folder: Path, **changes: Any) -> dict[str, Check]:
+    async def examine(
+        self, slurm: FakeSlurm, folder: Path, **changes: Any
+    ) -> dict[str, SetupCheck]:
         file = folder / "topology.conf"
         (folder / "token").write_text(changes.pop("token", jwt({"exp": 5000})))
         (folder / "token").chmod(0o600)
         nodes = changes.pop("nodes", recorded.NODES)
         policy = replace(POLICY, nodes=nodes, topology=file, publish=True)
-        publisher = Publisher(slurm, slurm, file, "rack", nodes)
+        publisher = TopologyWriter(slurm, slurm, file, "rack", nodes)
         engine = SlurmEngine(
-            policy, slurm, slurm, publisher, Token(folder / "token"), clock=lambda: 1000.0
+            policy, slurm, slurm, publisher, TokenFile(folder / "token"), clock=lambda: 1000.0
         )
         return {line.subject: line for line in await engine.check()}
 

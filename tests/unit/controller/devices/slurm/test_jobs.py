@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.devices.observed import Seen, Turn
+from controller.devices.observed import EngineJob, Turn
 from controller.devices.slurm.jobs import (
     MAX_NAME,
     NodeMap,
-    Record,
+    SlurmJob,
     job_in,
     key_of,
     record_of,
@@ -36,12 +36,12 @@ JSON = st.recursive(
 )
 
 
-def one(version: str, name: str, /, **changes: Any) -> Record:
+def one(version: str, name: str, /, **changes: Any) -> SlurmJob:
     job = copy.deepcopy(recorded.jobs(version, name)[0])
     return record_of({**job, **changes}, MAP)
 
 
-def seen(version: str, name: str, /, **changes: Any) -> Seen:
+def seen(version: str, name: str, /, **changes: Any) -> EngineJob:
     return one(version, name, **changes).seen
 
 

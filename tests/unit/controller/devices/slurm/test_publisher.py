@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.devices.observed import ObservedError, Published
-from controller.devices.slurm.publisher import Publisher, version_of
+from controller.devices.slurm.publisher import TopologyWriter, version_of
 from controller.devices.slurm.transport import late
 from tests import recorded
 from tests.parts.controller.slurm import FakeSlurm
@@ -23,7 +23,7 @@ class Site:
     def __init__(self, folder: Path, version: str = "v0.0.45") -> None:
         self.file = folder / "topology.conf"
         self.slurm = FakeSlurm(version, str(self.file))
-        self.publisher = Publisher(self.slurm, self.slurm, self.file, "rack", recorded.NODES)
+        self.publisher = TopologyWriter(self.slurm, self.slurm, self.file, "rack", recorded.NODES)
 
     def told(self) -> list[str]:
         calls, self.slurm.calls = self.slurm.calls, []
@@ -106,7 +106,7 @@ async def test_a_foreign_file_is_left_alone(site: Site, name: str, text: str, wo
 
 async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     slurm = FakeSlurm("v0.0.45")
-    publisher = Publisher(slurm, slurm, tmp_path / "none" / "t.conf", "rack", recorded.NODES)
+    publisher = TopologyWriter(slurm, slurm, tmp_path / "none" / "t.conf", "rack", recorded.NODES)
     with pytest.raises(ObservedError) as error:
         await publisher.publish(near(1))
     assert error.value.code == "invalid"
@@ -161,7 +161,7 @@ async def test_nodes_that_the_site_file_does_not_map_are_in_the_tree(tmp_path: P
     file = tmp_path / "topology.conf"
     slurm = FakeSlurm("v0.0.45", str(file))
     some = {name: recorded.NODES[name] for name in ("n0", "n1")}
-    await Publisher(slurm, slurm, file, "rack", some).publish(near(1))
+    await TopologyWriter(slurm, slurm, file, "rack", some).publish(near(1))
     assert "SwitchName=other_nodes Nodes=n[2-3]\n" in file.read_text()
 
 
@@ -169,7 +169,7 @@ async def test_nodes_that_slurm_does_not_know_are_left_out_and_named(tmp_path: P
     file = tmp_path / "topology.conf"
     slurm = FakeSlurm("v0.0.42", str(file))
     nodes = {**recorded.NODES, "n8": ("gpu8",), "n9": ("gpu9",)}
-    publisher = Publisher(slurm, slurm, file, "rack", nodes)
+    publisher = TopologyWriter(slurm, slurm, file, "rack", nodes)
     for epoch in range(1, 4):
         read = await publisher.publish(near(epoch))
         assert (read.differences, read.unknown) == ((), ("n8", "n9"))

@@ -15,7 +15,7 @@ from controller.devices.observed import ObservedError
 from controller.devices.slurm import rest
 from controller.devices.slurm.documents import items_of
 from controller.devices.slurm.rest import RestTransport, states_of
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from tests import recorded
 
 Answer = tuple[int, bytes]
@@ -79,11 +79,11 @@ async def both(
         await transport.close()
 
 
-def token(folder: Path) -> Token:
+def token(folder: Path) -> TokenFile:
     file = folder / "token"
     file.write_text("a.b.c\n")
     file.chmod(0o600)
-    return Token(file)
+    return TokenFile(file)
 
 
 @pytest.mark.real_time
@@ -202,7 +202,7 @@ async def test_no_answer_and_no_server(both: tuple[Restd, RestTransport], tmp_pa
     with pytest.raises(ObservedError) as error:
         await transport.states()
     assert error.value.code == "timeout"
-    gone = RestTransport(f"unix:{tmp_path}/none", Token(tmp_path / "token"))
+    gone = RestTransport(f"unix:{tmp_path}/none", TokenFile(tmp_path / "token"))
     with pytest.raises(ObservedError) as error:
         await gone.states()
     assert error.value.code == "unavailable"

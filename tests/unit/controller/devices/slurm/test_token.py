@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from controller.devices.observed import ObservedError
-from controller.devices.slurm.token import Token
+from controller.devices.slurm.token import TokenFile
 from tests.unit.controller.devices.slurm.tokens import jwt
 
 
-def written(folder: Path, text: str, mode: int = 0o640) -> Token:
+def written(folder: Path, text: str, mode: int = 0o640) -> TokenFile:
     file = folder / "token"
     file.write_text(text)
     file.chmod(mode)
-    return Token(file)
+    return TokenFile(file)
 
 
 def test_a_token_is_read_again_when_it_changes(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ObservedError) as error:
-        Token(tmp_path / "none").read()
+        TokenFile(tmp_path / "none").read()
     assert error.value.code == "forbidden"
     assert error.value.hint

@@ -14,7 +14,7 @@ from controller.devices.slurm.hostlists import expand
 from controller.devices.slurm.topology import (
     CORE,
     Mark,
-    Shown,
+    SlurmTopology,
     differences,
     leaves_of,
     mark_of,
@@ -81,12 +81,14 @@ def test_all_nodes_are_in_the_file_once_and_no_leaf_is_empty(leaf: dict[str, str
 
 def test_what_real_daemons_show() -> None:
     shown = shown_in(recorded.output("24.11", "topology-a.txt").decode())
-    assert shown == Shown({"n0": "as0", "n1": "as0", "n2": "alone_n2", "n3": "as1"}, (CORE,))
+    assert shown == SlurmTopology(
+        {"n0": "as0", "n1": "as0", "n2": "alone_n2", "n3": "as1"}, (CORE,)
+    )
     assert shown_in(recorded.output("24.11", "topology-old.txt").decode()).roots == ("core",)
     moved = shown_in(recorded.output("26.05", "topology-e.txt").decode())
     assert moved.leaf == {"n0": "as0", "n1": "as0", "n2": "as1", "n3": "as1"}
     assert moved.roots == (CORE,)
-    assert shown_in("") == Shown({}, ())
+    assert shown_in("") == SlurmTopology({}, ())
 
 
 @pytest.mark.parametrize(

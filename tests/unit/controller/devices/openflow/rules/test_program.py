@@ -12,9 +12,9 @@ from controller.devices.openflow.rules.rule import (
     Foreign,
     Goto,
     GroupRule,
-    Output,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
     match,
     pack_cookie,
@@ -27,7 +27,7 @@ groups = st.builds(
 )
 actions = st.one_of(
     st.just(()),
-    st.tuples(st.builds(Output, st.integers(1, 4))),
+    st.tuples(st.builds(ToPort, st.integers(1, 4))),
     st.tuples(st.builds(WriteMetadata, st.integers(1, 3)), st.just(Goto(2))),
 )
 rules = st.builds(
@@ -77,7 +77,7 @@ def test_a_program_differs_not_from_itself_at_another_epoch(program):
 
 
 def rule(table: int = 2, port: int = 1, to: int = 5, cookie: int = 0) -> FlowRule:
-    return FlowRule(table, 200, match(in_port=port), (Output(to),), cookie)
+    return FlowRule(table, 200, match(in_port=port), (ToPort(to),), cookie)
 
 
 def test_another_endpoint_in_the_cookie_is_a_difference():
@@ -95,7 +95,7 @@ def test_changed_rules_are_overwritten_but_admissions_are_removed_first():
 
 
 def test_a_foreign_rule_is_removed():
-    strange = FlowRule(2, 200, match(in_port=1), (Foreign("meter:1"), Output(5)), 0)
+    strange = FlowRule(2, 200, match(in_port=1), (Foreign("meter:1"), ToPort(5)), 0)
     steps = diff(FlowProgram("as0", 0, (strange,)), FlowProgram("as0", 1))
     assert steps.remove == (strange,)
     assert steps.describe() == [
@@ -138,7 +138,7 @@ def tagged(tag: int) -> tuple[FlowRule, ...]:
 def test_rules_of_a_spared_endpoint_stay_and_so_does_their_group():
     group = GroupRule(7, (100,))
     probe = FlowRule(0, 300, match(in_port=1, eth_src=MAC), (ToController(),), 1)
-    other = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (Output(1),), 2)
+    other = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (ToPort(1),), 2)
     have = FlowProgram("as0", 1, (*tagged(3), probe, other), (group, GroupRule(8, (1,))))
     steps = diff(have, FlowProgram("as0", 2, spared=frozenset({MAC, IP})))
     assert set(steps.remove) == {probe, other}
@@ -148,7 +148,7 @@ def test_rules_of_a_spared_endpoint_stay_and_so_does_their_group():
 
 def test_a_rule_with_the_tag_of_a_known_job_is_never_spared():
     """A new job of the same name has the same tag: the old one's members must not be in it."""
-    new = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (Output(1),), 2)
+    new = FlowRule(2, 200, match(metadata=3, eth_dst="02:00:00:00:01:02"), (ToPort(1),), 2)
     have = FlowProgram("as0", 1, tagged(3))
     steps = diff(have, FlowProgram("as0", 2, (new,), spared=frozenset({MAC, IP})))
     assert set(steps.remove) == set(tagged(3))

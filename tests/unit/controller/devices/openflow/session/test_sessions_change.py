@@ -82,18 +82,18 @@ class Crossing:
     def comes(self) -> Silent:
         """A switch has finished its handshake."""
         session: Any = Silent(0xA0)
-        self.aggregators._take(SessionUp(session, {1: True}))
+        self.aggregators._handle(SessionUp(session, {1: True}))
         return session
 
     def goes(self, session: Any) -> None:
         """The session is over."""
         session.over = True
-        self.aggregators._take(SessionDown(session))
+        self.aggregators._handle(SessionDown(session))
 
     def answers(self, session: Any) -> None:
         """The switch, whose tables are empty, answers the oldest question."""
         msg = session.asked.pop(0)
-        self.aggregators._take(Reply(session, msg.xid, SimpleNamespace(body=[], flags=0)))
+        self.aggregators._handle(Reply(session, msg.xid, SimpleNamespace(body=[], flags=0)))
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(DEADLINE_S):

@@ -149,8 +149,8 @@ def test_people_are_told_of_a_claimant_once_a_minute_and_aggregator(tmp_path):
     watch = LinkWatch(state)
     for n in range(180):
         now = 1000.0 + n
-        watch.take(AggregatorRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
-    watch.take(AggregatorRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
+        watch.handle(AggregatorRefused("as0", f"10.0.0.{n}:1, without TLS", "pinned to x"))
+    watch.handle(AggregatorRefused("as1", "10.0.0.9:1, without TLS", "pinned to y"))
     events = state.events.since(0, 100)
     assert [e.object for e in events] == ["aggregator/as0"] * 3 + ["aggregator/as1"]
     assert events[-1].message == "refused 10.0.0.9:1, without TLS: pinned to y"

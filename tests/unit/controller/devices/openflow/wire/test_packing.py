@@ -13,11 +13,11 @@ from controller.devices.openflow.rules.rule import (
     Foreign,
     Goto,
     GroupRule,
-    Output,
     SetField,
     SetQueue,
     ToController,
     ToGroup,
+    ToPort,
     WriteMetadata,
     match,
 )
@@ -52,7 +52,7 @@ FIELDS = st.fixed_dictionaries({}, optional=VALUES).map(lambda d: match(**d))
 ACTIONS = st.tuples(
     st.lists(
         st.one_of(
-            st.builds(Output, st.integers(1, 0xFFFFFF00)),
+            st.builds(ToPort, st.integers(1, 0xFFFFFF00)),
             st.builds(ToGroup, st.integers(0, 0xFFFFFF00)),
             st.just(ToController()),
             st.builds(SetQueue, st.integers(0, 2**32 - 1)),
