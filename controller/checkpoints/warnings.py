@@ -9,7 +9,7 @@ from checkpoints.ledger import State as Safety
 from checkpoints.rules import parse_rule
 from checkpoints.values import Scheme
 from controller.checkpoints.book import Book, newest_of
-from controller.state.kept.checkpoints import RunRecord
+from controller.state.kept.checkpoints import CheckpointRun
 from controller.state.records import CheckpointSpec
 
 QUIET_S = 1800.0
@@ -21,7 +21,7 @@ LEAST_QUIET_S = 60.0
 
 
 def warnings(
-    book: Book, run: RunRecord, spec: CheckpointSpec, safety: Mapping[Key, Safety], now: float
+    book: Book, run: CheckpointRun, spec: CheckpointSpec, safety: Mapping[Key, Safety], now: float
 ) -> Iterator[tuple[str, str]]:
     """Yield reason and text of what has begun to be wrong; each once, until it is right again."""
     interval_s = book.interval_s
