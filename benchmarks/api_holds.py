@@ -30,7 +30,7 @@ from controller.devices.engine import RankState, RankStatus
 from controller.devices.openflow.flows import FlowKeeper
 from controller.devices.optical import SwitchBank
 from controller.jobs.admission import spec_of
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from controller.schema.submit.request import JobRequest
 from controller.service.service import Service
@@ -203,7 +203,7 @@ async def measured(folder: Path) -> dict[str, Any]:
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()
     for project in (PROJECT, "beta"):
-        await accounts.put_project(Project(project))
+        await accounts.put_project(StoredProject(project))
     secrets = {
         who: (await accounts.create(who, role, projects))[1]
         for who, role, projects in (

@@ -59,7 +59,7 @@ from controller.devices.engine import (
     Recording,
     RecordingLimits,
 )
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
 from protos import agent_pb2 as pb
@@ -154,7 +154,7 @@ async def _serve(directory: Path, tell: Connection, *, traced: bool) -> None:
     accounts, audit = Accounts(directory / "accounts.sqlite", time.time), AuditLog(directory)
     await accounts.open()
     await audit.open()
-    await accounts.put_project(Project(PROJECT))
+    await accounts.put_project(StoredProject(PROJECT))
     _, secret = await accounts.create("eve", Role.USER, frozenset({PROJECT}))
     limit = RateLimit(changes=PLENTY, reads=PLENTY)
     app = create_app(

@@ -31,7 +31,7 @@ from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.api.gate.pace import RateLimit
 from controller.daemon.garbage import Garbage, OwnMemory
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from controller.state.jobs import KEPT_JOBS
 
@@ -84,7 +84,7 @@ async def grown(folder: Path, regime: str) -> dict[str, Any]:
     accounts = Accounts(folder / "accounts.sqlite", time.time)
     await accounts.open()
     for project in ("alpha", "beta"):
-        await accounts.put_project(Project(project))
+        await accounts.put_project(StoredProject(project))
     _, secret = await accounts.create("bench", Role.ADMIN, [])
     limit = RateLimit(changes=PLENTY, reads=PLENTY)
     app = create_app(service.desks, Access(accounts), rate_limit=limit)

@@ -129,7 +129,7 @@ async def ours(counters: int, ticks: int, directory: Path) -> list[float]:
         began = time.process_time()
         read = (block_of(decoded(message).body) for message in messages)
         blocks = dict(zip(aggregators, read, strict=True))
-        telemetry.take(blocks)
+        telemetry.record(blocks)
         await telemetry.flush()
         spent.append(time.process_time() - began)
     rate = telemetry.rates(names[-1]).rx_bps

@@ -101,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     logs.configure(sys.stderr)
-    return told(lambda: _run(options))
+    return exit_code(lambda: _run(options))
 
 
-def told(run: Callable[[], int]) -> int:
+def exit_code(run: Callable[[], int]) -> int:
     """Return what ``run`` returns; 2 or 1, and a line on stderr, for what prevents it."""
     try:
         return run()
@@ -164,7 +164,7 @@ def _run(options: argparse.Namespace) -> int:
                 return serve(listener, notify)
 
         def child(listener: Listener, pulse: Pulse) -> int:
-            return told(lambda: serve(listener, pulse))
+            return exit_code(lambda: serve(listener, pulse))
 
         return keep(openflow, child, _load, speech)
 

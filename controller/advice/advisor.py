@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from base.figures import figure
-from controller.advice.findings import Finding, Judgement, Situation, judge
+from controller.advice.findings import JobFinding, Judgement, Situation, judge
 from controller.advice.homes import compact_homes
 from controller.advice.whatif import range_view
 from controller.base.errors import not_found
@@ -232,7 +232,7 @@ def _recorder(view: CommsView | None) -> str:
 def _view(
     job: str | None,
     limit: Limit | None,
-    found: Sequence[tuple[str, Finding]],
+    found: Sequence[tuple[str, JobFinding]],
     unknown: Sequence[str],
 ) -> AdviceView:
     return AdviceView(

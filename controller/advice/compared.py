@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controller.advice.outcome import met
-from controller.state.kept.measurements import MeasurementRecord, RunRecord
+from controller.state.kept.measurements import MeasurementRecord, MeasurementRun
 from controller.state.kept.predictions import PredictionRecord
 from controller.state.records import JobSpec
 from measure.envelope import Measurement, Row
@@ -69,7 +69,7 @@ def predictions_of(
         yield made if measured is None else met(made, measured, now)
 
 
-def _run_of(record: MeasurementRecord, row: Row) -> RunRecord | None:
+def _run_of(record: MeasurementRecord, row: Row) -> MeasurementRun | None:
     """Return the last run in a row's placement: its endpoints and homes say it."""
     found = [
         run
@@ -82,7 +82,7 @@ def _run_of(record: MeasurementRecord, row: Row) -> RunRecord | None:
     return found[-1] if found else None
 
 
-def _measured(row: Row, run: RunRecord | None) -> float | None:
+def _measured(row: Row, run: MeasurementRun | None) -> float | None:
     if row["measured_step_s"] is not None:
         return float(row["measured_step_s"]["median"])
     if run is None or run.end is None or run.end.facts is None:

@@ -26,7 +26,7 @@ _LATE = 1.1
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Finding:
+class JobFinding:
     """One thing that limits a job."""
 
     limit: Limit
@@ -77,7 +77,7 @@ class Judgement:
     """Findings in order of gain, and what is not known."""
 
     limit: Limit
-    findings: tuple[Finding, ...]
+    findings: tuple[JobFinding, ...]
     unknown: tuple[str, ...] = ()
 
 
@@ -101,8 +101,8 @@ def judge(situation: Situation) -> Judgement:
     return Judgement(found[0].limit, tuple(found), unknown)
 
 
-def _waiting(situation: Situation) -> Finding:
-    return Finding(
+def _waiting(situation: Situation) -> JobFinding:
+    return JobFinding(
         limit="none",
         text=f"it does not run: {situation.waits}",
         remedy=situation.wait_remedy,
@@ -110,7 +110,7 @@ def _waiting(situation: Situation) -> Finding:
     )
 
 
-def _scatter(situation: Situation) -> Finding | None:
+def _scatter(situation: Situation) -> JobFinding | None:
     """Its ring crosses between aggregators although fewer would hold it."""
     ratio = situation.compact
     if ratio is None or situation.span <= situation.span_least or ratio.high <= 1.0:
@@ -118,7 +118,7 @@ def _scatter(situation: Situation) -> Finding | None:
     gain = PredictionInterval(max(1.0 - 1.0 / ratio.low, 0.0), 1.0 - 1.0 / ratio.high)
     if gain.high < NOTABLE:
         return None
-    return Finding(
+    return JobFinding(
         limit="scatter",
         text=f"it touches {situation.span} aggregators, {situation.span_least} would do",
         evidence=(
@@ -133,7 +133,7 @@ def _scatter(situation: Situation) -> Finding | None:
     )
 
 
-def _straggler(situation: Situation) -> Finding | None:
+def _straggler(situation: Situation) -> JobFinding | None:
     """One rank computes longer; the others wait for it."""
     by_rank, facts = situation.compute_s, situation.facts
     if len(by_rank) < 2 or facts is None:
@@ -145,7 +145,7 @@ def _straggler(situation: Situation) -> Finding | None:
     if by_rank[slowest] < _LATE * usual or late < NOTABLE * facts.step_s:
         return None
     share = min(late / facts.step_s, 1.0)
-    return Finding(
+    return JobFinding(
         limit="straggler",
         text=f"rank {slowest} computes {figure(by_rank[slowest])} s a step,"
         f" the others {figure(usual)} s",
@@ -156,7 +156,7 @@ def _straggler(situation: Situation) -> Finding | None:
     )
 
 
-def _input(situation: Situation) -> Finding | None:
+def _input(situation: Situation) -> JobFinding | None:
     """It waits for its next batch, or its loader alone takes as long as a step."""
     facts, floor = situation.facts, situation.floor
     waited, step = situation.input_wait or (None, None)
@@ -170,7 +170,7 @@ def _input(situation: Situation) -> Finding | None:
         if floor is None or not gates:
             return None
         exposed = facts.exposed_s if facts is not None else 0.0
-        return Finding(
+        return JobFinding(
             limit="input",
             text=f"its loader alone needs {figure(floor.step_s)} s for a batch, a step takes"
             f" {figure(step)} s",
@@ -183,7 +183,7 @@ def _input(situation: Situation) -> Finding | None:
     if share < NOTABLE:
         return None
     ahead = "its loader alone keeps up: let it run further ahead (prefetch)"
-    return Finding(
+    return JobFinding(
         limit="input",
         text=f"it waits for its next batch for {_percent(share)} of a step",
         evidence=(f"{figure(waited)} s of {figure(step)} s", *told),
@@ -211,7 +211,7 @@ def _measure_input(floor: Floor | None) -> str:
     return f"lightloom measure input{given}"
 
 
-def _network(situation: Situation, facts: StepFacts, late: float) -> Finding | None:
+def _network(situation: Situation, facts: StepFacts, late: float) -> JobFinding | None:
     """Communication is exposed, also in the most compact homes.
 
     ``late`` is the share of a step in which it waits for a straggler.
@@ -223,7 +223,7 @@ def _network(situation: Situation, facts: StepFacts, late: float) -> Finding | N
     if left < NOTABLE:
         return None
     where = "even where it is compact" if left < share else "where it is"
-    return Finding(
+    return JobFinding(
         limit="network",
         text=f"{_percent(left)} of a step is communication that nothing covers, {where}",
         evidence=(
@@ -238,7 +238,7 @@ def _network(situation: Situation, facts: StepFacts, late: float) -> Finding | N
     )
 
 
-def _overlap(facts: StepFacts) -> Finding | None:
+def _overlap(facts: StepFacts) -> JobFinding | None:
     """Compute could cover communication that is exposed now."""
     compute = max(facts.step_s - facts.exposed_s - (facts.wait_s or 0.0), 0.0)
     hidden = max(facts.comm_s - facts.exposed_s, 0.0)
@@ -246,7 +246,7 @@ def _overlap(facts: StepFacts) -> Finding | None:
     share = room / facts.step_s
     if share < NOTABLE:
         return None
-    return Finding(
+    return JobFinding(
         limit="overlap",
         text=f"compute could cover {_percent(share)} of a step more of its communication",
         evidence=(
@@ -259,9 +259,9 @@ def _overlap(facts: StepFacts) -> Finding | None:
     )
 
 
-def _compute(facts: StepFacts) -> Finding:
+def _compute(facts: StepFacts) -> JobFinding:
     compute = max(facts.step_s - facts.exposed_s - (facts.wait_s or 0.0), 0.0)
-    return Finding(
+    return JobFinding(
         limit="compute",
         text=f"it computes for {_percent(min(compute / facts.step_s, 1.0))} of a step",
         evidence=(f"{figure(compute)} s of {figure(facts.step_s)} s",),

@@ -133,7 +133,7 @@ class PredictionKeeper:
                 await state.record(*map(row_of, changed))
 
     def _corrected(self, prediction: PredictionRecord, homes: Homes) -> PredictionRecord:
-        """Return a met prediction with what is known by now; the same object if it is no news."""
+        """Return a met prediction with what is known by now; the same object if nothing changed."""
         job, stay = self._state.jobs.get(prediction.job), self._stays.get(prediction.id)
         if job is None or stay is None or stay != self._meter.stay(job.name):
             self._stays.pop(prediction.id, None)

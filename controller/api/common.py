@@ -8,7 +8,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Path, Request
 from fastapi.routing import APIRoute
 
-from controller.api.following import Followers, Place
+from controller.api.following import AnswerSlot, Followers
 from controller.api.gate.access import Admitted, Caller
 from controller.api.operation import operation_of
 from controller.api.scope.redact import marks_of
@@ -65,13 +65,13 @@ EpochOf = Annotated[Callable[[], int], Depends(_epoch)]
 """Reads the revision of the intent."""
 
 
-async def _entrance(request: Request, caller: CallerOf) -> Callable[[], Place]:
+async def _entrance(request: Request, caller: CallerOf) -> Callable[[], AnswerSlot]:
     followers = cast(Followers, request.app.state.followers)
     address = request.client.host if request.client else ""
     return lambda: followers.enter(caller, address)
 
 
-Entrance = Annotated[Callable[[], Place], Depends(_entrance)]
+Entrance = Annotated[Callable[[], AnswerSlot], Depends(_entrance)]
 """Takes a place for a long answer to this caller. ServiceError ``unavailable``."""
 Name = Annotated[str, Path(pattern=f"^{names.NAME}$", description="an object's name")]
 

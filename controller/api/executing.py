@@ -31,7 +31,7 @@ Prepare = Callable[[AsyncIterator[Typed | WindowSize]], Awaitable[Pieces]]
 
 
 @dataclass(slots=True, eq=False)
-class Session:
+class ExecSession:
     """One command and its caller. Lives on the loop."""
 
     id: str
@@ -59,7 +59,7 @@ class Session:
             for item in await self._waiting.get():
                 yield item
 
-    async def take(self, given: ExecInputRequest) -> int:
+    async def send(self, given: ExecInputRequest) -> int:
         """Pass on one input; return the number of the next one. ServiceError ``conflict``.
 
         Waits while the command takes none. An input that was taken before is not passed on again.
@@ -92,11 +92,11 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ExecSession] = {}
 
     async def prepare(
         self, caller: Caller, job: str, request: ExecRequest, prepare: Prepare
-    ) -> Session:
+    ) -> ExecSession:
         """Prepare a command. ServiceError ``unavailable`` if the caller has too many."""
         self._forget_unopened()
         keeper = caller.principal.keeper
@@ -114,12 +114,12 @@ class Sessions:
                     object=f"job/{job}/exec",
                     hint="end one of them",
                 )
-        session = Session(secrets.token_hex(16), job, request, caller, self._clock())
+        session = ExecSession(secrets.token_hex(16), job, request, caller, self._clock())
         session.pieces = await prepare(session.given())
         self._sessions[session.id] = session
         return session
 
-    def open(self, caller: Caller, job: str, ident: str) -> Session:
+    def open(self, caller: Caller, job: str, ident: str) -> ExecSession:
         """Take a prepared command, once. ServiceError ``not_found``, ``conflict``."""
         session = self.find(caller, job, ident)
         if session.opened:
@@ -132,20 +132,20 @@ class Sessions:
         session.opened = True
         return session
 
-    def find(self, caller: Caller, job: str, ident: str) -> Session:
+    def find(self, caller: Caller, job: str, ident: str) -> ExecSession:
         """Return a caller's command. ServiceError ``not_found``."""
         self._forget_unopened()
         session = self._sessions.get(ident)
         if session is None or session.job != job or not _same(session.caller, caller):
             raise ServiceError(
                 "not_found",
-                "there is no such command: it ended, or was not opened in time",
+                "the command has ended, or was not opened in time",
                 object=f"job/{job}/exec",
                 hint="prepare it again",
             )
         return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: ExecSession) -> None:
         """Forget a command that has ended."""
         self._sessions.pop(session.id, None)
 

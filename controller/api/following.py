@@ -1,7 +1,7 @@
 """Limits and ends long answers: streams, logs that are followed, output of commands.
 
 The gate checks a token when a request arrives, and a long answer must not outlive its token. Every
-long answer has a ``Place`` here: it ends when its token is revoked or expires. What logs and
+long answer has a ``AnswerSlot`` here: it ends when its token is revoked or expires. What logs and
 commands write at full speed would take the loop, so their answers have a rate.
 """
 
@@ -44,14 +44,14 @@ _SWEEP_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class AnswerSlot:
     """The place of one long answer; ``over`` is set when the answer must end."""
 
     token: str
     address: str
     expires_at: float | None
     counted: bool
-    leave: Callable[[Place], None]
+    leave: Callable[[AnswerSlot], None]
     spend: Callable[[int], float]
     """Counts a piece of so many bytes; returns the seconds to wait before the next one."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -63,13 +63,13 @@ class Followers:
     def __init__(self, expiry: Callable[[], float]) -> None:
         """``expiry`` is the clock of the tokens' expiry."""
         self._expiry = expiry
-        self._places: set[Place] = set()
+        self._places: set[AnswerSlot] = set()
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
         """By caller's name."""
         self._all = TokenBucket(RATE_ALL_BPS, RATE_BURST)
         self._sweep: asyncio.TimerHandle | None = None
 
-    def enter(self, caller: Caller, address: str) -> Place:
+    def enter(self, caller: Caller, address: str) -> AnswerSlot:
         """Take a place; leave it at the end. ServiceError ``unavailable`` if none is free.
 
         Operators and admins are not counted: they need access during a flood.
@@ -78,7 +78,7 @@ class Followers:
         if counted:
             self._check(caller.principal.token, address)
         expires_at = caller.token.expires_at if caller.token else None
-        place = Place(
+        place = AnswerSlot(
             caller.principal.token,
             address,
             expires_at,
@@ -140,7 +140,7 @@ class Following(StreamingResponse):
         pieces: AsyncGenerator[bytes],
         *,
         media_type: str,
-        place: Place | None = None,
+        place: AnswerSlot | None = None,
         close: Callable[[], None] | None = None,
     ) -> None:
         """``close`` is called at the end in every case."""
@@ -208,5 +208,5 @@ async def _until_gone(receive: Receive) -> None:
             pass
 
 
-async def _until_over(place: Place) -> None:
+async def _until_over(place: AnswerSlot) -> None:
     await place.over.wait()

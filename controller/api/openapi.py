@@ -78,7 +78,7 @@ def describe_common(schema: dict[str, Any], declared: Mapping[str, Operation]) -
 
 
 def close_maps(node: object) -> None:
-    """Say of maps whose keys have a pattern that there are no other keys: pydantic does not."""
+    """Exclude other keys from maps whose keys have a pattern: pydantic does not."""
     if isinstance(node, dict):
         if "patternProperties" in node:
             node.setdefault("additionalProperties", False)

@@ -31,14 +31,14 @@ Cursor = Annotated[
 
 
 @dataclass(slots=True, frozen=True)
-class Part:
+class PageSlice:
     """One page of a list: its items, and the cursor of the next page."""
 
     items: slice
     next: str | None
 
 
-def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
+def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> PageSlice:
     """Return one page of a list, by its items' names, before their views are made.
 
     ServiceError ``conflict`` if the item of the cursor is gone.
@@ -56,11 +56,11 @@ def cut(names: Sequence[str], limit: int | None, cursor: str | None) -> Part:
             )
     end = start + min(limit or MOST_ITEMS, MOST_ITEMS)
     more = start < end < len(names)
-    return Part(slice(start, end), encode(names[end - 1]) if more else None)
+    return PageSlice(slice(start, end), encode(names[end - 1]) if more else None)
 
 
 def light(
-    part: Part, items: Sequence[Item], key: Callable[[Item], str], weigh: Callable[[Item], int]
+    part: PageSlice, items: Sequence[Item], key: Callable[[Item], str], weigh: Callable[[Item], int]
 ) -> tuple[list[Item], str | None]:
     """Return as many items of a page as fit into ``MOST_BYTES``, and the cursor after them.
 

@@ -32,5 +32,5 @@ def not_found(kind: str, name: str) -> ServiceError:
     """Return the refusal for an object that does not exist, or that the caller may not see."""
     hint = f"see `lightloom get {_LISTED[kind]}`" if kind in _LISTED else ""
     return ServiceError(
-        "not_found", f"there is no {kind} {name}", object=f"{kind}/{name}", hint=hint
+        "not_found", f"{kind} {name} does not exist", object=f"{kind}/{name}", hint=hint
     )

@@ -29,7 +29,7 @@ class OneThread:
     """One thread; calls run in the order in which they are made."""
 
     def __init__(self, name: str, limit_s: float | None = None) -> None:
-        """``limit_s`` is the longest that a caller waits; None is no limit."""
+        """``limit_s`` is the longest that a caller waits; None for unlimited."""
         self._limit_s = limit_s
         self._pool = Pool(name)
         self._late: asyncio.Future[Any] | None = None

@@ -13,7 +13,7 @@ class TokenBucket:
         self._burst = self._left = burst
         self._at: float | None = None
 
-    def take(self, now: float, cost: float = 1) -> bool:
+    def consume(self, now: float, cost: float = 1) -> bool:
         """Take ``cost`` tokens if there are as many."""
         self._fill(now)
         if self._left < cost:

@@ -34,7 +34,7 @@ from controller.checkpoints.removal import Removal
 from controller.checkpoints.starts import Starts
 from controller.checkpoints.warnings import warnings
 from controller.devices.checkpoints import CheckpointEngine
-from controller.state.kept.checkpoints import CheckpointRecord, RunEnd, RunRecord
+from controller.state.kept.checkpoints import CheckpointRecord, CheckpointRun, RunEnd
 from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 
@@ -58,7 +58,7 @@ class _JobCheck:
     """Servers that answer."""
 
     @property
-    def run(self) -> RunRecord | None:
+    def run(self) -> CheckpointRun | None:
         """The present run; None before it is known, or when an endpoint left the site file."""
         run = self.record.runs[-1] if self.record.runs else None
         if run is None or run.epoch != self.job.epoch:

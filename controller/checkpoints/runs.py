@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from checkpoints.ledger import NOTHING, Began, Key, Ledger, Report, Spoiled
 from checkpoints.restore import Attempt, spoiled
-from controller.state.kept.checkpoints import KEPT_RUNS, CheckpointRecord, RunEnd, RunRecord
+from controller.state.kept.checkpoints import KEPT_RUNS, CheckpointRecord, CheckpointRun, RunEnd
 
 MOST_PLACES = 1 << 17
 """Ranks of all kept runs of a job together: a record is written with every start."""
@@ -22,7 +22,7 @@ def reports(record: CheckpointRecord) -> list[Report]:
     return began + [Spoiled(one.key, one.why) for one in record.spoiled]
 
 
-def added(record: CheckpointRecord, run: RunRecord, ledger: Ledger) -> CheckpointRecord:
+def added(record: CheckpointRecord, run: CheckpointRun, ledger: Ledger) -> CheckpointRecord:
     """Return the record with a run that begins, without those that nothing needs any more."""
     needed = {key.epoch for key in ledger.steps}
     runs = trimmed((*record.runs, run), needed)
@@ -31,7 +31,7 @@ def added(record: CheckpointRecord, run: RunRecord, ledger: Ledger) -> Checkpoin
     return replace(record, runs=runs, spoiled=kept[-MOST_SPOILED:])
 
 
-def trimmed(runs: Sequence[RunRecord], needed: Collection[int]) -> tuple[RunRecord, ...]:
+def trimmed(runs: Sequence[CheckpointRun], needed: Collection[int]) -> tuple[CheckpointRun, ...]:
     """Return the runs that are kept, oldest first; ``needed`` are epochs with steps.
 
     A run without steps goes only when a later one gave up as much: its end of the older runs'
@@ -45,7 +45,7 @@ def trimmed(runs: Sequence[RunRecord], needed: Collection[int]) -> tuple[RunReco
     return tuple(kept)
 
 
-def _spare(runs: Sequence[RunRecord], needed: Collection[int]) -> int:
+def _spare(runs: Sequence[CheckpointRun], needed: Collection[int]) -> int:
     """Return the index of the run that is missed least: never the newest."""
     least: Key | None = None
     free = []

@@ -26,7 +26,7 @@ from controller.checkpoints.hearing import HoldingsInbox
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
-from controller.state.kept.checkpoints import CheckpointRecord, RunRecord
+from controller.state.kept.checkpoints import CheckpointRecord, CheckpointRun
 from controller.state.kept.kinds import row_of
 from controller.state.offers import owner_of
 from controller.state.records import CheckpointSpec, JobRecord
@@ -308,7 +308,9 @@ class Starts:
         at = tuple(places[endpoint] for endpoint in job.endpoints)
         layout, why = await book.compute(partial(laid_out, spec, at))
         run = LedgerRun(len(job.endpoints), layout, key, spec.identical)
-        made = RunRecord(epoch=job.epoch, run=run, endpoints=job.endpoints, began_at=state.clock())
+        made = CheckpointRun(
+            epoch=job.epoch, run=run, endpoints=job.endpoints, began_at=state.clock()
+        )
         ledger, servers = book.ledger, self._servers(job.endpoints)
 
         def begun(now: CheckpointRecord) -> CheckpointRecord:

@@ -9,7 +9,7 @@ from checkpoints.ledger import State as Safety
 from checkpoints.rules import parse_rule
 from checkpoints.values import Scheme
 from controller.checkpoints.book import CheckpointBook, newest_of
-from controller.state.kept.checkpoints import RunRecord
+from controller.state.kept.checkpoints import CheckpointRun
 from controller.state.records import CheckpointSpec
 
 QUIET_S = 1800.0
@@ -22,7 +22,7 @@ LEAST_QUIET_S = 60.0
 
 def warnings(
     book: CheckpointBook,
-    run: RunRecord,
+    run: CheckpointRun,
     spec: CheckpointSpec,
     safety: Mapping[Key, Safety],
     now: float,

@@ -112,9 +112,9 @@ class Garbage:
         """Look once a second; does not return."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.look()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Examine what is old, if that is worth it; freeze it when there is much."""
         if self._moving() and not self._grown(PATIENCE):
             return

@@ -227,13 +227,13 @@ class _Keeper:
             if clock.monotonic() >= check_at:
                 check_at = clock.monotonic() + SIGN_S
                 self._check(watch, signs)
-        self._hear(signs)
+        self._read_signs(signs)
         self._relay.unwatch(died)
         for fd in (died, signs):
             os.close(fd)
         return _Death(ended[0], self._child_ready)
 
-    def _hear(self, signs: int) -> bytes:
+    def _read_signs(self, signs: int) -> bytes:
         """Take what the child tells; tell the service manager when it is ready."""
         try:
             heard = os.read(signs, _SIGNS_BYTES)
@@ -249,7 +249,7 @@ class _Keeper:
 
     def _check(self, watch: _Watch, signs: int) -> None:
         """Check for signs of life; end a child that hangs, unless it was told to end."""
-        heard = self._hear(signs)
+        heard = self._read_signs(signs)
         due = watch.check(heard)
         if not watch.stuck:
             notify(BEAT)

@@ -127,7 +127,7 @@ class Relay:
             self._control = None
         for conn in list(self._connections):
             if conn.near is not None:
-                self._hear(conn, conn.near)  # what it sent before its death counts
+                self._receive(conn, conn.near)  # what it sent before its death counts
             self._hang_up(conn)
             conn.left_at = None
 
@@ -212,7 +212,7 @@ class Relay:
     def _refuse(self, conn: _Connection, why: str) -> None:
         if conn not in self._unproven:
             log.info("openflow_connection_ended", peer=str(conn.peer), reason=why)
-        elif self._refusal_log.take(self._clock()):
+        elif self._refusal_log.consume(self._clock()):
             log.warning("openflow_connection_refused", peer=str(conn.peer), reason=why)
         if conn.tls is not None:  # the TLS alert, as far as there is room for it
             conn.to_aggregator += conn.tls.outgoing()
@@ -270,7 +270,7 @@ class Relay:
                 self._drop(conn)
                 return
             try:
-                self._take(conn, self._said(conn, data or b""))
+                self._pass_on(conn, self._said(conn, data or b""))
             except (BadFrameError, TlsRefusedError) as error:
                 self._refuse(conn, str(error))
                 return
@@ -299,15 +299,15 @@ class Relay:
         del self._unproven[conn]
         self._hand_over(conn)
 
-    def _say(self, conn: _Connection, data: bytes | bytearray) -> None:
+    def _reply(self, conn: _Connection, data: bytes | bytearray) -> None:
         if conn.tls is None:
             conn.to_aggregator += data
         elif data:
             conn.tls.encrypt(data)
             conn.to_aggregator += conn.tls.outgoing()
 
-    def _take(self, conn: _Connection, data: bytes) -> None:
-        """Pass whole messages on, or answer echo requests while there is no controller."""
+    def _pass_on(self, conn: _Connection, data: bytes) -> None:
+        """Pass whole messages on, or answer echo requests while no controller is connected."""
         conn.heard += data
         frames = list(take_frames(conn.heard))
         if not conn.hello and frames:
@@ -317,18 +317,18 @@ class Relay:
             return
         for frame in frames:
             if frame[1] == ECHO_REQUEST and conn.greeted:
-                self._say(conn, bytes((frame[0], ECHO_REPLY)) + frame[2:])
+                self._reply(conn, bytes((frame[0], ECHO_REPLY)) + frame[2:])
 
     def _from_controller(self, conn: _Connection, events: int) -> None:
         near = conn.near
         if near is None:
             return
-        if events & selectors.EVENT_READ and not self._hear(conn, near):
+        if events & selectors.EVENT_READ and not self._receive(conn, near):
             self._hang_up(conn)
             conn.left_at = self._clock()
         self._flow(conn)
 
-    def _hear(self, conn: _Connection, near: socket.socket) -> bool:
+    def _receive(self, conn: _Connection, near: socket.socket) -> bool:
         """Take what the controller sends; False when it has closed its end."""
         while len(conn.to_aggregator) < MOST_WAITING_BYTES:
             try:
@@ -347,7 +347,7 @@ class Relay:
                 conn.greeted |= frame[1] == HELLO
                 said += frame
             try:
-                self._say(conn, said)
+                self._reply(conn, said)
             except TlsRefusedError as error:
                 self._refuse(conn, str(error))
                 return True

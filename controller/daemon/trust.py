@@ -23,7 +23,7 @@ def read_trust(site: CabledSite, directory: Path | None) -> AgentTrust:
             if not is_loopback(split_address(server.agent)[0]):
                 raise ServiceError(
                     "forbidden",
-                    f"the agent of {server.name} is remote ({server.agent}) and there is no TLS",
+                    f"the agent of {server.name} is remote ({server.agent}) and TLS is off",
                     object=f"server/{server.name}",
                     hint="lightloom pki issue controller --out DIR, then --agent-tls DIR",
                 )

@@ -23,13 +23,13 @@ from controller.ranks.tolerance import DarkTimeCheck, check_dark_time
 from controller.state.records import JobRecord, TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import (
-    Running,
+    RunningTransaction,
     finished_reason,
     intent_of,
     quarantine_of,
     transaction_record,
 )
-from controller.state.writes import PutTransaction, Room
+from controller.state.writes import PutTransaction, ReservedRoom
 from controller.transaction.circuits import (
     EndpointEnd,
     Rewiring,
@@ -95,8 +95,8 @@ class Mover:
         rewiring: Rewiring | None = None,
         stopped: str = "",
         *,
-        room: Room | None = None,
-    ) -> Running:
+        room: ReservedRoom | None = None,
+    ) -> RunningTransaction:
         """Lock the moving endpoints and return the transaction, not yet carried out.
 
         ``rewiring`` is that of the moves, when the caller has just computed it. ``stopped`` names
@@ -132,13 +132,13 @@ class Mover:
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
         )
-        running = Running(tx, plan_id, SteadyClock(state.clock), room)
+        running = RunningTransaction(tx, plan_id, SteadyClock(state.clock), room)
         state.transactions.running[tx.id] = running
         if room is not None:
             state.jobs.promised[room.job] = room.endpoints
         return running
 
-    def call_off(self, running: Running, why: str) -> None:
+    def call_off(self, running: RunningTransaction, why: str) -> None:
         """End a begun transaction without carrying it out."""
         tx = replace(running.tx, phase=Phase.DONE, back=True, reasons=(why,))
         running.tx = tx
@@ -147,13 +147,13 @@ class Mover:
         self._state.transactions.finish(ended, tx.changes)
         self._drop(running)
 
-    def _drop(self, running: Running) -> None:
+    def _drop(self, running: RunningTransaction) -> None:
         self._state.transactions.running.pop(running.tx.id, None)
         if running.room is not None:
             self._state.jobs.promised.pop(running.room.job, None)
         running.ended.set()
 
-    async def carry_out(self, running: Running) -> Transaction:
+    async def carry_out(self, running: RunningTransaction) -> Transaction:
         """Run a begun transaction to its end; never raises for a device's error."""
         state, tx = self._state, running.tx
         what = f"transaction/{tx.id}"
@@ -179,7 +179,7 @@ class Mover:
         self._report(tx, record)
         return tx
 
-    async def _written(self, running: Running, end: PutTransaction) -> None:
+    async def _written(self, running: RunningTransaction, end: PutTransaction) -> None:
         """Wait until the store has the end; only the announcement waits for it.
 
         A restart before that would end the transaction as the log says, which may differ.

@@ -19,7 +19,7 @@ from controller.devices.errors import DEVICE_ERRORS
 from controller.fabric.intent import FabricIntent
 from controller.fabric.mover import Mover
 from controller.images.keeper import FetchStoppedError, ImageKeeper
-from controller.jobs.refusals import Refusal, Refusals, Whose, judge
+from controller.jobs.refusals import StartRefusal, StartRefusals, Whose, judge
 from controller.jobs.submission import Submission, Submissions
 from controller.ranks import calls
 from controller.ranks.ends import JobEnder
@@ -30,7 +30,7 @@ from controller.state.intend import keys
 from controller.state.jobs import Handled
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.state.transactions import Running
+from controller.state.transactions import RunningTransaction
 from controller.transaction.model import (
     Cause,
     Outcome,
@@ -78,7 +78,7 @@ class JobKeeper:
         self._submissions = Submissions(state, default_image, random_bytes)
         self._lost_at_start: Callable[[str], Awaitable[bool]]
         """Set by ``report_to`` before the first job starts."""
-        self._refusals = Refusals(state)
+        self._refusals = StartRefusals(state)
         self._launches: dict[str, asyncio.Task[None]] = {}
 
     def report_to(self, lost_at_start: Callable[[str], Awaitable[bool]]) -> None:
@@ -86,7 +86,7 @@ class JobKeeper:
         self._lost_at_start = lost_at_start
 
     @property
-    def refusals(self) -> Refusals:
+    def refusals(self) -> StartRefusals:
         """The starts that servers refused."""
         return self._refusals
 
@@ -182,7 +182,7 @@ class JobKeeper:
         unknown = state.unknown
         if unknown and later_run(state.jobs.statuses, job.name, job.epoch)[0] in unknown:
             return "containers of a later run of it live: see its events"
-        moving: Running | None = None
+        moving: RunningTransaction | None = None
         try:
             if placement.moves:
                 moves = {move.endpoint: move.target for move in placement.moves}
@@ -299,7 +299,7 @@ class JobKeeper:
         except ServiceError as error:  # the drift watch retries
             log.error("flows_of_a_waiting_job_stay", job=name, error=error.message)
 
-    async def _launch(self, name: str, moving: Running | None) -> None:
+    async def _launch(self, name: str, moving: RunningTransaction | None) -> None:
         """Move the light that the placement moves, install flows, start the containers."""
         if moving is not None:
             tx = await self._mover.carry_out(moving)
@@ -327,7 +327,7 @@ class JobKeeper:
         """Go on with a job whose start failed; return why it is in the queue, if it is.
 
         Lost hardware is recovered. A start that was refused by the server's reason, or that an
-        agent did not answer, is placed anew once all agents that answer have confirmed that no
+        agent did not answer, is placed again once all agents that answer have confirmed that no
         rank is left. All else is the job's end.
         """
         job = self._state.jobs[name]
@@ -341,7 +341,7 @@ class JobKeeper:
         }
         refusal = judge(job, error, servers)
         if refusal is None and isinstance(error, TimeoutError):
-            refusal = Refusal(Whose.SERVER, tuple(servers), "no answer in time", counts=False)
+            refusal = StartRefusal(Whose.SERVER, tuple(servers), "no answer in time", counts=False)
         if refusal is None or refusal.whose is Whose.JOB:
             if name not in self._state.jobs.unwanted:
                 await self._ender.end(name, "failed", text)
@@ -395,7 +395,7 @@ class JobKeeper:
         """Put a job back into the queue whose light or flows failed: they are not its own."""
         job = self._state.jobs[name]
         await self._refusals.refused(
-            job, Refusal(Whose.SERVER, job.endpoints, reason, counts=False)
+            job, StartRefusal(Whose.SERVER, job.endpoints, reason, counts=False)
         )
         await self.back_to_queue(name, reason)
 

@@ -27,7 +27,7 @@ class LateLines:
         self._tried: set[str] = set()
         self._reading = ""
 
-    def look(self) -> None:
+    def read_next(self) -> None:
         """Begin to read for one job, if there is one; call after each observation."""
         answering = self._engine.reachable()
         self._tried &= self._state.jobs.keys()

@@ -11,7 +11,7 @@ from typing import Protocol
 from base import clock
 from base.pools import Pool
 from controller.jobs import decisions
-from controller.jobs.refusals import Refusals
+from controller.jobs.refusals import StartRefusals
 from controller.jobs.volumes import Explainer
 from controller.state.intend import keys
 from controller.state.queue import QueueReport
@@ -43,7 +43,7 @@ class Starter(Protocol):
         """Stop a running job's containers and put it back into the queue."""
 
     @property
-    def refusals(self) -> Refusals:
+    def refusals(self) -> StartRefusals:
         """The starts that servers refused."""
 
 

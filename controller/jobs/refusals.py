@@ -1,4 +1,4 @@
-"""Judges starts that were refused: by the job's reason, by the server's, or nobody knows.
+"""Judges starts that were refused: for the job's reason, the server's, or an unknown one.
 
 By code and object alone (``EngineFault``), never by wording. A start that is refused by the
 server's reason is not the job's end: it waits again and avoids those endpoints for a while. An
@@ -26,7 +26,7 @@ from controller.state.state import State
 JOBS = 3
 """Different jobs whose starts an endpoint refused before it goes out of use."""
 TRIES = 3
-"""Starts that were refused for a reason that nobody knows before it is the job's."""
+"""Starts refused for an unknown reason before the reason counts as the job's."""
 AVOID_S = 5.0
 """For how long a job avoids an endpoint after a first refusal; doubled by each further one."""
 LONGEST_S = 3600.0
@@ -44,7 +44,7 @@ class Whose(StrEnum):
 
 
 @dataclass(slots=True, frozen=True)
-class Refusal:
+class StartRefusal:
     """A start that was refused, and the endpoints that did as far as they are known."""
 
     whose: Whose
@@ -62,22 +62,22 @@ class _Asked:
 
     submitted_at: float
     tries: int = 0
-    """Of those for a reason that nobody knows."""
+    """Refusals for an unknown reason."""
     often: dict[str, int] = field(default_factory=dict)
     """By endpoint: refusals."""
     until: dict[str, float] = field(default_factory=dict)
     """By endpoint that it avoids: until when, on the controller's clock."""
     servers: set[str] = field(default_factory=set)
-    """That refused it for a reason that nobody knows."""
+    """That refused it for an unknown reason."""
 
 
-def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal | None:
+def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> StartRefusal | None:
     """Return what is known of a refused start; None for an error that no server answered.
 
     ``servers`` has the server of each of the job's endpoints. A fault of one rank is its
     endpoint's, one of a server is that of all endpoints of the job there. An image that cannot be
     fetched is the server's reason where another server has it, and may be the server's or the
-    registry's, unless there is none or it is not allowed.
+    registry's, unless it does not exist or is not allowed.
     """
     if isinstance(error, ServiceError) and error.object.startswith("image/"):
         return _of_image(error, servers)
@@ -92,10 +92,10 @@ def judge(job: JobRecord, error: Exception, servers: dict[str, str]) -> Refusal 
     if whose is Whose.SERVER and not ends:
         ends = tuple(servers)
     silent = all(f.obj.startswith("server/") and f.code in UNANSWERED for f in told.faults)
-    return Refusal(whose, ends, clipped(str(told)), counts=not silent)
+    return StartRefusal(whose, ends, clipped(str(told)), counts=not silent)
 
 
-def _of_image(error: ServiceError, servers: dict[str, str]) -> Refusal | None:
+def _of_image(error: ServiceError, servers: dict[str, str]) -> StartRefusal | None:
     """Return what is known of an image that was not fetched."""
     if not isinstance(error.__cause__, EngineError):
         return None
@@ -104,10 +104,10 @@ def _of_image(error: ServiceError, servers: dict[str, str]) -> Refusal | None:
         ends = tuple(e for e, server in servers.items() if server == error.server)
         elsewhere = error.elsewhere
     if error.code in UNANSWERED:
-        return Refusal(Whose.SERVER, ends, text, counts=False)
+        return StartRefusal(Whose.SERVER, ends, text, counts=False)
     if elsewhere and error.code not in _OF_JOB:
-        return Refusal(Whose.SERVER, ends, text)
-    return Refusal(Whose.UNKNOWN if error.code == "failed" else Whose.JOB, ends, text)
+        return StartRefusal(Whose.SERVER, ends, text)
+    return StartRefusal(Whose.UNKNOWN if error.code == "failed" else Whose.JOB, ends, text)
 
 
 def _whose(fault: EngineFault, *, known: bool) -> Whose:
@@ -128,7 +128,7 @@ def _endpoints(fault: EngineFault, ranks: dict[str, str], servers: dict[str, str
     return tuple(servers) if len(servers) == 1 and kind != "image" else ()
 
 
-class Refusals:
+class StartRefusals:
     """Counts refused starts; puts endpoints out of use that refuse different jobs."""
 
     def __init__(self, state: State) -> None:
@@ -154,11 +154,11 @@ class Refusals:
         for endpoint in job.endpoints:
             self._marks.pop(endpoint, None)
 
-    async def refused(self, job: JobRecord, refusal: Refusal) -> bool:
+    async def refused(self, job: JobRecord, refusal: StartRefusal) -> bool:
         """Count a refusal; return whether the job goes on.
 
-        It ends if the reason is its own: it was refused ``TRIES`` times for a reason that nobody
-        knows, on different servers or again and again on one endpoint.
+        It ends if the reason is its own: it was refused ``TRIES`` times for an unknown
+        reason, on different servers or again and again on one endpoint.
         """
         state, now = self._state, self._state.clock()
         self._asked = {n: a for n, a in self._asked.items() if not _over(state, n)}

@@ -85,7 +85,7 @@ class JobRestarter:
         """End the job, or begin to start it again if its policy allows another restart.
 
         A failure of this run that was noted earlier, before a restart of the controller, counts.
-        Lost hardware is no failure of the job's: it neither counts nor waits. A server that
+        Lost hardware is not the job's failure: it neither counts nor waits. A server that
         ``restarted``, and took its ranks with it, is such a loss; it works again.
         """
         loss = self._lost(job, failure)
@@ -126,7 +126,7 @@ class JobRestarter:
             failed = self._state.jobs[name]
             failed_at = self._ended_at(failed)
             problem, failure = await self._ender.stop_failed(failed)
-            self._tell(failed, failure or failed.failure, again)
+            self._report(failed, failure or failed.failure, again)
             if not problem:
                 await self._waited(failed, failure or failed.failure, wait_s)
             now = self._state.jobs.get(name)
@@ -307,7 +307,7 @@ class JobRestarter:
         self._state.recoveries.change(row.id, stage="started")
         self._state.journal.owe(*self._rows.writes(row.id))
 
-    def _tell(self, job: JobRecord, failure: Failure | None, again: str) -> None:
+    def _report(self, job: JobRecord, failure: Failure | None, again: str) -> None:
         """Say why the job starts again, once the first cause is known."""
         now = self._state.jobs.get(job.name)
         if failure is None or now is None or now.epoch != job.epoch or now.state != "starting":

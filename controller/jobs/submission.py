@@ -122,7 +122,7 @@ class Submissions:
         self._admission.check_place(scheduler_request(job))
         _check_removals(state, job)
         made = {keys.job(name): job, **{row_of(record): record for record in checkpoints}}
-        await intention.take(*made)  # at once: what has ended, or is not there, is not changed
+        await intention.acquire(*made)  # at once: what has ended, or is not there, is not changed
         for key, record in made.items():
             intention.now(key, constant(record))
         return job

@@ -87,7 +87,7 @@ class JobWatch:
                     missed.update(self._check(job, by_job.get(job.name, [])))
                 await turns.breathe()
         self._missing_for = missed
-        self._late.look()
+        self._late.read_next()
         epochs = {(job.name, job.epoch) for job in self._state.jobs.values() if job.holding}
         self._sick_for = {key: n for key, n in self._sick_for.items() if key[:2] in epochs}
 

@@ -20,7 +20,7 @@ from controller.jobs.volumes import volumes_of
 from controller.measurements.jobs import check_runs, homed, request_of
 from controller.measurements.places import pick
 from controller.measurements.results import written
-from controller.measurements.runner import MeasurementRunner, Parts
+from controller.measurements.runner import MeasurementParts, MeasurementRunner
 from controller.measurements.views import job_name, measurement_view
 from controller.schema.insight.measurements import (
     MeasurementImport,
@@ -30,7 +30,7 @@ from controller.schema.insight.measurements import (
 )
 from controller.state.intend import keys
 from controller.state.intend.intentions import constant
-from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, RunRecord
+from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, MeasurementRun
 from controller.state.state import State
 from measure.envelope import Body, Environment, Measurement
 from measure.kinds import Continuing, Importing, Kind, MeasuredSite, Progress, Run, SettingsError
@@ -45,7 +45,7 @@ IMAGE_HINT = "build it on that server: docs/measure.md says how"
 class MeasurementKeeper:
     """All measurements of the site."""
 
-    def __init__(self, parts: Parts, tasks: Tasks, kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, parts: MeasurementParts, tasks: Tasks, kinds: Mapping[str, Kind]) -> None:
         self._parts = parts
         self._state = parts.state
         self._tasks = tasks
@@ -157,7 +157,9 @@ class MeasurementKeeper:
             seed=request.seed,
             fabric=fabric,
             homes=dict(request.homes),
-            runs=tuple(RunRecord(run.label, tuple(run.endpoints), dict(run.homes)) for run in runs),
+            runs=tuple(
+                MeasurementRun(run.label, tuple(run.endpoints), dict(run.homes)) for run in runs
+            ),
         )
         await self._check_runs(record.id, runs, request.project)
         if request.dry_run:
@@ -170,7 +172,7 @@ class MeasurementKeeper:
         state.events.add("info", f"measurement/{record.id}", "MeasurementStarted", text)
         return self._view(record)
 
-    async def take(self, request: MeasurementImport, user: str) -> MeasurementView:
+    async def import_result(self, request: MeasurementImport, user: str) -> MeasurementView:
         """Keep what another tool measured. ServiceError ``invalid`` when it cannot be read."""
         self._state.require_command()
         kind = self._kind(request.type)
@@ -204,7 +206,7 @@ class MeasurementKeeper:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ServiceError(
                 "invalid",
-                f"this is no file of {request.tool}: {clipped(str(error))}",
+                f"not a file of {request.tool}: {clipped(str(error))}",
                 object="measurement",
                 hint="give the file as the tool wrote it",
             ) from None
@@ -266,7 +268,7 @@ class MeasurementKeeper:
         if kind is None:
             raise ServiceError(
                 "invalid",
-                f"there is no measurement {name}",
+                f"measurement {name} does not exist",
                 object=f"measurement/{name}",
                 hint=f"one of: {', '.join(self._kinds) or 'none'}",
             )

@@ -17,14 +17,14 @@ _LISTS = ("rows", "groups", "anomalies", "fits")
 
 
 @dataclass(slots=True, frozen=True)
-class Written:
+class StoredResult:
     """A result as the store keeps it."""
 
     text: str
     invalid_because: tuple[str, ...]
 
 
-def written(measurement: Measurement) -> Written:
+def written(measurement: Measurement) -> StoredResult:
     """Return a result as JSON. ValueError when it has values that JSON or Unicode lack.
 
     Rows are left out from the end of the longest list until the text fits; ``summary`` then has
@@ -32,7 +32,7 @@ def written(measurement: Measurement) -> Written:
     """
     document = _document(measurement)
     if (where := unsound_at(document)) is not None:
-        raise ValueError(f"{clipped(where)} is no valid text")
+        raise ValueError(f"{clipped(where)} is not valid text")
     text = _text(document)
     left_out = 0
     while len(text) > MOST_RESULT_BYTES:
@@ -45,7 +45,7 @@ def written(measurement: Measurement) -> Written:
         document[longest] = rows[:kept]
         document["summary"] = {**document["summary"], "rows_left_out": left_out}
         text = _text(document)
-    return Written(text, tuple(document["invalid_because"]))
+    return StoredResult(text, tuple(document["invalid_because"]))
 
 
 def _text(document: Mapping[str, Any]) -> str:
@@ -91,4 +91,4 @@ def _plain(value: object) -> Any:
         return dict(value)
     if isinstance(value, Sequence | set | frozenset):
         return list(value)
-    raise ValueError(f"{type(value).__name__} is no value of JSON")
+    raise ValueError(f"{type(value).__name__} has no form in JSON")

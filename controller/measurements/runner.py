@@ -35,8 +35,8 @@ from controller.ranks.calls import placed
 from controller.state.kept.measurements import (
     MEASUREMENTS,
     MeasurementRecord,
+    MeasurementRun,
     MeasurementState,
-    RunRecord,
 )
 from controller.state.records import JobRecord
 from controller.state.state import State
@@ -76,7 +76,7 @@ async def _nothing(job: str) -> None:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Parts:
+class MeasurementParts:
     """What measurements use of the controller."""
 
     state: State
@@ -104,7 +104,7 @@ class _StoppedError(Exception):
 class MeasurementRunner:
     """One measurement under way."""
 
-    def __init__(self, parts: Parts, kind: Kind, ident: str) -> None:
+    def __init__(self, parts: MeasurementParts, kind: Kind, ident: str) -> None:
         self._parts = parts
         self._state = parts.state
         self._kind = kind
@@ -210,7 +210,7 @@ class MeasurementRunner:
         """Run the runs from ``first`` on; those that ended before a restart are only read."""
         known = self._record.runs
         fresh = [
-            RunRecord(run.label, tuple(run.endpoints), dict(run.homes))
+            MeasurementRun(run.label, tuple(run.endpoints), dict(run.homes))
             for run in self._runs[len(known) :]
         ]
         if fresh:
@@ -263,7 +263,7 @@ class MeasurementRunner:
             self._out.clear()
 
     async def _one(self, number: int) -> None:
-        """Run one job to its end; stops the whole measurement when somebody cancels the job."""
+        """Run one job to its end; stops the whole measurement when the job is cancelled."""
         name = job_name(self._ident, number)
         job = self._job(number)
         if job is None:
@@ -479,7 +479,7 @@ class MeasurementRunner:
             await asyncio.sleep(SAMPLE_S)
             holding = [job for n in self._out if (job := self._job(n)) is not None and job.holding]
             if any(job.state == "running" for job in holding):
-                self._traffic.take(
+                self._traffic.add(
                     [name for job in holding for name in job.endpoints],
                     self._state.light.homes(),
                     [job for job in self._state.jobs.values() if job.holding],
@@ -488,7 +488,7 @@ class MeasurementRunner:
                 )
             if len(self._lines) != told or self.progress is None:
                 told = len(self._lines)
-                await self._look()
+                await self._update_progress()
 
     def _uplinks(self) -> dict[str, Crossing]:
         """Return what crosses each aggregator's links to others, by the ports' counters."""
@@ -501,7 +501,7 @@ class MeasurementRunner:
                 found[end.device] = so_far.plus(rates.tx_bps, rates.rx_bps)
         return found
 
-    async def _look(self) -> None:
+    async def _update_progress(self) -> None:
         record, lines = self._record, self._lines.all()
         done = sum(run.end is not None for run in record.runs)
         found = Progress(done, len(record.runs))
@@ -590,7 +590,7 @@ class MeasurementRunner:
                 fields["invalid_because"] = text.invalid_because
                 fields["valid"] = not text.invalid_because
                 fields["result_bytes"] = len(text.text)
-                self._hear(result)
+                self._report(result)
         now = self._state.clock()
         self._state.measurements.change(
             self._ident, state=state, reason=clipped(reason, 1000), finished_at=now, **fields
@@ -608,7 +608,7 @@ class MeasurementRunner:
         await self._keep()
         self.ended.set()
 
-    def _hear(self, result: Measurement) -> None:
+    def _report(self, result: Measurement) -> None:
         """Tell others of the result; what they make of it does not decide how it ended."""
         try:
             self._parts.finished(self._record, result)

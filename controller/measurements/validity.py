@@ -18,8 +18,8 @@ from measure.kinds import Line, MeasuredSite
 OTHERS_SHARE = 0.01
 """Most traffic of others on a used link, as a share of the link."""
 STRANGERS_AFTER_S = 5
-"""Seconds of a run after which what the ports carried and nobody sent counts: less may lie in
-queues."""
+"""Seconds of a run after which what ports carried beyond what known endpoints sent counts: less
+may lie in queues."""
 LOAD_PERIOD_S = 60.0
 """Of the kernel's first load average, which follows the number of runnable threads."""
 
@@ -68,9 +68,9 @@ class Traffic:
     own_bps: float = 0.0
     """The highest rate of an endpoint of the measurement: a lower bound of a link's capacity."""
     _strange: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By aggregator: seconds, and the sum of what its ports sent and nobody known did."""
+    """By aggregator: seconds, and the sum of what its ports sent beyond known endpoints."""
 
-    def take(
+    def add(
         self,
         mine: Iterable[str],
         homes: Mapping[str, str | None],

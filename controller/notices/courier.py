@@ -35,7 +35,7 @@ AT_ONCE = 8
 """Deliveries at the same time; one receiver gets one at a time."""
 
 
-class Way(Protocol):
+class NoticeTransport(Protocol):
     """A way to one receiver."""
 
     async def deliver(self, notice: Notice, now: float) -> str:
@@ -47,7 +47,7 @@ class Way(Protocol):
         ...
 
 
-def ways_of(site: CabledSite) -> Mapping[str, Way]:
+def ways_of(site: CabledSite) -> Mapping[str, NoticeTransport]:
     """Return the way to each receiver. Reads the system's certificates: not for the event loop."""
     # Loaded when a site has receivers: an HTTP client takes a part of the start's time.
     from controller.notices.command import Command  # noqa: PLC0415
@@ -77,7 +77,7 @@ class Courier:
     def __init__(
         self,
         state: State,
-        ways: Callable[[CabledSite], Mapping[str, Way]] = ways_of,
+        ways: Callable[[CabledSite], Mapping[str, NoticeTransport]] = ways_of,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
@@ -104,7 +104,7 @@ class Courier:
             for receiver, way in ways.items():
                 group.create_task(self._serve(receiver, way))
 
-    async def _serve(self, receiver: str, way: Way) -> None:
+    async def _serve(self, receiver: str, way: NoticeTransport) -> None:
         wake = self._state.outbox.wake[receiver]
         while True:
             wake.clear()
@@ -121,7 +121,7 @@ class Courier:
                 async with asyncio.timeout(None if notice is None else left_s):
                     await wake.wait()
 
-    async def _deliver(self, way: Way, notice: Notice) -> None:
+    async def _deliver(self, way: NoticeTransport, notice: Notice) -> None:
         async with self._slots, failpoints.around("notice"):
             problem = await way.deliver(notice, self._state.clock())
         if not problem:

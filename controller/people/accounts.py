@@ -56,7 +56,7 @@ _Statement = tuple[sa.Executable, list[dict[str, object]] | None]
 
 
 @dataclass(slots=True, frozen=True)
-class Token:
+class StoredToken:
     """One token as it is stored. Times are seconds since 1970."""
 
     id: str
@@ -82,7 +82,7 @@ class Token:
 
 
 @dataclass(slots=True, frozen=True)
-class Project:
+class StoredProject:
     """The owner of jobs; ``quota`` limits the endpoints held at once, None is unlimited."""
 
     name: str
@@ -98,9 +98,9 @@ class Accounts:
         self._clock = clock
         self._thread = OneThread("accounts", CALL_TIMEOUT_S)
         self._engine = sa.create_engine(f"sqlite:///{path}")
-        self._tokens: dict[str, Token] = {}
+        self._tokens: dict[str, StoredToken] = {}
         """By hash."""
-        self._projects: dict[str, Project] = {}
+        self._projects: dict[str, StoredProject] = {}
         self._unsure = False
         """Whether memory and the database may differ."""
         self._unwanted: set[str] = set()
@@ -125,7 +125,7 @@ class Accounts:
 
     # --- tokens ---------------------------------------------------------------------------
 
-    def find(self, secret: str) -> Token | None:
+    def find(self, secret: str) -> StoredToken | None:
         """Return the token of ``secret``, None if it is not valid now."""
         now = self._clock()
         token = self._tokens.get(digest(secret))
@@ -135,7 +135,7 @@ class Accounts:
             token = self._tokens[token.hash] = replace(token, last_used_at=now)
         return token
 
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[StoredToken]:
         """Return every token, oldest first."""
         return sorted(self._tokens.values(), key=lambda t: (t.created_at, t.id))
 
@@ -145,14 +145,14 @@ class Accounts:
         role: Role,
         projects: Iterable[str] = (),
         expires_s: float | None = None,
-    ) -> tuple[Token, str]:
+    ) -> tuple[StoredToken, str]:
         """Create a token; its secret is returned only here. ServiceError."""
         wanted = frozenset(projects)
         unknown = sorted(wanted - self._projects.keys() - {"*"})
         if unknown:
             raise ServiceError(
                 "invalid",
-                f"there is no project {unknown[0]}",
+                f"project {unknown[0]} does not exist",
                 object=f"project/{unknown[0]}",
                 hint="create it first: lightloom project create",
             )
@@ -174,10 +174,10 @@ class Accounts:
 
     def _made(
         self, name: str, role: Role, projects: frozenset[str], expires_s: float | None
-    ) -> tuple[Token, str]:
+    ) -> tuple[StoredToken, str]:
         now = self._clock()
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        token = Token(
+        token = StoredToken(
             id=secrets.token_hex(4),
             hash=digest(secret),
             name=name,
@@ -188,13 +188,13 @@ class Accounts:
         )
         return token, secret
 
-    async def revoke(self, ident: str) -> Token:
+    async def revoke(self, ident: str) -> StoredToken:
         """Revoke a token; repeating it is allowed. ServiceError ``not_found``, ``conflict``."""
         token = next((t for t in self._tokens.values() if t.id == ident), None)
         if token is None:
             raise ServiceError(
                 "not_found",
-                f"there is no token {ident}",
+                f"token {ident} does not exist",
                 object=f"token/{ident}",
                 hint="see `lightloom token list`",
             )
@@ -239,11 +239,11 @@ class Accounts:
 
     # --- projects -------------------------------------------------------------------------
 
-    def projects(self) -> list[Project]:
+    def projects(self) -> list[StoredProject]:
         """Return every project, sorted by name."""
         return sorted(self._projects.values(), key=lambda p: p.name)
 
-    async def put_project(self, project: Project) -> Project:
+    async def put_project(self, project: StoredProject) -> StoredProject:
         """Create or change a project. ServiceError ``conflict`` if jobs' names could clash."""
         for other in self._projects:
             a, b = sorted((other, project.name), key=len)
@@ -265,10 +265,10 @@ class Accounts:
     def _load(self) -> None:
         _meta.create_all(self._engine)
         self._path.chmod(0o600)
-        tokens: dict[str, Token] = {}
+        tokens: dict[str, StoredToken] = {}
         with self._engine.begin() as db:
             for row in db.execute(sa.select(_tokens)):
-                token = Token(
+                token = StoredToken(
                     row.id,
                     row.hash,
                     row.name,
@@ -281,12 +281,12 @@ class Accounts:
                 )
                 tokens[token.hash] = token
             found = {
-                row.name: Project(row.name, row.weight, row.quota)
+                row.name: StoredProject(row.name, row.weight, row.quota)
                 for row in db.execute(sa.select(_projects))
             }
             if not found:
                 db.execute(sa.insert(_projects), [{"name": DEFAULT_PROJECT, "weight": 1.0}])
-                found = {DEFAULT_PROJECT: Project(DEFAULT_PROJECT)}
+                found = {DEFAULT_PROJECT: StoredProject(DEFAULT_PROJECT)}
         self._tokens, self._projects = tokens, found
 
     async def _change(self, *statements: _Statement) -> None:
@@ -342,7 +342,7 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(token: Token) -> dict[str, object]:
+def _row(token: StoredToken) -> dict[str, object]:
     return {
         "id": token.id,
         "hash": token.hash,

@@ -23,8 +23,8 @@ from base import clock
 from controller.base.errors import ServiceError
 from controller.base.one_thread import OneThread
 from controller.people.audit_files import FILE, MAX_FILE_BYTES, MAX_FILES, Trail, TrailCheck
-from controller.people.audit_record import START, Record, record_hash, unwritten
-from controller.people.refusals import Refusals
+from controller.people.audit_record import START, AuditRecord, record_hash, unwritten
+from controller.people.refusals import JoinedRefusals
 
 log = structlog.get_logger(__name__)
 
@@ -53,9 +53,9 @@ class AuditLog:
         self._stopping = threading.Event()
         self._clock = clock
         self._seq, self._hash = 0, START
-        self._waiting: list[tuple[Record, asyncio.Future[None]]] = []
-        self._owed: list[Record] = []
-        self._refusals = Refusals()
+        self._waiting: list[tuple[AuditRecord, asyncio.Future[None]]] = []
+        self._owed: list[AuditRecord] = []
+        self._refusals = JoinedRefusals()
         self._writing: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.error = ""
@@ -78,18 +78,18 @@ class AuditLog:
             asyncio.create_task(self._join(), name="audit refusals"),
         ]
 
-    async def append(self, record: Record) -> None:
+    async def append(self, record: AuditRecord) -> None:
         """Chain ``record`` (its seq, prev and hash are set here) and make it durable.
 
         ServiceError ``failed`` if the disk refuses, ``timeout`` if it does not answer.
         """
         await self._in_time(self._queue(record))
 
-    def tell(self, record: Record) -> None:
+    def record_outcome(self, record: AuditRecord) -> None:
         """Record how something went that was recorded when it began; never waits."""
         self._queue(record)
 
-    def note(self, record: Record) -> None:
+    def note(self, record: AuditRecord) -> None:
         """Record a refusal or a sign-in, or count it with similar ones; never waits."""
         now = self._refusals.add(record, self._clock())
         if now is not None:
@@ -120,7 +120,7 @@ class AuditLog:
         await self._written()
         return await self._read(expect)
 
-    async def records(self, after: int | None, limit: int) -> list[Record]:
+    async def records(self, after: int | None, limit: int) -> list[AuditRecord]:
         """Return at most ``limit`` records after number ``after``, or the newest; oldest first."""
         await self._written()
         first = max(0, self._seq - limit) if after is None else after
@@ -147,7 +147,7 @@ class AuditLog:
         self._thread.close()
         self._reader.close()
 
-    def _queue(self, record: Record) -> asyncio.Future[None]:
+    def _queue(self, record: AuditRecord) -> asyncio.Future[None]:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((record, done))
         self._begin()
@@ -204,7 +204,7 @@ class AuditLog:
             hint="free disk space; the change was made, check the object",
         )
 
-    def _owe(self, records: list[Record]) -> None:
+    def _owe(self, records: list[AuditRecord]) -> None:
         """Keep records for later, and log them: a crash would lose them."""
         for record in records:
             kept = len(self._owed) < MAX_OWED
@@ -212,7 +212,7 @@ class AuditLog:
                 self._owed.append(record)
             log.error("audit_not_written", kept=kept, error=self.error, record=asdict(record))
 
-    def _chained(self, records: list[Record]) -> list[Record]:
+    def _chained(self, records: list[AuditRecord]) -> list[AuditRecord]:
         seq, last = self._seq, self._hash
         chained = []
         for record in records:

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Any, BinaryIO
 
 from base import clock
-from controller.people.audit_record import START, Record, hash_of, line_of, parsed
+from controller.people.audit_record import START, AuditRecord, hash_of, line_of, parsed
 
 FILE = "audit.jsonl"
 HEAD = "audit.head"
@@ -73,7 +73,7 @@ class Trail:
 
     # --- writing ------------------------------------------------------------------------
 
-    def write(self, batch: Sequence[Record]) -> None:
+    def write(self, batch: Sequence[AuditRecord]) -> None:
         """Append all records durably, or none. OSError.
 
         No incomplete line stays on a full disk.
@@ -82,7 +82,7 @@ class Trail:
             self._rotate()
             self._append(batch)
 
-    def _append(self, batch: Sequence[Record]) -> None:
+    def _append(self, batch: Sequence[AuditRecord]) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -148,16 +148,16 @@ class Trail:
         except ValueError as error:
             return TrailCheck(False, 0, str(_Link()), str(error))
 
-    def page(self, after: int, limit: int) -> list[Record]:
+    def page(self, after: int, limit: int) -> list[AuditRecord]:
         """Return at most ``limit`` records after number ``after``, oldest first. ValueError."""
         with ExitStack() as stack:
             with self._lock:
                 files = _opened(self._from(after + 1), stack)
-            found: list[Record] = []
+            found: list[AuditRecord] = []
             for file, size in files:
                 _seek(file, size, after)
                 later = (b for b in map(parsed, _lines(file, size)) if b["seq"] > after)
-                found += [Record(**body) for body in islice(later, limit - len(found))]
+                found += [AuditRecord(**body) for body in islice(later, limit - len(found))]
                 if len(found) >= limit:
                     break
             return found

@@ -16,7 +16,7 @@ MAX_FIELD = 500
 
 
 @dataclass(slots=True, frozen=True)
-class Record:
+class AuditRecord:
     """One line. ``time`` is seconds since 1970, ``outcome`` an HTTP status.
 
     ``count`` is the number of similar requests, the last of them at ``time``.
@@ -41,11 +41,11 @@ class Record:
     """What was asked for, beyond the object; empty for most operations."""
 
 
-_FIELDS = frozenset(field.name for field in fields(Record))
+_FIELDS = frozenset(field.name for field in fields(AuditRecord))
 _NEEDED = _FIELDS - {"count", "detail"}
 
 
-def record_hash(record: Record) -> str:
+def record_hash(record: AuditRecord) -> str:
     """Return SHA-256 over all fields of ``record`` except its own hash."""
     return hash_of(body_of(record))
 
@@ -57,7 +57,7 @@ def hash_of(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def body_of(record: Record) -> dict[str, Any]:
+def body_of(record: AuditRecord) -> dict[str, Any]:
     """Return the fields of a record's line; a ``count`` of 1 and no ``detail`` are left out."""
     body = asdict(record)
     if record.count == 1:
@@ -67,7 +67,7 @@ def body_of(record: Record) -> dict[str, Any]:
     return body
 
 
-def line_of(record: Record) -> str:
+def line_of(record: AuditRecord) -> str:
     """Return the line of a record."""
     return json.dumps(body_of(record), separators=(",", ":"), ensure_ascii=True) + "\n"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from controller.people.authz import Role
-from controller.schema.base import Name, Request, View
+from controller.schema.base import Name, RequestModel, View
 from controller.schema.marks import Plain
 from sitefile import names
 
@@ -28,13 +28,13 @@ class WhoamiView(View):
     expires_at: float | None = None
 
 
-class SessionRequest(Request):
+class SessionRequest(RequestModel):
     """Exchange a token for a cookie that scripts of a page cannot read."""
 
     token: Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class TokenRequest(Request):
+class TokenRequest(RequestModel):
     """A new token for a person or a program."""
 
     most_parts = 2000
@@ -67,7 +67,7 @@ class TokenCreatedView(TokenView):
     token: str
 
 
-class ProjectRequest(Request):
+class ProjectRequest(RequestModel):
     """A project, the owner of jobs."""
 
     name: Annotated[str, StringConstraints(pattern=f"^{names.PROJECT}$")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.people.accounts import Accounts
-from controller.people.accounts import Project as Account
+from controller.people.accounts import StoredProject as Account
 from scheduler.queue.model import DEFAULT_PROJECT, ProjectShare
 from sitefile import CabledSite
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from controller.base.addresses import network_of
-from controller.people.audit_record import Record
+from controller.people.audit_record import AuditRecord
 
 WINDOW_S = 60.0
 KINDS = 20
@@ -24,11 +24,11 @@ Kind = tuple[str, str, str, str, int]
 @dataclass(slots=True)
 class _Joined:
     until: float
-    last: Record
+    last: AuditRecord
     count: int = 0
 
 
-class Refusals:
+class JoinedRefusals:
     """The refusals of the last minute. Times are seconds of a monotonic clock."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
@@ -36,7 +36,7 @@ class Refusals:
         self._joined: dict[Kind, _Joined] = {}
         self._kinds: Counter[str] = Counter()
 
-    def add(self, record: Record, now: float) -> Record | None:
+    def add(self, record: AuditRecord, now: float) -> AuditRecord | None:
         """Add a refusal; return the record to write now, None if it is only counted."""
         kind = self._kind(record)
         joined = self._joined.get(kind)
@@ -51,7 +51,7 @@ class Refusals:
         self._kinds[record.token] += 1
         return record
 
-    def due(self, now: float) -> list[Record]:
+    def due(self, now: float) -> list[AuditRecord]:
         """Return the records of the kinds whose minute is over, and remove these kinds."""
         over = [kind for kind, joined in self._joined.items() if joined.until <= now]
         ended = [self._joined.pop(kind) for kind in over]
@@ -59,6 +59,6 @@ class Refusals:
         return [replace(joined.last, count=joined.count) for joined in ended if joined.count]
 
     @staticmethod
-    def _kind(record: Record) -> Kind:
+    def _kind(record: AuditRecord) -> Kind:
         sender = record.token or network_of(record.remote)
         return (record.token, sender, record.action, record.object, record.outcome)

@@ -41,7 +41,7 @@ def moves_of(plan: PlanView) -> tuple[Move, ...]:
 
 
 def batches_view(limits: BatchLimits, found: Batches | BatchError) -> BatchesView:
-    """Return the document of the batches, or of why there are none."""
+    """Return the document of the batches, or of the reason for none."""
     stated = asdict(limits)
     if isinstance(found, BatchError):
         why = f"{found}; {HINT.format(needed=found.needed)}"

@@ -1,4 +1,4 @@
-"""A plan whose homes are given: idle endpoints are moved to where somebody wants them. Pure."""
+"""A plan whose homes are given: idle endpoints are moved to homes that the caller chose. Pure."""
 
 from __future__ import annotations
 

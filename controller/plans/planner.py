@@ -47,8 +47,8 @@ from controller.state.scheduling import (
     without,
 )
 from controller.state.state import State
-from controller.state.transactions import Running
-from controller.state.writes import Room
+from controller.state.transactions import RunningTransaction
+from controller.state.writes import ReservedRoom
 from controller.telemetry.steps import StepMeter
 from controller.transaction.circuits import Rewiring
 from controller.transaction.machine import abortable
@@ -281,7 +281,9 @@ class Planner:
         room_for = plan.makes_room_for
         rewiring = await self._mover.foreseen(moves, self._other_points(plan))
         plan = self.checked(plan)  # the fabric may have changed meanwhile
-        room = None if room_for is None else Room(room_for, self.room(plan, moves, room_for))
+        room = (
+            None if room_for is None else ReservedRoom(room_for, self.room(plan, moves, room_for))
+        )
         check_plan(plan, rewiring)
         running = self._mover.begin(Cause.REGROUP, moves, plan.id, rewiring, room=room)
         self.applied(moves)
@@ -390,14 +392,14 @@ class Planner:
         running.commands.put_nowait(AbortAsked())
         return view
 
-    async def _begun(self, running: Running, wait_s: float) -> TransactionView:
+    async def _begun(self, running: RunningTransaction, wait_s: float) -> TransactionView:
         self._tasks.spawn(self._carried_out(running), f"transaction {running.tx.id}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await running.ended.wait()
         return self.transaction(running.tx.id)
 
-    async def _carried_out(self, running: Running) -> None:
+    async def _carried_out(self, running: RunningTransaction) -> None:
         await self._mover.carry_out(running)
 
     def checked(self, plan: PlanView | dict[str, Any]) -> PlanView:

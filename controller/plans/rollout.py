@@ -28,7 +28,7 @@ from controller.state.kept.rollouts import ROLLOUTS, RolloutRecord, RolloutState
 from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, MoveRecord
 from controller.state.state import State
-from controller.state.transactions import Running
+from controller.state.transactions import RunningTransaction
 from controller.transaction.model import Cause, Outcome
 from scheduler.regroup.batches import BatchError, Batches
 
@@ -171,7 +171,7 @@ class RolloutDesk:
         if record is None:
             raise ServiceError(
                 "not_found",
-                f"there is no rollout {ident}",
+                f"rollout {ident} does not exist",
                 object=f"rollout/{ident}",
                 hint="see `lightloom get rollouts`",
             )
@@ -283,7 +283,9 @@ class RolloutDesk:
         quarantine = self._state.light.quarantine.get(endpoint)
         return "" if quarantine is None else f"{endpoint} is out of use: {quarantine.reason}"
 
-    async def _begun(self, record: RolloutRecord, batch: tuple[MoveRecord, ...]) -> Running:
+    async def _begun(
+        self, record: RolloutRecord, batch: tuple[MoveRecord, ...]
+    ) -> RunningTransaction:
         """Begin a batch's transaction. Raises _StoppedError.
 
         It waits while devices do not answer, a job of it starts, or the store refuses.
@@ -294,7 +296,7 @@ class RolloutDesk:
         while True:
             if obstacle := self._obstacle(record, batch):
                 raise _StoppedError(obstacle)
-            running: Running | None = None
+            running: RunningTransaction | None = None
             try:
                 running = self._mover.begin(Cause.REGROUP, moves, record.plan_id)
                 await state.intend({ROLLOUTS.row(ident): _tried(running.tx.id)})

@@ -11,7 +11,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.state.records import TransactionRecord
 from controller.state.state import State
 from controller.state.transactions import recovered_record
-from controller.state.writes import Intent, Loaded, PutTransaction, Room
+from controller.state.writes import Intent, Loaded, PutTransaction, ReservedRoom
 from controller.transaction.circuits import End, changes_between, of_endpoints
 from controller.transaction.model import Cause
 
@@ -25,7 +25,7 @@ class Interrupted:
     def __init__(self, state: State) -> None:
         self._state = state
         self._entries: list[tuple[TransactionRecord, Intent]] = []
-        self._rooms: list[Room] = []
+        self._rooms: list[ReservedRoom] = []
         self._closed_at = 0.0
         self.owed: dict[str, AttachPoint | None] = {}
         """Where the endpoints of unfinished transactions belong: all old places or all new ones."""

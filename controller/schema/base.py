@@ -12,7 +12,7 @@ from sitefile import names
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]
 Number = Annotated[float, Strict()]
-"""A number that may be missing: `true` is none, which pydantic takes for 1 otherwise."""
+"""A number that may be missing. `true` is refused; pydantic reads it as 1 otherwise."""
 JobState = Literal[
     "pending",
     "waiting",
@@ -38,7 +38,7 @@ class View(BaseModel):
 MOST_FIELDS = 100
 
 
-class Request(BaseModel):
+class RequestModel(BaseModel):
     """Base of all requests; no text may have a NUL or a lone surrogate.
 
     Validating a megabyte of empty lists item by item would take seconds: a body with more parts

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from checkpoints.ledger import State
 from checkpoints.values import Scheme
-from controller.schema.base import Request, View
-from controller.schema.marks import Message, Plain, Shown
+from controller.schema.base import RequestModel, View
+from controller.schema.marks import Message, Plain, Visibility
 
 
 class PartView(View):
@@ -17,7 +17,7 @@ class PartView(View):
 
     rank: int
     endpoint: Plain
-    """That wrote it; empty where nobody says."""
+    """That wrote it; empty if unknown."""
     bytes: int
     held_by: list[Plain]
     """Endpoints whose folders have it whole, copies included."""
@@ -220,7 +220,7 @@ class RecoverySumsView(View):
 DrainKind = Literal["node", "aggregator", "switch"]
 
 
-class DrainRequest(Request):
+class DrainRequest(RequestModel):
     """How to take an object out of use."""
 
     now: bool = False
@@ -234,5 +234,5 @@ class DrainView(View):
     """``node/srv2``, ``aggregator/as1``, ``switch/ocs0``."""
     state: Literal["draining", "drained"]
     since: float
-    jobs: Annotated[dict[str, str], Shown.JOBS]
+    jobs: Annotated[dict[str, str], Visibility.JOBS]
     """Jobs that still use it, and what they wait for."""

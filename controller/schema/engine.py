@@ -17,7 +17,7 @@ class EngineJobView(View):
     id: Plain
     """The engine's own number of the job."""
     attempt: int = 0
-    """How often the engine has started it anew."""
+    """How often the engine has restarted it."""
     title: Plain = ""
     """What its owner calls it."""
     nodes: int = 0

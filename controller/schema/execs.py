@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from controller.schema.base import Request, View
+from controller.schema.base import RequestModel, View
 from controller.schema.marks import Plain
 
 IDLE_S = 15 * 60.0
@@ -17,14 +17,14 @@ MAX_INPUT_BYTES = 48 * 2**10
 _BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
-class WindowRequest(Request):
+class WindowRequest(RequestModel):
     """The size of a terminal, in characters."""
 
     rows: int = Field(ge=1, le=4096)
     columns: int = Field(ge=1, le=4096)
 
 
-class ExecRequest(Request):
+class ExecRequest(RequestModel):
     """A command for one rank; it begins when its output is opened."""
 
     rank: int = Field(default=0, ge=0, lt=2**31)
@@ -32,7 +32,7 @@ class ExecRequest(Request):
     stdin: bool = False
     """Whether input follows; without it the command reads the end of its input at once."""
     terminal: bool = False
-    """Run it in a terminal: then there is no separate stderr."""
+    """Run it in a terminal: then stderr is part of stdout."""
     window: WindowRequest | None = None
     idle_s: float = Field(default=IDLE_S, gt=0, le=IDLE_S)
     """Seconds without input and output after which it is ended; a freeze of the job does not
@@ -51,7 +51,7 @@ class ExecView(View):
     """Seconds in which its output must be opened."""
 
 
-class ExecInputRequest(Request):
+class ExecInputRequest(RequestModel):
     """Input for a command. Requests are numbered from 1; a repeated one is not passed on again."""
 
     seq: int = Field(ge=1, lt=2**53)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
-from controller.schema.marks import Internal, JobNames, Message, Plain, Shown
+from controller.schema.marks import Internal, JobNames, Message, Plain, Visibility
 from controller.schema.readings import Readings
 
 EndpointState = Literal[
@@ -43,19 +43,19 @@ class EndpointView(View):
     port: Plain | None
     """Aggregator port that carries it now: ``as0/3``."""
     state: EndpointState
-    job: Annotated[str | None, Shown.HOLDER] = None
-    rank: Annotated[int | None, Shown.OWN] = None
+    job: Annotated[str | None, Visibility.HOLDER] = None
+    rank: Annotated[int | None, Visibility.OWN] = None
     emulated: bool = False
-    reason: Annotated[str, Shown.OWN, Shown.MESSAGE] = ""
-    rx_bps: Annotated[float | None, Shown.OWN] = None
-    tx_bps: Annotated[float | None, Shown.OWN] = None
-    utilisation: Annotated[float | None, Shown.OWN] = None
-    source: Annotated[str | None, Shown.OWN] = None
+    reason: Annotated[str, Visibility.OWN, Visibility.MESSAGE] = ""
+    rx_bps: Annotated[float | None, Visibility.OWN] = None
+    tx_bps: Annotated[float | None, Visibility.OWN] = None
+    utilisation: Annotated[float | None, Visibility.OWN] = None
+    source: Annotated[str | None, Visibility.OWN] = None
     """Where the figures of its GPU come from: ``nvml`` or ``emulated``; None when nothing runs."""
-    memory_used_bytes: Annotated[int | None, Shown.OWN] = None
-    gpu: Annotated[GpuFiguresView | None, Shown.OWN] = None
+    memory_used_bytes: Annotated[int | None, Visibility.OWN] = None
+    gpu: Annotated[GpuFiguresView | None, Visibility.OWN] = None
     """What NVML reports while a job runs on it."""
-    unfit: Annotated[str, Shown.OWN, Shown.MESSAGE] = ""
+    unfit: Annotated[str, Visibility.OWN, Visibility.MESSAGE] = ""
     """What its agent finds wrong (the GPU is lost, hangs, has an Xid); empty if it is fit."""
 
 
@@ -66,12 +66,12 @@ class AggregatorPortView(View):
     kind: Literal["fiber", "fixed", "uplink"]
     far: Plain
     """``ocs0/2.1.1``, an endpoint's name, or the far uplink port ``as1/9``."""
-    endpoint: Annotated[str | None, Shown.ENDPOINT] = None
+    endpoint: Annotated[str | None, Visibility.ENDPOINT] = None
     up: bool | None = None
     quarantined: bool = False
-    rx_bps: Annotated[float | None, Shown.OWN] = None
-    tx_bps: Annotated[float | None, Shown.OWN] = None
-    readings: Annotated[Readings | None, Shown.OWN] = None
+    rx_bps: Annotated[float | None, Visibility.OWN] = None
+    tx_bps: Annotated[float | None, Visibility.OWN] = None
+    readings: Annotated[Readings | None, Visibility.OWN] = None
 
 
 class AggregatorView(View):
@@ -86,7 +86,7 @@ class AggregatorView(View):
     endpoints: list[Plain]
     jobs: JobNames
     ports: list[AggregatorPortView]
-    readings: Annotated[Readings | None, Shown.ALL] = None
+    readings: Annotated[Readings | None, Visibility.ALL] = None
 
 
 class SwitchView(View):
@@ -105,7 +105,7 @@ class SwitchView(View):
     foreign_circuits: int
     """Circuits of other systems on the device; never changed."""
     error: Internal = ""
-    readings: Annotated[Readings | None, Shown.ALL] = None
+    readings: Annotated[Readings | None, Visibility.ALL] = None
 
 
 class CircuitView(View):
@@ -132,7 +132,7 @@ class NodeView(View):
     endpoints: list[Plain]
     jobs: JobNames
     containers: int
-    readings: Annotated[Readings | None, Shown.KEEPERS] = None
+    readings: Annotated[Readings | None, Visibility.KEEPERS] = None
     """What its agent measures; null for members of projects."""
 
 
@@ -142,7 +142,7 @@ class EventView(View):
     id: int
     time: float
     severity: Severity
-    object: Annotated[str, Shown.SUBJECT]
+    object: Annotated[str, Visibility.SUBJECT]
     """``job/red``, ``endpoint/gpu3``, ``aggregator/as0``, ``transaction/t7``."""
     reason: Plain
     message: Message
@@ -197,4 +197,4 @@ class OpticsView(View):
     switch: Plain
     time: float
     ports: list[OpticalPortView]
-    alarms: Annotated[list[AlarmView], Shown.KEEPERS]
+    alarms: Annotated[list[AlarmView], Visibility.KEEPERS]

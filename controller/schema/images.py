@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.schema.base import Name, Request, View
+from controller.schema.base import Name, RequestModel, View
 
 PullState = Literal["waiting", "pulling", "done", "failed"]
 PreparationState = Literal["running", "done", "failed"]
@@ -26,7 +26,7 @@ class ImageView(View):
     """When a job last used it. Null for an image that the server's agent did not pull."""
 
 
-class PrepareRequest(Request):
+class PrepareRequest(RequestModel):
     """Pull an image ahead of the jobs that need it."""
 
     most_parts = 10_000

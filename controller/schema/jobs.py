@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model
 
 from agentlink.values import Record
-from controller.schema.base import JobState, Request, View
+from controller.schema.base import JobState, RequestModel, View
 from controller.schema.engine import EngineJobView
-from controller.schema.marks import JobNames, Message, OwnerJob, Plain, Shown
+from controller.schema.marks import JobNames, Message, OwnerJob, Plain, Visibility
 from controller.schema.readings import fields as reading_fields
 from controller.schema.submit.request import CheckpointRequest, JobRequest, SecretRef
-from controller.schema.submit.wire import Body, bare, body
+from controller.schema.submit.wire import RequestBody, bare, body
 from readings.catalogue import of
 from readings.reading import Object
 from scheduler.model import TimeLimitAction
 
 
 def _text_or_secret(value: object) -> object:
-    if not isinstance(value, str | dict | Body):
+    if not isinstance(value, str | dict | RequestBody):
         raise ValueError('give a text, or {"secret": NAME}')
     return value
 
 
 if TYPE_CHECKING:
-    SecretBody: TypeAlias = Body
-    JobBody: TypeAlias = Body
-    CheckpointBody: TypeAlias = Body
+    SecretBody: TypeAlias = RequestBody
+    JobBody: TypeAlias = RequestBody
+    CheckpointBody: TypeAlias = RequestBody
 else:
     SecretBody = body(SecretRef)
     CheckpointBody = body(CheckpointRequest)
@@ -40,7 +40,7 @@ Variable = Annotated[
 ]
 
 
-class _LargeBody(Body):
+class _LargeBody(RequestBody):
     most_parts = 10_000
     """A job may name its endpoints."""
 
@@ -55,7 +55,7 @@ def read_job(document: object) -> JobRequest:
     return read
 
 
-class JobsRequest(Request):
+class JobsRequest(RequestModel):
     """Jobs that are queued together, or none of them."""
 
     most_parts = 200_000
@@ -200,7 +200,7 @@ _SHOWN_BEFORE = {
 """Where the view shows fields of the request; the others stand before ``recovery``."""
 _ALWAYS = frozenset({"count", "project", "locality", "policy", "rank_order"})
 """Fields of the request that every version has shown."""
-_SHOWN = {"project": Shown.PROJECT}
+_SHOWN = {"project": Visibility.PROJECT}
 """Marks of fields of the request; the others hold the owner's own words."""
 
 
@@ -209,7 +209,7 @@ def _with_asked(own: type[View]) -> type[View]:
     hints = get_type_hints(JobRequest, include_extras=True)
     asked = {
         field.name: (
-            Annotated[bare(hints[field.name]), _SHOWN.get(field.name, Shown.ALL)],
+            Annotated[bare(hints[field.name]), _SHOWN.get(field.name, Visibility.ALL)],
             ... if field.name in _ALWAYS else field.default,
         )
         for field in fields(JobRequest)
@@ -255,7 +255,7 @@ class JobView(View):
     """By variable: the name of the secret that is its value."""
     volumes: list[JobVolumeView] = Field(default_factory=list)
     record: Record = Record.COUNTS
-    checkpoint: Annotated[CheckpointBody | None, Shown.ALL] = None
+    checkpoint: Annotated[CheckpointBody | None, Visibility.ALL] = None
     """How its checkpoints are kept, with every default filled in; null without any."""
     spares: list[Plain] = Field(default_factory=list)
     """Idle endpoints reserved for it now."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from controller.devices.engine import LogStream
 from controller.schema.base import View
-from controller.schema.marks import Internal, Message, OwnerJob, Plain, Shown
+from controller.schema.marks import Internal, Message, OwnerJob, Plain, Visibility
 from controller.schema.readings import fields, lines
 from readings.catalogue import kept, of
 from readings.reading import Object
@@ -19,18 +19,18 @@ class TopRowView(View):
     """Live figures of one job, container or endpoint."""
 
     name: Plain
-    job: Annotated[str | None, Shown.HOLDER] = None
-    rank: Annotated[int | None, Shown.OWN] = None
+    job: Annotated[str | None, Visibility.HOLDER] = None
+    rank: Annotated[int | None, Visibility.OWN] = None
     endpoint: Plain | None = None
     home: Plain | None = None
     state: Plain
-    rx_bps: Annotated[float | None, Shown.OWN] = None
-    tx_bps: Annotated[float | None, Shown.OWN] = None
-    utilisation: Annotated[float | None, Shown.OWN] = None
-    source: Annotated[str | None, Shown.OWN] = None
+    rx_bps: Annotated[float | None, Visibility.OWN] = None
+    tx_bps: Annotated[float | None, Visibility.OWN] = None
+    utilisation: Annotated[float | None, Visibility.OWN] = None
+    source: Annotated[str | None, Visibility.OWN] = None
     """Source of the utilisation and the figures below: ``nvml`` or ``emulated``."""
-    memory_bytes: Annotated[int | None, Shown.OWN] = None
-    __annotations__ |= fields(OF_JOBS, Shown.OWN)
+    memory_bytes: Annotated[int | None, Visibility.OWN] = None
+    __annotations__ |= fields(OF_JOBS, Visibility.OWN)
     spread: dict[Plain, int] | None = None
     excess_span: int | None = None
 
@@ -53,7 +53,7 @@ class MarkerView(View):
 
     time: float
     reason: Plain
-    object: Annotated[str, Shown.SUBJECT]
+    object: Annotated[str, Visibility.SUBJECT]
     message: Message
 
 
@@ -115,7 +115,7 @@ class HealthView(View):
     suspect: Internal = ""
     """Why the controller doubts its own view and repairs nothing; empty if it does not."""
     strangers: Internal = ""
-    """Which containers of unknown runs live, and what to do about them; empty if there are none."""
+    """Which containers of unknown runs live, and what to do about them; empty without any."""
     older: Plain = ""
     """Why the store may be an older copy, and what to do about it; empty when it is not."""
     misplaced: Plain = ""

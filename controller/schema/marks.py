@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated
 
 
-class Shown(Enum):
+class Visibility(Enum):
     """To whom the content of a field is shown."""
 
     ALL = "all"
@@ -48,8 +48,8 @@ class Instead:
     text: str
 
 
-Plain = Annotated[str, Shown.ALL]
-Message = Annotated[str, Shown.MESSAGE]
-Internal = Annotated[str, Shown.KEEPERS]
-OwnerJob = Annotated[str, Shown.JOB]
-JobNames = Annotated[list[str], Shown.JOBS]
+Plain = Annotated[str, Visibility.ALL]
+Message = Annotated[str, Visibility.MESSAGE]
+Internal = Annotated[str, Visibility.KEEPERS]
+OwnerJob = Annotated[str, Visibility.JOB]
+JobNames = Annotated[list[str], Visibility.JOBS]

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from controller.schema.base import JobState, Name, Number, Request, View
-from controller.schema.marks import Instead, JobNames, Message, Plain, Shown
+from controller.schema.base import JobState, Name, Number, RequestModel, View
+from controller.schema.marks import Instead, JobNames, Message, Plain, Visibility
 from scheduler.model import Objective, Policy
 
 VERSION: Literal["lightloom/v1"] = "lightloom/v1"
@@ -18,7 +18,7 @@ MAX_BUDGET = 10_000_000
 """Jobs or endpoints: more than any site has."""
 
 
-class BatchRequest(Request):
+class BatchRequest(RequestModel):
     """Limits of a plan's batches; what is None is as the plan states, or as in the site file."""
 
     max_dark: int | None = Field(default=None, ge=1, le=MAX_BUDGET)
@@ -49,9 +49,9 @@ class PlanRequest(BatchRequest):
 class MoveView(View):
     """A change of one endpoint's home."""
 
-    endpoint: Annotated[Name, Shown.ALL]
-    source: Annotated[Name, Shown.ALL] | None = Field(alias="from")
-    target: Annotated[Name, Shown.ALL] | None = Field(alias="to")
+    endpoint: Annotated[Name, Visibility.ALL]
+    source: Annotated[Name, Visibility.ALL] | None = Field(alias="from")
+    target: Annotated[Name, Visibility.ALL] | None = Field(alias="to")
 
 
 class BoundView(View):
@@ -65,11 +65,11 @@ class BoundView(View):
 class CircuitStepView(View):
     """One circuit to break or make; a plan whose steps do not match its moves is refused."""
 
-    switch: Annotated[Name, Shown.ALL]
-    a: Annotated[Port, Shown.ALL]
-    b: Annotated[Port, Shown.ALL]
-    endpoint: Annotated[Name, Shown.ALL]
-    aggregator: Annotated[Name, Shown.ALL]
+    switch: Annotated[Name, Visibility.ALL]
+    a: Annotated[Port, Visibility.ALL]
+    b: Annotated[Port, Visibility.ALL]
+    endpoint: Annotated[Name, Visibility.ALL]
+    aggregator: Annotated[Name, Visibility.ALL]
     aggregator_port: int
 
 
@@ -167,7 +167,7 @@ class BatchesView(View):
     pauses: dict[Name, int]
     """By job."""
     refused: str = ""
-    """Why there is no order within these limits."""
+    """Why no order keeps these limits."""
 
 
 class PlanView(View):
@@ -224,10 +224,10 @@ class TransactionView(View):
     id: Plain
     state: Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
     phase: Plain
-    waiting_for: Annotated[str, Shown.ALL_PROJECTS] = ""
+    waiting_for: Annotated[str, Visibility.ALL_PROJECTS] = ""
     phases: list[PhaseView]
     cause: Literal["regroup", "placement", "homes", "attach", "spare"]
-    plan_id: Annotated[str | None, Shown.ALL_PROJECTS] = None
+    plan_id: Annotated[str | None, Visibility.ALL_PROJECTS] = None
     epoch_before: int
     epoch_after: int | None = None
     moves: list[MoveView]
@@ -240,11 +240,11 @@ class TransactionView(View):
     result: Message = ""
     """One sentence on how it ended; empty while it runs."""
     error: Message = ""
-    quarantined_ports: Annotated[list[str], Shown.ALL_PROJECTS] = Field(default_factory=list)
-    warnings: Annotated[list[str], Shown.ALL_PROJECTS] = Field(default_factory=list)
+    quarantined_ports: Annotated[list[str], Visibility.ALL_PROJECTS] = Field(default_factory=list)
+    warnings: Annotated[list[str], Visibility.ALL_PROJECTS] = Field(default_factory=list)
     """What a move by hand makes worse, in the answer to the request only: jobs whose checkpoints'
     copies are no longer apart."""
-    how_to_stop: Annotated[str, Shown.ALL_PROJECTS] = ""
+    how_to_stop: Annotated[str, Visibility.ALL_PROJECTS] = ""
     """How to stop it now, or why that is not possible; empty after its end."""
 
 
@@ -282,7 +282,7 @@ class RolloutView(View):
     """One sentence on how it ended; empty while it runs."""
 
 
-class AttachRequest(Request):
+class AttachRequest(RequestModel):
     """Target of one endpoint's light; ``aggregator`` None is dark."""
 
     aggregator: Name | None
@@ -292,11 +292,11 @@ class QuarantineView(View):
     """A port (``as0/3``) or an endpoint (``gpu2``) that is out of use, and why."""
 
     object: Plain
-    reason: Annotated[str, Shown.KEEPERS, Instead("out of use")]
+    reason: Annotated[str, Visibility.KEEPERS, Instead("out of use")]
     since: float
 
 
-class AllocatedJob(Request):
+class AllocatedJob(RequestModel):
     """A job and its endpoints, in rank order, when the file was written."""
 
     most_parts = 100_000
@@ -306,7 +306,7 @@ class AllocatedJob(Request):
     endpoints: list[Name] = Field(max_length=100_000)
 
 
-class Allocation(Request):
+class Allocation(RequestModel):
     """What ``export`` writes and ``import`` reads.
 
     Only ``homes`` is restored: an endpoint that is not named stays where it is, null is dark.

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from controller.schema.marks import Shown
+from controller.schema.marks import Visibility
 from readings.reading import Reading, Unit
 
 Readings = dict[str, int | float | list[str]]
 """Readings of an object by name; those that nothing reports are left out."""
 
 
-def fields(readings: Iterable[Reading], shown: Shown = Shown.ALL) -> dict[str, Any]:
+def fields(readings: Iterable[Reading], shown: Visibility = Visibility.ALL) -> dict[str, Any]:
     """Return the annotations of fields for readings, with their mark; null is not reported."""
     return {reading.name: Annotated[_field(reading), shown] for reading in readings}
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.schema.base import View
-from controller.schema.marks import OwnerJob, Plain, Shown
+from controller.schema.marks import OwnerJob, Plain, Visibility
 from controller.schema.plans import CircuitChangesView, TransactionView
 
 
@@ -48,7 +48,7 @@ class SampleView(View):
     time: float
     jobs: list[JobSampleView]
     containers: list[ContainerSampleView]
-    links: Annotated[list[LinkSampleView], Shown.ALL_PROJECTS]
+    links: Annotated[list[LinkSampleView], Visibility.ALL_PROJECTS]
 
 
 ChangedKind = Literal[
@@ -74,7 +74,7 @@ class TransactionFrameView(TransactionView):
     """A transaction in progress: its view and the circuits it changes."""
 
     circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
-    waits_for: Annotated[str, Shown.ALL_PROJECTS] = ""
+    waits_for: Annotated[str, Visibility.ALL_PROJECTS] = ""
     """What the present phase waits for; the same as ``waiting_for``."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.schema.base import View
-from controller.schema.marks import Message, Plain, Shown
+from controller.schema.marks import Message, Plain, Visibility
 
 
 class VolumeDataView(View):
@@ -15,7 +15,7 @@ class VolumeDataView(View):
 
     owner: Plain
     """``PROJECT`` or ``PROJECT.JOB``."""
-    project: Annotated[str, Shown.PROJECT]
+    project: Annotated[str, Visibility.PROJECT]
     job: Plain | None = None
     """None when the whole project shares the directory."""
     uid: int | None = None
@@ -41,7 +41,7 @@ class VolumeView(View):
     mode: Literal["ro", "rw"]
     per: Literal["site", "project", "job"]
     """Who shares a directory of it."""
-    projects: Annotated[list[str], Shown.PROJECT]
+    projects: Annotated[list[str], Visibility.PROJECT]
     """Whose jobs may use it; empty is all."""
     problem: Message = ""
     """Why no job can use it on this server now."""

@@ -19,7 +19,7 @@ from controller.people.projects import SharedProjects
 from controller.ranks.ends import JobEnder
 from controller.ranks.secrets import SecretFolder
 from controller.ranks.starter import RankStarter
-from controller.state.state import Connections, State
+from controller.state.state import Reachability, State
 from controller.store.store import Store
 from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite
@@ -60,7 +60,7 @@ def core_of(
     clock: Callable[[], float],
 ) -> Core:
     """Make the core over the devices; see ``Service`` for the arguments."""
-    connections = Connections(aggregators.connected, switches.connected, engine.reachable)
+    connections = Reachability(aggregators.connected, switches.connected, engine.reachable)
     state = State(site, store, clock, connections, projects or SharedProjects(site))
     tasks = Tasks()
     ender = JobEnder(state, aggregators, engine, tasks)

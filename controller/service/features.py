@@ -30,7 +30,7 @@ from controller.jobs.restarts import JobRestarter
 from controller.jobs.watch import JobWatch
 from controller.measurements.keeper import MeasurementKeeper, stored_result
 from controller.measurements.light import levels
-from controller.measurements.runner import Parts as MeasurementParts
+from controller.measurements.runner import MeasurementParts
 from controller.notices.courier import Courier
 from controller.observed.desk import ObservedDesk
 from controller.plans.automatic import Regrouper
@@ -47,7 +47,7 @@ from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.stream.changes import Changes
 from controller.stream.feed import Feed
-from controller.stream.publisher import Publisher
+from controller.stream.publisher import FeedPublisher
 from controller.swaps.desk import SwapDesk, SwapParts
 from controller.swaps.other_runs import OtherRuns
 from controller.telemetry.light import OpticalPower
@@ -134,7 +134,7 @@ class Figures:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Jobs:
+class JobServices:
     """The life of jobs, with their recovery from lost hardware and what they leave."""
 
     keeper: JobKeeper
@@ -148,7 +148,7 @@ class Jobs:
     remover: DataRemover
 
     @classmethod
-    def of(cls, core: Core, figures: Figures, engines: Engines) -> Jobs:
+    def of(cls, core: Core, figures: Figures, engines: Engines) -> JobServices:
         """Make them; ``engines`` own the other jobs."""
         state, engine, ender = core.state, core.engine, core.ender
         keeper = JobKeeper(
@@ -333,7 +333,7 @@ class Features:
     core: Core
     figures: Figures
     engines: Engines
-    jobs: Jobs
+    jobs: JobServices
     reconciled: Reconciled
     plans: Plans
     measurements: MeasurementKeeper
@@ -342,7 +342,7 @@ class Features:
     comms: CommsDesk
     courier: Courier
     feed: Feed
-    publisher: Publisher
+    publisher: FeedPublisher
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -363,7 +363,7 @@ def features_of(core: Core, choices: Choices) -> Features:
     state = core.state
     figures = Figures.of(core, choices.history, choices.facts, choices.links)
     engines = _engines(core, choices.observed)
-    jobs = Jobs.of(core, figures, engines)
+    jobs = JobServices.of(core, figures, engines)
     reconciled = Reconciled.of(core, choices.drift)
     plans = Plans.of(core, figures, engines, choices.planner)
     measurements = MeasurementKeeper(
@@ -384,7 +384,7 @@ def features_of(core: Core, choices: Choices) -> Features:
         choices.kinds,
     )
     recoveries, feed = RecoveryViews(state), Feed()
-    publisher = Publisher(
+    publisher = FeedPublisher(
         state,
         Changes(
             state,

@@ -20,9 +20,9 @@ class HealthDesk:
         return self._views.health()
 
     async def accept_store(self) -> HealthView:
-        """Give up what the store, an older copy, does not know; return the health.
+        """Give up what the store, an older copy, does not have; return the health.
 
-        ServiceError ``conflict`` when it is no older copy.
+        ServiceError ``conflict`` when it is not an older copy.
         """
         if not self._state.unknown:
             raise ServiceError(

@@ -65,7 +65,7 @@ class Upkeep:
     async def _flush(self) -> None:
         while True:
             await asyncio.sleep(FLUSH_EVERY_S)
-            self._state.usage.look(self._state.jobs)
+            self._state.usage.update(self._state.jobs)
             await self._state.journal.flush()
 
     async def _trim_usage(self) -> None:

@@ -47,7 +47,7 @@ class _Shares:
         self._count(owner, len(ids) - 1, len(ids))
         self._most = max(self._most, len(ids))
 
-    def take(self) -> int:
+    def pop_oldest(self) -> int:
         """Remove the oldest of an owner that has most; return its id."""
         owner = next(iter(self._with[self._most]))
         ids = self._of[owner]
@@ -106,7 +106,7 @@ class EventLog:
         self._kept[event.id] = event
         self._shares.add(self._owner(event.object), event.id)
         while len(self._kept) > KEPT:
-            ident = self._shares.take()
+            ident = self._shares.pop_oldest()
             del self._kept[ident]
             if self._unwritten.pop(ident, None) is None:
                 self._gone.append(ident)

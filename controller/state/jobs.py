@@ -129,7 +129,7 @@ class Jobs(Mapping[str, JobRecord]):
         return self._records[name]
 
     def remove(self, name: str) -> JobRecord | None:
-        """Forget a job; return its last record, None if there is none."""
+        """Forget a job; return its last record, None for an unknown job."""
         gone = self._records.pop(name, None)
         self._count(gone, -1)
         self._sizes.pop(name, None)
@@ -139,7 +139,7 @@ class Jobs(Mapping[str, JobRecord]):
     def forget_ended(self) -> tuple[str, ...]:
         """Forget ended jobs beyond the limits; return their names.
 
-        Those are the oldest of the project that has most: nobody displaces another one's.
+        Those are the oldest of the project that has most: no project displaces another one's.
         """
         ended = [job for job in self._records.values() if job.ended]
         ended.sort(key=lambda job: job.finished_at or job.submitted_at)

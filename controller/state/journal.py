@@ -15,10 +15,10 @@ An outcome of the store is known or looked up, never guessed:
   store does not answer in time the outcome is unknown: the intention is rolled back too, and the
   next commit rewrites its rows as memory has them then, whether or not the late write succeeded.
 - ``record`` is for what has happened already (a transaction ended, containers stopped). It cannot
-  be rolled back: what is not written now stays owed and goes with the next commit. A row is no
-  longer owed when the disk has it as it was when it was owed, or as it was later.
-- A row has one change under way at a time (``Holds``), and only that change writes it: what is owed
-  of the row meanwhile goes with it, or after it.
+  be rolled back: what is not written now stays owed and goes with the next commit. A row stops
+  being owed when the disk has it as it was when it was owed, or as it was later.
+- A row has one change under way at a time (``RowLocks``), and only that change writes it: what is
+  owed of the row meanwhile goes with it, or after it.
 - At most one commit is under way. While one is late nothing else is handed to the store, so a
   write that timed out waiting for its turn is known not to have been written.
 
@@ -36,8 +36,8 @@ from typing import Literal, Protocol
 from controller.base.errors import OutcomeUnknownError, ServiceError
 from controller.base.tasks import seen
 from controller.state.events import EventLog
-from controller.state.intend.holds import Holds
 from controller.state.intend.keys import FACTS
+from controller.state.intend.locks import RowLocks
 from controller.state.kinds.kind import Key
 from controller.state.writes import (
     Body,
@@ -50,9 +50,9 @@ from controller.state.writes import (
     PutUsage,
     Write,
 )
-from controller.usage.interval import Interval
-from controller.usage.ledger import Ledger
-from controller.usage.window import Kept, Window
+from controller.usage.interval import UsageInterval
+from controller.usage.ledger import UsageLedger
+from controller.usage.window import Kept, UsageQuery
 
 TURN_TIMEOUT_S = 10.0
 """How long a caller waits until the commits before its own are over."""
@@ -96,7 +96,7 @@ class Durable(Protocol):
     async def measurement_result(self, ident: str) -> str | None:
         """Return a measurement's result as JSON; None without one. ServiceError."""
 
-    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+    async def usage(self, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
         """Return the usage in ``window``, of jobs that ended and without ``live``. ServiceError."""
 
 
@@ -173,14 +173,14 @@ class Journal:
         store: Durable,
         events: EventLog,
         row: Callable[[Key], Write],
-        usage: Ledger,
+        usage: UsageLedger,
     ) -> None:
-        """``row`` returns the write of a row as memory has it now: its removal if there is none."""
+        """``row`` returns the write of a row as memory has it now: its removal if it is gone."""
         self._store = store
         self._events = events
         self._usage = usage
         self._row = row
-        self.holds = Holds()
+        self.locks = RowLocks()
         """The rows that are being changed."""
         self._waiting: deque[_Waiting] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -251,7 +251,7 @@ class Journal:
         asked = self.owe(*rows)
         await self.change(_Bodies(bodies, self.owe))
         while left := [key for key, (owed, n) in asked.items() if owed.written < n]:
-            await self.holds.free(left[0])  # its change may have taken the row along
+            await self.locks.free(left[0])  # its change may have taken the row along
             await self.change(_Bodies((), self.owe))
 
     def _limit(self, waiting: _Waiting) -> None:
@@ -278,7 +278,7 @@ class Journal:
 
     async def _write_next(self) -> None:
         try:
-            await self._learn()
+            await self._resolve()
         except ServiceError as error:
             self.error = error.message
             for waiting in self._taken(self._waiting):
@@ -328,7 +328,7 @@ class Journal:
                 self._waiting.appendleft(waiting)
                 self._limit(waiting)
 
-    async def _learn(self) -> None:
+    async def _resolve(self) -> None:
         """Wait for the late commit, and look up its outcome when it does not know that itself."""
         late = self._late
         if late is None:
@@ -342,7 +342,7 @@ class Journal:
         """Write what is owed and ``changes`` in one commit."""
         mine = {key for change in changes for key in change.keys}
         owed = {key: (row, row.asked) for key, row in self._owed.items()}
-        free = [key for key in owed if key not in self.holds]
+        free = [key for key in owed if key not in self.locks]
         batch = [owed[key][0].body or self._row(key) for key in free]
         own = [write for change in changes for write in change.writes()]
         events, gone = self._events.take_unwritten()

@@ -60,7 +60,7 @@ class Offers:
         self.removing: set[Directory] = set()
         """Directories that are being removed: no job that uses them is taken on meanwhile."""
 
-    def take(self, offered: Mapping[str, ServerOffer]) -> bool:
+    def update(self, offered: Mapping[str, ServerOffer]) -> bool:
         """Record what servers offer; return whether jobs can use other volumes than before."""
         before = {server: self.usable(server) for server in offered}
         self.servers |= offered

@@ -18,7 +18,7 @@ from controller.schema.submit.request import (
     VolumeRequest,
 )
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import Form
+from controller.state.kinds.marks import JsonForm
 from scheduler.model import TimeLimitAction
 
 TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
@@ -85,7 +85,7 @@ def _nested(kept: Any) -> Any:
     return {**kept, "local": kept, "copies": kept, **shared, "replicas": replicas}
 
 
-FLAT = Form(_flat, _nested)
+FLAT = JsonForm(_flat, _nested)
 """The fields of a checkpoint's parts stand side by side, as in the first version's documents."""
 
 

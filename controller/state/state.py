@@ -35,7 +35,7 @@ from controller.state.offers import Offers, ServerOffer
 from controller.state.records import JobRecord
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
-from controller.state.usage import Usage
+from controller.state.usage import UsageMeter
 from controller.state.writes import (
     DropJobs,
     DropMeasurements,
@@ -54,7 +54,7 @@ from sitefile import CabledSite, EndpointCable
 
 
 @dataclass(slots=True)
-class Connections:
+class Reachability:
     """Which devices answer now; the daemon supplies the functions."""
 
     aggregators: Callable[[], frozenset[str]]
@@ -73,7 +73,7 @@ class State:
         site: CabledSite,
         store: Durable,
         clock: Callable[[], float],
-        connections: Connections,
+        connections: Reachability,
         projects: Callable[[], Iterable[ProjectShare]],
     ) -> None:
         """``projects`` gives quotas and fair shares."""
@@ -111,7 +111,7 @@ class State:
         self.recoveries = Recoveries()
         self.rollouts = Rollouts(ROLLOUTS)
         self.drains = Drains(site)
-        self.usage = Usage(self.planner_site, self.light, self.transactions, clock)
+        self.usage = UsageMeter(self.planner_site, self.light, self.transactions, clock)
         self.events = EventLog(clock, lambda: self.epoch, self._owner_of)
         self.journal = Journal(store, self.events, self.row, self.usage.ledger)
         self.tables = self._tables()
@@ -168,7 +168,7 @@ class State:
 
     def take_offers(self, offered: Mapping[str, ServerOffer]) -> None:
         """Record the volumes that servers offer; jobs may start where theirs are usable."""
-        if not self.offers.take(offered):
+        if not self.offers.update(offered):
             return
         usable = {server.name: self.offers.usable(server.name) for server in self.site.servers}
         endpoints = self.planner_site.endpoints
@@ -251,14 +251,14 @@ class State:
         ``point`` names a failpoint. ServiceError; OutcomeUnknownError.
         """
         async with self.intention() as intention:
-            await intention.take(*changes)
+            await intention.acquire(*changes)
             for key, make in changes.items():
                 (intention.now if visible else intention.will)(key, make)
             await intention.commit(*rows, point=point)
 
     def changing(self, key: Key) -> bool:
         """Whether a change of a record is under way whose outcome is not known yet."""
-        return key in self.journal.holds
+        return key in self.journal.locks
 
     def row(self, key: Key) -> Write:
         """Return the write of a row as memory has it now."""

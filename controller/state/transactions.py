@@ -18,7 +18,7 @@ from controller.state.records import (
 )
 from controller.state.writes import (
     Intent,
-    Room,
+    ReservedRoom,
 )
 from controller.transaction.circuits import End, SwitchChange, of_endpoints
 from controller.transaction.model import (
@@ -44,14 +44,14 @@ _SENTENCES = {
 
 
 @dataclass(slots=True)
-class Running:
+class RunningTransaction:
     """A transaction under way: its pure state and what its view needs besides."""
 
     tx: Transaction
     plan_id: str | None
     clock: SteadyClock
     """The source of all times of this transaction."""
-    room: Room | None = None
+    room: ReservedRoom | None = None
     started_at: float = field(init=False)
     commands: asyncio.Queue[TransactionEvent] = field(default_factory=asyncio.Queue)
     """Carries an operator's AbortAsked."""
@@ -76,7 +76,7 @@ class Transactions:
     def __init__(self) -> None:
         self.number = 0
         """Number of the last transaction."""
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningTransaction] = {}
         """Transactions whose end is not announced yet; see ``moving``."""
         self.interrupted = False
         """Whether some of an earlier controller are not ended yet."""
@@ -91,11 +91,11 @@ class Transactions:
         self.finished = {record.id: record for record in records}
         self.number = number
 
-    def moving(self) -> dict[str, Running]:
+    def moving(self) -> dict[str, RunningTransaction]:
         """Return the transactions that still hold endpoints and jobs."""
         return {i: r for i, r in self.running.items() if r.tx.phase is not Phase.DONE}
 
-    def of_job(self, job: str) -> Running | None:
+    def of_job(self, job: str) -> RunningTransaction | None:
         """Return the transaction that holds ``job`` now."""
         for running in self.moving().values():
             if any(held.name == job for held in running.tx.jobs):
@@ -131,7 +131,7 @@ class Transactions:
             self.moved.pop(oldest, None)
 
 
-def intent_of(tx: Transaction, room: Room | None) -> Intent:
+def intent_of(tx: Transaction, room: ReservedRoom | None) -> Intent:
     """Return what recovery needs; at commit every path is where ``target`` says."""
     proven = tx.phase is Phase.QUALIFY and not tx.back
     return Intent(
@@ -149,7 +149,9 @@ def quarantine_of(tx: Transaction, now: float) -> tuple[Quarantine, ...]:
     return tuple(Quarantine(str(end), why, now) for end in (*tx.quarantine, *tx.lost))
 
 
-def transaction_record(running: Running, epoch_after: int | None, now: float) -> TransactionRecord:
+def transaction_record(
+    running: RunningTransaction, epoch_after: int | None, now: float
+) -> TransactionRecord:
     """Return a transaction as the log keeps it; with ``epoch_after``, as ended.
 
     Without it, it is under way in any phase: its end is announced when the store has it.

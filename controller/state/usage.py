@@ -14,8 +14,8 @@ from controller.state.light import Light
 from controller.state.records import JobRecord
 from controller.state.scheduling import spread_of
 from controller.state.transactions import Transactions
-from controller.usage.interval import Account, Interval, Level
-from controller.usage.ledger import Ledger
+from controller.usage.interval import ChargedJob, Level, UsageInterval
+from controller.usage.ledger import UsageLedger
 from scheduler.metrics import SpanBound, span
 from scheduler.model import Fabric, Site
 
@@ -23,7 +23,7 @@ STEP_S = 1.0
 """A difference between the clocks from which the wall clock counts as set."""
 
 
-class Usage:
+class UsageMeter:
     """Keeps the ledger equal to what the jobs hold.
 
     Lengths are those of a steady clock; a step of the wall clock moves dates only.
@@ -36,7 +36,7 @@ class Usage:
         transactions: Transactions,
         clock: Callable[[], float],
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = UsageLedger()
         self._light = light
         self._transactions = transactions
         self._endpoints = {endpoint.name: endpoint for endpoint in site.endpoints}
@@ -49,7 +49,7 @@ class Usage:
         """The time of the ledger, in seconds since 1970."""
         return self._steady()
 
-    def restore(self, intervals: Iterable[Interval], last: int, jobs: Jobs) -> None:
+    def restore(self, intervals: Iterable[UsageInterval], last: int, jobs: Jobs) -> None:
         """Take over the stored intervals; void those of jobs that hold nothing."""
         self.ledger.restore(intervals, last, self.now)
         for name, interval in list(self.ledger.open.items()):
@@ -71,7 +71,7 @@ class Usage:
             return
         self._note(job, jobs, first=before is None or not before.epoch)
 
-    def look(self, jobs: Jobs) -> None:
+    def update(self, jobs: Jobs) -> None:
         """Note every job that holds endpoints, and a step of the wall clock."""
         step = self._clock() - self._steady()
         if abs(step) > STEP_S:
@@ -99,7 +99,7 @@ class Usage:
             now = self.now
             self.ledger.charge_dark(_account(job), dark_s, now - lasted_s, now)
 
-    def closing(self, name: str) -> tuple[Interval, ...]:
+    def closing(self, name: str) -> tuple[UsageInterval, ...]:
         """Return what to write with a job's end."""
         return self.ledger.closing(name, self.now)
 
@@ -121,5 +121,5 @@ class Usage:
         return Level(held, frozen, span(cabled, homes) / max(1, least))
 
 
-def _account(job: JobRecord) -> Account:
-    return Account(job.name, job.submitted_at, job.request.project, job.user)
+def _account(job: JobRecord) -> ChargedJob:
+    return ChargedJob(job.name, job.submitted_at, job.request.project, job.user)

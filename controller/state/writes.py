@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from controller.devices.aggregators import AttachPoint
 from controller.state.kept.measurements import MeasurementRecord
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import AsList, Form
+from controller.state.kinds.marks import AsList, JsonForm
 from controller.state.records import Event, JobRecord, TransactionRecord
 from controller.transaction.circuits import End, end_of
-from controller.usage.interval import Interval
+from controller.usage.interval import UsageInterval
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,14 +46,14 @@ class PutAttachments:
 
 
 @dataclass(slots=True, frozen=True)
-class Room:
+class ReservedRoom:
     """Endpoints that a transaction frees for a waiting job, which no other one gets meanwhile."""
 
     job: str
     endpoints: frozenset[str]
 
 
-NearEnd = Annotated[End, Form(str, end_of)]
+NearEnd = Annotated[End, JsonForm(str, end_of)]
 
 
 @dataclass(slots=True, frozen=True)
@@ -65,7 +65,7 @@ class Intent:
     proven: bool
     """All new paths were proven: a crash converges to ``after``, else to ``before``."""
     quiesced_jobs: tuple[str, ...]
-    room: Annotated[Room, AsList()] | None = None
+    room: Annotated[ReservedRoom, AsList()] | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -89,7 +89,7 @@ class PutEvents:
 class PutUsage:
     """Insert or replace intervals of the usage ledger."""
 
-    intervals: Sequence[Interval]
+    intervals: Sequence[UsageInterval]
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,7 +125,7 @@ class KeptAnswer:
 class PutAnswer:
     """Insert or replace the outcome of one change, and forget outcomes beyond the bounds.
 
-    Those are the oldest of the caller who has most: nobody displaces another one's.
+    Those are the oldest of the caller who has most: no caller displaces another one's.
     """
 
     answer: KeptAnswer
@@ -209,7 +209,7 @@ class Loaded:
     transactions: tuple[tuple[TransactionRecord, Intent], ...]
     """The latest ones and every unfinished one, oldest first."""
     events: tuple[Event, ...]
-    usage: tuple[Interval, ...]
+    usage: tuple[UsageInterval, ...]
     """The intervals of the usage ledger that go on."""
     last_usage: int
     """The highest id of an interval; 0 without any."""

@@ -29,7 +29,7 @@ class AckFile:
         self._fd: int | None = None
 
     def read(self) -> int:
-        """Return the number; 0 when there is none or its checksum is wrong."""
+        """Return the number; 0 when the file is missing or its checksum is wrong."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:

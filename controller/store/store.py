@@ -44,8 +44,8 @@ from controller.store.tables import (
     apply_all,
     read_answer,
 )
-from controller.usage.interval import Interval
-from controller.usage.window import Kept, Window
+from controller.usage.interval import UsageInterval
+from controller.usage.window import Kept, UsageQuery
 
 SCHEMA_VERSION = 2
 """1: transactions and jobs were kept as documents of the REST schema."""
@@ -96,7 +96,7 @@ class Store:
         found: str | None = await self._call(self._measurement_result, ident, pool=self._readers)
         return found
 
-    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+    async def usage(self, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
         """Return what ended in ``window``, without the intervals ``live``. ServiceError.
 
         It delays no commit: a reader has a thread and a view of the database of its own.
@@ -202,7 +202,7 @@ class Store:
         with self._engine.connect() as db:
             return measurements.read_result(db, ident)
 
-    def _usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+    def _usage(self, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
         with self._engine.connect() as db, db.begin():
             return usage.read(db, window, live)
 

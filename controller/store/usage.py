@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from controller.state.writes import PutUsage, TrimUsage
 from controller.store.meta import META, upsert
-from controller.usage.interval import Account, Interval, Level, Sums
-from controller.usage.window import MOST_LINES, Kept, Key, Window
+from controller.usage.interval import ChargedJob, Level, UsageInterval, UsageSums
+from controller.usage.window import MOST_LINES, Kept, Key, UsageQuery
 
 DAY_S = 86400.0
 KEPT_S = 90 * DAY_S
@@ -27,7 +27,7 @@ KEPT_DAYS_S = 400 * DAY_S
 AT_ONCE = 1_000
 """Intervals that one commit sums up."""
 
-_FIGURES = tuple(field.name for field in fields(Sums))
+_FIGURES = tuple(field.name for field in fields(UsageSums))
 
 INTERVALS = sa.Table(
     "usage",
@@ -85,22 +85,22 @@ def _trim(db: sa.Connection, now: float) -> None:
     db.execute(DAYS.delete().where(DAYS.c.day < now - KEPT_DAYS_S))
 
 
-def read_open(db: sa.Connection) -> tuple[tuple[Interval, ...], int]:
+def read_open(db: sa.Connection) -> tuple[tuple[UsageInterval, ...], int]:
     """Return the intervals that go on, and the highest id of all."""
     rows = db.execute(sa.select(INTERVALS).where(INTERVALS.c.until.is_(None)))
     newest = db.execute(sa.select(sa.func.max(INTERVALS.c.id))).scalar() or 0
     return tuple(_interval(row) for row in rows), int(newest)
 
 
-def read(db: sa.Connection, window: Window, live: Sequence[Interval]) -> Kept:
+def read(db: sa.Connection, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
     """Return what ended in a window, without the intervals ``live``.
 
     By job, these are the jobs that held most, and those of ``live``.
     """
     ids = [interval.id for interval in live]
-    total = sum((sums for _, sums in _grouped(db, window, ids, "project")), Sums())
+    total = sum((sums for _, sums in _grouped(db, window, ids, "project")), UsageSums())
     total = sum((sums for _, sums in _days(db, window, "project")), total)
-    lines: dict[Key, Sums] = {}
+    lines: dict[Key, UsageSums] = {}
     if window.by == "job":
         of_live = INTERVALS.c.job.in_([interval.account.job for interval in live])
         lines.update(_grouped(db, window, ids, "job", of_live))
@@ -108,19 +108,19 @@ def read(db: sa.Connection, window: Window, live: Sequence[Interval]) -> Kept:
     else:
         lines.update(_grouped(db, window, ids, window.by))
         for key, sums in _days(db, window, window.by):
-            lines[key] = lines.get(key, Sums()) + sums
+            lines[key] = lines.get(key, UsageSums()) + sums
     return Kept(lines, total)
 
 
 def _grouped(
     db: sa.Connection,
-    window: Window,
+    window: UsageQuery,
     without: Sequence[int],
     by: str,
     *conditions: sa.ColumnElement[bool],
     most: int | None = None,
-) -> list[tuple[Key, Sums]]:
-    """Return the sums of intervals that ended; the same sums as ``Interval.sums``."""
+) -> list[tuple[Key, UsageSums]]:
+    """Return the sums of intervals that ended; the same sums as ``UsageInterval.sums``."""
     c = INTERVALS.c
     start = sa.case((c.since > window.since, c.since), else_=window.since)
     end = sa.case((c.until < window.until, c.until), else_=window.until)
@@ -150,7 +150,7 @@ def _grouped(
     return _keyed(db, query, len(keys))
 
 
-def _days(db: sa.Connection, window: Window, by: str) -> list[tuple[Key, Sums]]:
+def _days(db: sa.Connection, window: UsageQuery, by: str) -> list[tuple[Key, UsageSums]]:
     c = DAYS.c
     query = (
         sa.select(c[by], *(sa.func.sum(c[name]) for name in _FIGURES))
@@ -162,33 +162,33 @@ def _days(db: sa.Connection, window: Window, by: str) -> list[tuple[Key, Sums]]:
     return _keyed(db, query, 1)
 
 
-def _keyed(db: sa.Connection, query: sa.Select[Any], keys: int) -> list[tuple[Key, Sums]]:
+def _keyed(db: sa.Connection, query: sa.Select[Any], keys: int) -> list[tuple[Key, UsageSums]]:
     rows = (tuple(row) for row in db.execute(query))
-    return [(row[:keys], Sums(*row[keys:])) for row in rows]
+    return [(row[:keys], UsageSums(*row[keys:])) for row in rows]
 
 
-def _add_to_days(db: sa.Connection, intervals: Iterable[Interval]) -> None:
+def _add_to_days(db: sa.Connection, intervals: Iterable[UsageInterval]) -> None:
     """Add intervals to the sums of the days that they touch."""
-    added: dict[tuple[float, str, str], Sums] = {}
+    added: dict[tuple[float, str, str], UsageSums] = {}
     for interval in intervals:
         day = math.floor(interval.since / DAY_S) * DAY_S
         end = interval.since if interval.until is None else interval.until
         while day <= end:
             key = day, interval.account.project, interval.account.user
-            added[key] = added.get(key, Sums()) + interval.sums(day, day + DAY_S)
+            added[key] = added.get(key, UsageSums()) + interval.sums(day, day + DAY_S)
             day += DAY_S
     rows = []
     for (day, project, user), more in added.items():
         ident = json.dumps([int(day), project, user])
         kept = db.execute(sa.select(DAYS).where(DAYS.c.id == ident)).one_or_none()
-        before = Sums(*(getattr(kept, name) for name in _FIGURES)) if kept else Sums()
+        before = UsageSums(*(getattr(kept, name) for name in _FIGURES)) if kept else UsageSums()
         sums = before + more
         figures = {name: getattr(sums, name) for name in _FIGURES}
         rows.append({"id": ident, "day": day, "project": project, "user": user} | figures)
     upsert(db, DAYS, rows)
 
 
-def _row(interval: Interval) -> dict[str, object]:
+def _row(interval: UsageInterval) -> dict[str, object]:
     account, level = interval.account, interval.level
     return {
         "id": interval.id,
@@ -206,10 +206,10 @@ def _row(interval: Interval) -> dict[str, object]:
     }
 
 
-def _interval(row: sa.Row[Any]) -> Interval:
-    return Interval(
+def _interval(row: sa.Row[Any]) -> UsageInterval:
+    return UsageInterval(
         id=row.id,
-        account=Account(row.job, row.submitted_at, row.project, row.user),
+        account=ChargedJob(row.job, row.submitted_at, row.project, row.user),
         level=Level(row.endpoints, row.frozen, row.weight),
         since=row.since,
         until=row.until,

@@ -14,7 +14,7 @@ from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.engine import RankStatus
 from controller.devices.switches import Switches
 from controller.schema.stream import ChangedKind
-from controller.state.kept.drains import Drain, Left
+from controller.state.kept.drains import DrainedObject, LeftContainers
 from controller.state.kept.phases import phase_of
 from controller.state.records import JobRecord, Quarantine
 from controller.state.state import State
@@ -43,8 +43,8 @@ class _Sources:
     squatted: frozenset[str]
     spares: Mapping[str, str]
     promised: frozenset[str]
-    drains: Mapping[str, Drain]
-    left: tuple[Left, ...]
+    drains: Mapping[str, DrainedObject]
+    left: tuple[LeftContainers, ...]
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Changes:
         self._containers = _Containers()
         self._last: Mapping[ChangedKind, Shown] = {}
 
-    def take(self) -> dict[ChangedKind, list[str]]:
+    def drain(self) -> dict[ChangedKind, list[str]]:
         """Return by kind the names of the objects that changed since the last call."""
         before, self._last = self._last, self._shown()
         return {kind: _differing(before.get(kind, {}), now) for kind, now in self._last.items()}

@@ -54,7 +54,7 @@ class Frame:
         return head.encode("ascii") + view.model_dump_json().encode() + b"\n\n"
 
 
-class Cut(Protocol):
+class FrameFilter(Protocol):
     """Reduces frames to what some readers may see; readers with the same key share the result."""
 
     @property
@@ -131,7 +131,7 @@ class Reader:
 class _Channel:
     """Readers that may see the same: every frame is cut and encoded once for all of them."""
 
-    cut: Cut
+    cut: FrameFilter
     readers: set[Reader] = field(default_factory=set)
 
     def put(self, item: Frame) -> None:
@@ -187,7 +187,7 @@ class Feed:
         """
         return Reader(self._followers, most=None)
 
-    def read(self, last_id: str | None, cut: Cut | None = None) -> Reader:
+    def read(self, last_id: str | None, cut: FrameFilter | None = None) -> Reader:
         """Start to read with the frames after ``last_id``. ServiceError ``unavailable``.
 
         If the id is not known any more, the first frame is ``resync``. With ``cut``, frames are

@@ -30,7 +30,7 @@ MANY = 16
 """More than MANY changes of one kind in one round are announced by one frame without a name."""
 
 
-class Publisher:
+class FeedPublisher:
     """Publishes events, changed objects, transactions and samples to the feed."""
 
     def __init__(self, state: State, changes: Changes, feed: Feed) -> None:
@@ -43,7 +43,7 @@ class Publisher:
 
     def begin(self) -> None:
         """Start from the present state; do not announce it."""
-        self._changes.take()
+        self._changes.drain()
         self._last_event = self._state.events.last_id
         self._ended = dict(self._state.transactions.finished)
 
@@ -64,7 +64,7 @@ class Publisher:
             for event in state.events.newer(self._last_event):
                 self._feed.publish("event", event_view(event))
             self._last_event = state.events.last_id
-        for kind, names in self._changes.take().items():
+        for kind, names in self._changes.drain().items():
             for name in names if len(names) <= MANY else [""]:
                 view = ChangedView(kind=kind, name=name, epoch=state.epoch)
                 self._feed.publish("changed", view)

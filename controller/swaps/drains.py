@@ -16,7 +16,7 @@ from controller.fabric.mover import Mover
 from controller.ranks.ends import JobEnder
 from controller.schema.checkpoints import DrainKind, DrainView
 from controller.state.intend.keys import DRAINS
-from controller.state.kept.drains import WORDS, Drain, Drained
+from controller.state.kept.drains import WORDS, DrainDecisions, DrainedObject
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps import choice
@@ -77,10 +77,10 @@ class DrainKeeper:
         state = self._state
         state.require_command()
         self._require_known(kind, name)
-        asked = Drain(kind, name, state.clock(), now)
+        asked = DrainedObject(kind, name, state.clock(), now)
         before = state.drains.of.get(asked.object)
 
-        def drained(done: Drained) -> Drained:
+        def drained(done: DrainDecisions) -> DrainDecisions:
             known = done.of.get(asked.object)
             drain = asked if known is None else replace(known, now=now or known.now)
             return replace(done, of={**done.of, drain.object: drain})
@@ -98,10 +98,10 @@ class DrainKeeper:
         drain = self._known(state.drains.of, kind, name)
         view = self._view(drain)
 
-        def undrained(done: Drained) -> Drained:
+        def undrained(done: DrainDecisions) -> DrainDecisions:
             self._known(done.of, kind, name)
             left = {object_: kept for object_, kept in done.of.items() if object_ != drain.object}
-            return Drained(left, done.unlit | self._relighter.lightable(self._of(drain)))
+            return DrainDecisions(left, done.unlit | self._relighter.lightable(self._of(drain)))
 
         await state.intend({DRAINS: undrained})
         self._relighter.hurry()
@@ -112,7 +112,7 @@ class DrainKeeper:
         return view
 
     @staticmethod
-    def _known(drains: Mapping[str, Drain], kind: DrainKind, name: str) -> Drain:
+    def _known(drains: Mapping[str, DrainedObject], kind: DrainKind, name: str) -> DrainedObject:
         """Return a drain. ServiceError ``not_found``."""
         drain = drains.get(f"{kind}/{name}")
         if drain is None:
@@ -124,7 +124,7 @@ class DrainKeeper:
             )
         return drain
 
-    def _of(self, drain: Drain) -> list[str]:
+    def _of(self, drain: DrainedObject) -> list[str]:
         """Return the endpoints that are on an object, or at home under it."""
         site = self._state.site
         return [
@@ -143,7 +143,7 @@ class DrainKeeper:
         drains = sorted(self._state.drains.of.values(), key=lambda drain: drain.since)
         return [self._view(drain) for drain in drains]
 
-    def _view(self, drain: Drain) -> DrainView:
+    def _view(self, drain: DrainedObject) -> DrainView:
         jobs = {job.name: self._waits_for(drain, job)[1] for job in self._users(drain)}
         return DrainView(
             object=drain.object,
@@ -186,7 +186,7 @@ class DrainKeeper:
             for job in users:
                 self._let_go(drain, job)
 
-    def _let_go(self, drain: Drain, job: JobRecord) -> None:
+    def _let_go(self, drain: DrainedObject, job: JobRecord) -> None:
         state, name = self._state, job.name
         if job.state not in ("running", "paused"):
             return
@@ -209,7 +209,7 @@ class DrainKeeper:
         else:
             self._tasks.spawn(self._queue.requeue(name, drain.why), f"requeue {name}")
 
-    def _moving(self, drain: Drain, job: JobRecord) -> bool:
+    def _moving(self, drain: DrainedObject, job: JobRecord) -> bool:
         """Begin to move a job's light away from an aggregator; False when that is not possible."""
         state, now = self._state, self._state.clock()
         last = self._moved_at.get(job.name)
@@ -237,7 +237,7 @@ class DrainKeeper:
         self._tasks.spawn(carry_out(), f"drain {drain.object} of {job.name}")
         return True
 
-    def _waits_for(self, drain: Drain, job: JobRecord) -> tuple[bool, str]:
+    def _waits_for(self, drain: DrainedObject, job: JobRecord) -> tuple[bool, str]:
         """Return whether a job is to leave now, and else what it waits for."""
         if not job.owner.stops:
             return False, f"{job.owner.engine}, which owns it, to end it"
@@ -257,7 +257,7 @@ class DrainKeeper:
     def _may_restart(self, job: JobRecord) -> bool:
         return job.request.restart != "never" or job.request.checkpoint is not None
 
-    def _users(self, drain: Drain) -> list[JobRecord]:
+    def _users(self, drain: DrainedObject) -> list[JobRecord]:
         mine = self._endpoints(drain)
         return [
             job
@@ -265,10 +265,10 @@ class DrainKeeper:
             if job.holding and not mine.isdisjoint(job.endpoints)
         ]
 
-    def _endpoints(self, drain: Drain) -> frozenset[str]:
+    def _endpoints(self, drain: DrainedObject) -> frozenset[str]:
         return frozenset(self._state.drains.endpoints(drain, self._state.light.attachments))
 
-    def _loss(self, drain: Drain, job: JobRecord) -> JobLoss:
+    def _loss(self, drain: DrainedObject, job: JobRecord) -> JobLoss:
         mine = self._endpoints(drain)
         return JobLoss(
             cause="drain",

@@ -15,7 +15,7 @@ from controller.devices.engine import EngineError, ExecutionEngine, RankState, R
 from controller.ranks.ends import JobEnder
 from controller.ranks.strangers import LIVE, is_whole, later_run, still_spared, strangers
 from controller.state.intend import keys
-from controller.state.kept.drains import Left
+from controller.state.kept.drains import LeftContainers
 from controller.state.records import JobRecord
 from controller.state.state import State
 from controller.swaps.relight import Relighter
@@ -212,7 +212,7 @@ class LeftRuns:
         self._relighter = relighter
         self._tasks = tasks
         self._under_way: asyncio.Task[None] | None = None
-        self._clean: dict[Left, int] = {}
+        self._clean: dict[LeftContainers, int] = {}
         """Looks in a row that found nothing."""
 
     def check(self) -> None:
@@ -224,8 +224,8 @@ class LeftRuns:
     async def _clean_up(self) -> None:
         state = self._state
         answering = state.connections.servers()
-        done: list[Left] = []
-        found: list[Left] = []
+        done: list[LeftContainers] = []
+        found: list[LeftContainers] = []
         seen: dict[tuple[str, str], int] = {}
         for one in state.jobs.statuses:
             run = one.job, one.server
@@ -250,7 +250,7 @@ class LeftRuns:
             state.journal.owe(keys.FACTS)
             state.jobs.wake.set()
 
-    async def _stop(self, entry: Left) -> None:
+    async def _stop(self, entry: LeftContainers) -> None:
         try:
             async with asyncio.timeout(STOP_LIMIT_S):
                 await self._engine.stop(entry.job, 0.0, [entry.server], until=entry.epoch)

@@ -2,7 +2,7 @@
 for a day, one per five minutes for a month.
 
 Three files of fixed size; the finest is also in memory. A sample's place follows from its time
-alone, and its time is stored with it, so there is no header to lose: a crash leaves at most one
+alone, and its time is stored with it, so no header can be lost: a crash leaves at most one
 torn row, and a row whose time does not belong to its place is an old one. A coarse row is the mean
 of the finer rows of its interval, computed when the interval ends.
 """
@@ -37,7 +37,7 @@ Values = NDArray[np.float32]
 
 
 @dataclass(slots=True, frozen=True)
-class Window:
+class HistoryWindow:
     """Rows of one interval, oldest first; ``values`` is time x object x column, NaN if unknown."""
 
     interval_s: float
@@ -218,7 +218,7 @@ class RingBuffer:
         of: Sequence[str] | None = None,
         most: int | None = None,
         step: int = 1,
-    ) -> Window:
+    ) -> HistoryWindow:
         """Return the rows of a span of time, in the finest interval that reaches back so far.
 
         The result lacks the last row while its coarse interval is open. ``of`` names
@@ -235,9 +235,9 @@ class RingBuffer:
         count = len(self.endpoints) if wanted is None else len(wanted)
         step = step if most is None else max(step, -(-rows * count // most))
         times, values = level.read(first, last, step, wanted)
-        return Window(level.interval_s * step, times, values, step)
+        return HistoryWindow(level.interval_s * step, times, values, step)
 
-    def latest(self, now: float) -> Window:
+    def latest(self, now: float) -> HistoryWindow:
         """Return all rows of the finest interval."""
         interval, rows = self._kept[0]
         return self.read(now - interval * (rows - 1), now)

@@ -11,7 +11,13 @@ import structlog
 
 from controller.devices.switches import Switches
 from controller.state.state import State
-from controller.telemetry.history import LIGHT_COLUMNS, LIGHT_LEVELS, RingBuffer, Values, Window
+from controller.telemetry.history import (
+    LIGHT_COLUMNS,
+    LIGHT_LEVELS,
+    HistoryWindow,
+    RingBuffer,
+    Values,
+)
 from controller.telemetry.latest import LatestReadings
 from controller.transaction.circuits import ends_on
 from ocs_driver.base import PortPower
@@ -100,10 +106,10 @@ class OpticalPower:
         return self._latest.get(switch, _NOTHING)
 
     def at(self, switch: str, port: str) -> PortPower | None:
-        """Return a port's latest measurement, None if there is none."""
+        """Return a port's latest measurement, None before the first."""
         return self.latest(switch).get(port)
 
-    def window(self, switch: str, port: str, since_s: float) -> Window:
+    def window(self, switch: str, port: str, since_s: float) -> HistoryWindow:
         """Return the history of one of ``ports`` over the last ``since_s`` seconds."""
         now = self._state.clock()
         return self._history.read(now - since_s, now, of=[f"{switch}/{port}"])

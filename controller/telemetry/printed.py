@@ -37,7 +37,7 @@ KEPT_STEPS = 64
 KEPT_ENDED = 200
 """Ended jobs whose steps stay."""
 _MOST_CHARS = 4096
-"""A longer line is no step's."""
+"""A longer line is not a step's."""
 _MOST = 1e18
 _NUMBERS = ("step_s", "compute_s", "comm_s", "wait_s")
 _EXACT = frozenset({"nccl", "torch"})

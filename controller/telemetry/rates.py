@@ -133,12 +133,12 @@ def _rates(before: Octets, was: Floats, now: Octets, duration: Floats) -> Floats
 
 
 def total(values: Sequence[float | None]) -> float | None:
-    """Return the sum of the known values, None if there are none."""
+    """Return the sum of the known values, None without any."""
     known = [v for v in values if v is not None]
     return sum(known) if known else None
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the known values, None if there are none."""
+    """Return the mean of the known values, None without any."""
     known = [v for v in values if v is not None]
     return sum(known) / len(known) if known else None

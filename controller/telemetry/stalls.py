@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.telemetry.throughput import Rates
+from controller.telemetry.throughput import EndpointRates
 
 LEAST_S = 6.0
 """Silence shorter than this is never a stall. A rank's hang is reported within 10 s: data in the
 kernel's buffers is still sent for some seconds, and rates are checked once a second."""
 BUSY_S = 3
-"""A job that has sent in fewer seconds has found its peers and loads its libraries: it trains not
-yet, and its silence is no stall."""
+"""A job that has sent in fewer seconds has found its peers and loads its libraries: it does not
+train yet, and its silence is not a stall."""
 NOISE_BPS = 10_000.0
 NOISE_SHARE = 0.01
 """Heartbeats and TCP probes continue in a stalled job: less than this, or less than a
@@ -84,7 +84,7 @@ def judge(
 class StallWatch:
     """Reports jobs that stall. ``rates`` returns an endpoint's throughput over the last second."""
 
-    def __init__(self, state: State, rates: Callable[[str], Rates]) -> None:
+    def __init__(self, state: State, rates: Callable[[str], EndpointRates]) -> None:
         self._state = state
         self._rates = rates
         self._histories: dict[str, History] = {}

@@ -49,7 +49,7 @@ Move = tuple[str, AttachPoint, AttachPoint]
 
 
 @dataclass(slots=True, frozen=True)
-class Rates:
+class EndpointRates:
     """One endpoint's throughput in bit/s, None if it is not known."""
 
     rx_bps: float | None = None
@@ -104,30 +104,30 @@ class Telemetry:
         """Return what an endpoint sends; None when that is not known."""
         return self.rates(endpoint).tx_bps
 
-    def rates(self, endpoint: str) -> Rates:
+    def rates(self, endpoint: str) -> EndpointRates:
         """Return an endpoint's throughput over the last second, from its container's side.
 
         The rates of an endpoint that is no longer in the site file are unknown.
         """
         place = self._place.get(endpoint)
         if place is None:
-            return Rates()
+            return EndpointRates()
         rx, tx = self._now[place, :2].tolist()
-        return Rates(_known(rx), _known(tx))
+        return EndpointRates(_known(rx), _known(tx))
 
-    def port_rates(self, point: AttachPoint) -> Rates:
+    def port_rates(self, point: AttachPoint) -> EndpointRates:
         """Return an aggregator port's throughput over the last second, from the port's side."""
         position = self._table.position(point)
         if position < 0:
-            return Rates()
+            return EndpointRates()
         rx, tx = self._table.rates[position].tolist()
-        return Rates(_known(rx), _known(tx))
+        return EndpointRates(_known(rx), _known(tx))
 
-    def all_ports(self) -> Mapping[AttachPoint, Rates]:
+    def all_ports(self) -> Mapping[AttachPoint, EndpointRates]:
         """Return the throughput of every aggregator port over the last second."""
         values = self._table.rates.tolist()
         return {
-            point: Rates(_known(values[i][0]), _known(values[i][1]))
+            point: EndpointRates(_known(values[i][0]), _known(values[i][1]))
             for point, i in self._table.points().items()
         }
 
@@ -178,11 +178,11 @@ class Telemetry:
                     await asyncio.sleep(SPREAD_S / len(slices))
                 read += [reading.create_task(self._read(name)) for name in some]
         got = ((name, task.result()) for name, task in zip(names, read, strict=True))
-        self.take({name: block for name, block in got if block is not None})
+        self.record({name: block for name, block in got if block is not None})
         if self._on_tick is not None:
             self._on_tick(self)
 
-    def take(self, blocks: Mapping[str, PortBlock]) -> None:
+    def record(self, blocks: Mapping[str, PortBlock]) -> None:
         """Record one second from one reading of the aggregators that answered."""
         self._table.update(blocks)
         moves = self._follow()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, frozen=True)
-class Account:
+class ChargedJob:
     """The job that holds endpoints, and whom that is charged to."""
 
     job: str
@@ -30,7 +30,7 @@ class Level:
 
 
 @dataclass(slots=True, frozen=True)
-class Sums:
+class UsageSums:
     """Usage in endpoint-seconds, and how many jobs it is the beginning of."""
 
     held_s: float = 0.0
@@ -41,8 +41,8 @@ class Sums:
     jobs: int = 0
     """Jobs that took their first endpoints."""
 
-    def __add__(self, other: Sums) -> Sums:
-        return Sums(
+    def __add__(self, other: UsageSums) -> UsageSums:
+        return UsageSums(
             self.held_s + other.held_s,
             self.frozen_s + other.frozen_s,
             self.dark_s + other.dark_s,
@@ -52,7 +52,7 @@ class Sums:
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Interval:
+class UsageInterval:
     """One level of one job from ``since`` to ``until``, in seconds since 1970.
 
     Everything in it is spread evenly over it, so the sums of windows that meet add up.
@@ -60,7 +60,7 @@ class Interval:
 
     id: int
     """Increases by one with every interval of the site."""
-    account: Account
+    account: ChargedJob
     level: Level
     since: float
     until: float | None = None
@@ -70,7 +70,7 @@ class Interval:
     dark_s: float = 0.0
     """Endpoint-seconds without light, in all."""
 
-    def sums(self, since: float, until: float) -> Sums:
+    def sums(self, since: float, until: float) -> UsageSums:
         """Return its part in the window from ``since`` up to, not including, ``until``.
 
         An interval that goes on counts up to the window's end.
@@ -78,7 +78,7 @@ class Interval:
         end = until if self.until is None else self.until
         length = max(0.0, min(end, until) - max(self.since, since))
         held = self.level.endpoints * length
-        return Sums(
+        return UsageSums(
             held_s=held,
             frozen_s=held if self.level.frozen else 0.0,
             dark_s=self.dark_s * length / (end - self.since) if length else 0.0,

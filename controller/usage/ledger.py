@@ -11,38 +11,38 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from controller.usage.interval import Account, Interval, Level, Sums
+from controller.usage.interval import ChargedJob, Level, UsageInterval, UsageSums
 
 MOST_UNWRITTEN = 10_000
 """Intervals that wait for the store; beyond them jobs keep the level that they have."""
 _DARK = Level(0)
 
 
-class Ledger:
+class UsageLedger:
     """The intervals that go on, and those that are not durable yet."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Interval] = {}
-        self._unwritten: dict[int, Interval] = {}
-        self._taken: dict[int, Interval] = {}
+        self._open: dict[str, UsageInterval] = {}
+        self._unwritten: dict[int, UsageInterval] = {}
+        self._taken: dict[int, UsageInterval] = {}
         """Those that were last taken to be written."""
-        self._ended: dict[str, Sums] = {}
+        self._ended: dict[str, UsageSums] = {}
         """By project: everything that ended since the start of this controller."""
         self._last = 0
         self._since = -math.inf
         """When this controller took over the ledger; ``totals`` counts from then on."""
 
     @property
-    def open(self) -> Mapping[str, Interval]:
+    def open(self) -> Mapping[str, UsageInterval]:
         """The intervals that go on, by job."""
         return self._open
 
-    def live(self) -> tuple[Interval, ...]:
+    def live(self) -> tuple[UsageInterval, ...]:
         """Return the intervals that go on, and all that the store may not have as they are."""
         going_on = {interval.id: interval for interval in self._open.values()}
         return tuple((self._taken | self._unwritten | going_on).values())
 
-    def restore(self, intervals: Iterable[Interval], last: int, now: float) -> None:
+    def restore(self, intervals: Iterable[UsageInterval], last: int, now: float) -> None:
         """Take over the stored intervals that go on; ``last`` is the highest id of all.
 
         A clock that was set back meanwhile takes nothing away: such an interval begins now.
@@ -52,7 +52,7 @@ class Ledger:
         self._last, self._since = last, now
 
     def note(
-        self, account: Account, level: Level | None, now: float, *, first: bool = False
+        self, account: ChargedJob, level: Level | None, now: float, *, first: bool = False
     ) -> None:
         """Record what a job holds from ``now`` on; None is nothing."""
         current = self._open.get(account.job)
@@ -75,11 +75,11 @@ class Ledger:
             never = replace(current, until=current.since, first=False)
             self._unwritten[never.id] = never
 
-    def charge_dark(self, account: Account, dark_s: float, since: float, until: float) -> None:
+    def charge_dark(self, account: ChargedJob, dark_s: float, since: float, until: float) -> None:
         """Charge a job ``dark_s`` endpoint-seconds without light between two moments."""
         if dark_s > 0 and until > since:
             self._keep_ended(
-                Interval(
+                UsageInterval(
                     id=self._next(),
                     account=account,
                     level=_DARK,
@@ -89,7 +89,7 @@ class Ledger:
                 )
             )
 
-    def closing(self, job: str, now: float) -> tuple[Interval, ...]:
+    def closing(self, job: str, now: float) -> tuple[UsageInterval, ...]:
         """Return what to write if the job ends now; the ledger itself does not change."""
         current = self._open.get(job)
         return () if current is None else (_ended(current, now),)
@@ -101,36 +101,36 @@ class Ledger:
             self._open[job] = self._unwritten[moved.id] = moved
         self._since += by_s
 
-    def take_unwritten(self) -> tuple[Interval, ...]:
+    def take_unwritten(self) -> tuple[UsageInterval, ...]:
         """Remove and return the intervals that are not durable yet."""
         self._taken, self._unwritten = self._unwritten, {}
         return tuple(self._taken.values())
 
-    def give_back(self, intervals: Iterable[Interval]) -> None:
+    def give_back(self, intervals: Iterable[UsageInterval]) -> None:
         """Keep intervals for the next write, because this one failed; newer ones stay."""
         for interval in intervals:
             self._unwritten.setdefault(interval.id, interval)
 
-    def totals(self, now: float) -> Mapping[str, Sums]:
+    def totals(self, now: float) -> Mapping[str, UsageSums]:
         """Return, by project, everything since this controller took over the ledger."""
         found = dict(self._ended)
         for interval in self._open.values():
             project = interval.account.project
-            found[project] = found.get(project, Sums()) + interval.sums(self._since, now)
+            found[project] = found.get(project, UsageSums()) + interval.sums(self._since, now)
         return found
 
-    def _begin(self, account: Account, level: Level, now: float, *, first: bool = False) -> None:
-        begun = Interval(id=self._next(), account=account, level=level, since=now, first=first)
+    def _begin(self, account: ChargedJob, level: Level, now: float, *, first: bool = False) -> None:
+        begun = UsageInterval(id=self._next(), account=account, level=level, since=now, first=first)
         self._open[account.job] = self._unwritten[begun.id] = begun
 
-    def _close(self, current: Interval, now: float) -> None:
+    def _close(self, current: UsageInterval, now: float) -> None:
         del self._open[current.account.job]
         self._keep_ended(_ended(current, now))
 
-    def _keep_ended(self, interval: Interval) -> None:
+    def _keep_ended(self, interval: UsageInterval) -> None:
         self._unwritten[interval.id] = interval
         project = interval.account.project
-        before = self._ended.get(project, Sums())
+        before = self._ended.get(project, UsageSums())
         self._ended[project] = before + interval.sums(self._since, math.inf)
 
     def _next(self) -> int:
@@ -138,5 +138,5 @@ class Ledger:
         return self._last
 
 
-def _ended(interval: Interval, now: float) -> Interval:
+def _ended(interval: UsageInterval, now: float) -> UsageInterval:
     return replace(interval, until=max(now, interval.since))

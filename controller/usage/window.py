@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.usage.interval import Account, Interval, Sums
+from controller.usage.interval import ChargedJob, UsageInterval, UsageSums
 
 By = Literal["project", "user", "job"]
 MOST_LINES = 500
@@ -17,7 +17,7 @@ Key = tuple[str | float, ...]
 
 
 @dataclass(slots=True, frozen=True)
-class Window:
+class UsageQuery:
     """What is asked: from ``since`` up to, not including, ``until``, in seconds since 1970."""
 
     since: float
@@ -26,7 +26,7 @@ class Window:
     projects: frozenset[str] | None = None
     """Only usage of these; None is all."""
 
-    def key(self, account: Account) -> Key:
+    def key(self, account: ChargedJob) -> Key:
         """Return the line that an account belongs to."""
         if self.by == "project":
             return (account.project,)
@@ -43,39 +43,39 @@ class Window:
 class Kept:
     """What a store has for a window: at most ``MOST_LINES`` lines, and the sum of all."""
 
-    lines: Mapping[Key, Sums]
-    total: Sums
+    lines: Mapping[Key, UsageSums]
+    total: UsageSums
 
 
 @dataclass(slots=True, frozen=True)
-class Usage:
+class UsageReport:
     """The answer: lines with the largest first, the sum of the others, and the sum of all."""
 
-    lines: Mapping[Key, Sums]
-    others: Sums
-    total: Sums
+    lines: Mapping[Key, UsageSums]
+    others: UsageSums
+    total: UsageSums
 
 
-def answer(window: Window, kept: Kept, live: Iterable[Interval]) -> Usage:
+def answer(window: UsageQuery, kept: Kept, live: Iterable[UsageInterval]) -> UsageReport:
     """Add the intervals that the store does not have as they are, and cut the list."""
     lines, total = dict(kept.lines), kept.total
     for interval in live:
         if not window.shows(interval.account.project):
             continue
         part = interval.sums(window.since, window.until)
-        if part == Sums():
+        if part == UsageSums():
             continue
         key = window.key(interval.account)
-        lines[key] = lines.get(key, Sums()) + part
+        lines[key] = lines.get(key, UsageSums()) + part
         total += part
     ranked = sorted(lines.items(), key=lambda line: (-line[1].held_s, line[0]))
     shown = dict(ranked[:MOST_LINES])
-    return Usage(shown, _less(total, sum(shown.values(), Sums())), total)
+    return UsageReport(shown, _less(total, sum(shown.values(), UsageSums())), total)
 
 
-def _less(total: Sums, known: Sums) -> Sums:
+def _less(total: UsageSums, known: UsageSums) -> UsageSums:
     """Return what is left of a total, without what adding up in another order leaves."""
-    return Sums(
+    return UsageSums(
         held_s=_left(total.held_s, known.held_s),
         frozen_s=_left(total.frozen_s, known.frozen_s),
         dark_s=_left(total.dark_s, known.dark_s),

@@ -38,7 +38,7 @@ class Optics:
         if switch not in self._cabled:
             raise ServiceError(
                 "not_found",
-                f"there is no switch {switch}",
+                f"switch {switch} does not exist",
                 object=f"switch/{switch}",
                 hint=f"there are: {', '.join(sorted(self._cabled))}",
             )

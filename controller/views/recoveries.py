@@ -16,7 +16,7 @@ from controller.state.kept.phases import figures
 from controller.state.kept.recoveries import RecoveryRecord
 from controller.state.records import JobRecord
 from controller.state.state import State
-from controller.usage.window import Window, answer
+from controller.usage.window import UsageQuery, answer
 
 
 class RecoveryViews:
@@ -55,7 +55,7 @@ class RecoveryViews:
         held = 0.0
         if now > since:
             live = state.usage.ledger.live()
-            window = Window(since, now, "project", None)
+            window = UsageQuery(since, now, "project", None)
             found = answer(window, await state.store.usage(window, live), live)
             held = found.total.held_s / 3600
         return SiteRecoveriesView(

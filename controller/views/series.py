@@ -13,7 +13,14 @@ from controller.base.slices import Turns, in_slices
 from controller.schema.live import MarkerView, SeriesLineView, SeriesView
 from controller.state.records import Event, JobRecord
 from controller.state.state import State
-from controller.telemetry.history import COLUMNS, GPU_COLUMNS, RingBuffer, Times, Values, Window
+from controller.telemetry.history import (
+    COLUMNS,
+    GPU_COLUMNS,
+    HistoryWindow,
+    RingBuffer,
+    Times,
+    Values,
+)
 
 MOST_SAMPLES = 120_000
 """Most samples of one answer, lines times moments: some 6 MB. Longer spans are thinned out."""
@@ -99,7 +106,7 @@ def _jobs_since(state: State, after: float, names: Collection[str] | None) -> li
 class _Gpus:
     """The GPUs' figures at the times of the throughput samples."""
 
-    def __init__(self, window: Window, names: Sequence[str], times: Times) -> None:
+    def __init__(self, window: HistoryWindow, names: Sequence[str], times: Times) -> None:
         _, here, there = np.intersect1d(
             times, window.times, assume_unique=True, return_indices=True
         )

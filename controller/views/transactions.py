@@ -12,7 +12,7 @@ from controller.schema.plans import (
     TransactionView,
 )
 from controller.state.records import MoveRecord, TransactionRecord
-from controller.state.transactions import Running, transaction_record
+from controller.state.transactions import RunningTransaction, transaction_record
 from controller.transaction.circuits import Link, SwitchChange
 from controller.transaction.machine import abortable
 from controller.transaction.model import Phase, Transaction
@@ -29,7 +29,7 @@ _SAME = frozenset(TransactionRecord.__slots__) - {"phases", "moves"}
 """Fields that the view shows as the record has them."""
 
 
-def running_view(running: Running) -> TransactionView:
+def running_view(running: RunningTransaction) -> TransactionView:
     """Return the view of a running transaction."""
     tx = running.tx
     view = transaction_view(transaction_record(running, None, running.clock()))

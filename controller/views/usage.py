@@ -8,8 +8,8 @@ from dataclasses import asdict
 from controller.base.errors import ServiceError
 from controller.schema.insight.usage import By, UsageLineView, UsageSumsView, UsageView
 from controller.state.state import State
-from controller.usage.interval import Sums
-from controller.usage.window import Key, Window, answer
+from controller.usage.interval import UsageSums
+from controller.usage.window import Key, UsageQuery, answer
 
 USUAL_S = 30 * 86400.0
 """Length of the window of a question without ``since``."""
@@ -39,7 +39,7 @@ class UsageViews:
                 hint="give a `since` before `until`, in seconds since 1970",
             )
         only = None if projects is None else frozenset(projects)
-        window = Window(begin, end, by, only)
+        window = UsageQuery(begin, end, by, only)
         live = ledger.live()
         found = answer(window, await self._state.store.usage(window, live), live)
         return UsageView(
@@ -57,10 +57,10 @@ class UsageViews:
         return {project: _sums(sums) for project, sums in usage.ledger.totals(usage.now).items()}
 
 
-def _sums(sums: Sums) -> UsageSumsView:
+def _sums(sums: UsageSums) -> UsageSumsView:
     return UsageSumsView(**asdict(sums))
 
 
-def _line(by: By, key: Key, sums: Sums) -> UsageLineView:
+def _line(by: By, key: Key, sums: UsageSums) -> UsageLineView:
     names = ("job", "submitted_at", "project", "user") if by == "job" else (by,)
     return UsageLineView.model_validate(dict(zip(names, key, strict=True)) | asdict(sums))

@@ -12,9 +12,9 @@ from controller.state.intend.keys import FACTS
 from controller.state.journal import Journal
 from controller.state.kinds.kind import Key
 from controller.state.writes import KeptAnswer, Loaded, PutFacts, Write
-from controller.usage.interval import Interval
-from controller.usage.ledger import Ledger
-from controller.usage.window import Kept, Window
+from controller.usage.interval import UsageInterval
+from controller.usage.ledger import UsageLedger
+from controller.usage.window import Kept, UsageQuery
 from testbed.simulated.loop import answered
 from tests.stories.telling import Log, tell
 
@@ -54,7 +54,7 @@ class _Memory:
     async def measurement_result(self, ident: str) -> str | None:
         raise AssertionError("nothing is read")
 
-    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+    async def usage(self, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
         raise AssertionError("nothing is read")
 
 
@@ -66,7 +66,7 @@ class _Parts:
         self._store = _Memory()
         self._epoch = 0
         events = EventLog(lambda: 0.0, lambda: self._epoch)
-        self._journal = Journal(self._store, events, self._row, Ledger())
+        self._journal = Journal(self._store, events, self._row, UsageLedger())
 
     def _row(self, key: Key) -> Write | None:
         return self._facts()

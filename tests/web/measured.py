@@ -68,7 +68,7 @@ class Answers:
             return 201, document(made)
         found = self.measured.get(rest[0])
         if found is None:
-            return 404, {"code": "not_found", "detail": f"there is no measurement {rest[0]}"}
+            return 404, {"code": "not_found", "detail": f"measurement {rest[0]} does not exist"}
         if rest[1:] == ["cancel"]:
             found = found.model_copy(update={"state": "cancelled", "progress": None})
             self.keep(found)

@@ -380,6 +380,6 @@ async def test_a_user_is_refused_clearly_and_sees_nothing_of_other_projects(
         await page.goto(f"{url}/#/measurements")
         await expect(page.locator(".scroll")).to_contain_text("nothing was measured yet")
         await page.goto(f"{url}/#/measurements/m1")
-        await expect(page.get_by_role("alert")).to_contain_text("there is no measurement m1")
+        await expect(page.get_by_role("alert")).to_contain_text("measurement m1 does not exist")
     assert access.accounts is not None
     await access.accounts.close()

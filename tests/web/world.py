@@ -20,7 +20,7 @@ from controller.api.app import create_app
 from controller.api.gate.access import Access
 from controller.devices.counters import PortCounters
 from controller.fabric import executor
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from controller.schema.submit.request import JobRequest
 from controller.transaction.model import Phase
@@ -147,7 +147,7 @@ async def people(directory: Path) -> tuple[Access, dict[str, str]]:
     """Return accounts with one user per role, and their tokens by role."""
     accounts = Accounts(directory / "accounts.sqlite", clock=time.time)
     await accounts.open()
-    await accounts.put_project(Project("vision"))
+    await accounts.put_project(StoredProject("vision"))
     tokens = {}
     for role in Role:
         projects = ["vision"] if role in (Role.USER, Role.VIEWER) else []

@@ -15,7 +15,7 @@ from console.cli.ask.hostlist import expand
 from console.cli.ask.jobfile import limits, mounts
 from console.cli.errors import usage
 from console.cli.show.text import duration_s
-from controller.schema.submit.marks import InFile, Limits, Option, absent, core, marks
+from controller.schema.submit.marks import InFile, Option, ValueLimits, absent, core, marks
 from controller.schema.submit.request import JobRequest
 
 Document = dict[str, Any]
@@ -64,7 +64,7 @@ def job_options(verb: Verb) -> Verb:
 
 def _parameter(name: str, option: Option) -> inspect.Parameter:
     key, kind = option.key or name, option.kind or core(_HINTS[name])
-    most = next(iter(marks(_HINTS[name], Limits)), Limits())
+    most = next(iter(marks(_HINTS[name], ValueLimits)), ValueLimits())
     ranged = kind in (int, float) and option.ge is None and most.ge is not None
     words = option.flag.split() or [f"--{key.replace('_', '-')}"]
     flags = [word for word in words if word.startswith("-")]

@@ -9,7 +9,7 @@ from typing import Literal
 from starlette.datastructures import Headers
 
 from base import clock
-from controller.people.accounts import Accounts, Token
+from controller.people.accounts import Accounts, StoredToken
 from controller.people.audit import AuditLog
 from controller.people.authz import ALL_PROJECTS, Principal, Role
 
@@ -29,7 +29,7 @@ class Caller:
     """The sender of one request."""
 
     principal: Principal
-    token: Token | None = None
+    token: StoredToken | None = None
     way: Way = "none"
 
 

@@ -24,7 +24,7 @@ from controller.api.gate.pace import RateLimit
 from controller.api.gate.rules import SAFE_METHODS, Matched, RouteTable
 from controller.api.problems import from_service, problem
 from controller.base.errors import ServiceError
-from controller.people.audit_record import Record, clipped
+from controller.people.audit_record import AuditRecord, clipped
 from controller.people.authz import Authorisation, authorise
 
 _TAG = re.compile(r'"?([0-9]{1,18})"?')
@@ -252,7 +252,7 @@ class RequestGate:
     async def _prevented(self, asked: _Asked) -> JSONResponse | None:
         """Return why a change is refused after its body arrived: epoch or audit trail.
 
-        There is no suspension point between the check of the epoch and the route.
+        Nothing is awaited between the check of the epoch and the route.
         """
         if asked.access.audit is not None:
             try:
@@ -339,11 +339,11 @@ class RequestGate:
         if audit is not None:
             audit.note(self._as_record(asked, status, self._owner.state.desks.epoch))
 
-    def _as_record(self, asked: _Asked, status: int, before: int) -> Record:
+    def _as_record(self, asked: _Asked, status: int, before: int) -> AuditRecord:
         matched = asked.matched
         caller = asked.scope.get("state", {}).get("signed_in") or asked.caller
         principal = caller.principal if caller is not None else None
-        return Record(
+        return AuditRecord(
             seq=0,
             time=asked.access.clock(),
             actor=principal.name if principal else "",

@@ -66,8 +66,8 @@ class RateLimit:
         if principal.role in _FREE:
             return None
         if principal.role is Role.ENGINE:
-            return self._take("hook", principal.name, self._hooks)
-        return self._take("read", principal.name, self._reads)
+            return self._spend("hook", principal.name, self._hooks)
+        return self._spend("read", principal.name, self._reads)
 
     def change(self, principal: Principal, size: int) -> JSONResponse | None:
         """Count a change whose body has ``size`` bytes; return the refusal, as ``read``.
@@ -78,18 +78,18 @@ class RateLimit:
             return None
         cost = 1 + size // BYTES
         if principal.role is Role.ENGINE:
-            return self._take("hook", principal.name, self._hooks, cost)
-        return self._take("change", principal.name, self._changes, cost)
+            return self._spend("hook", principal.name, self._hooks, cost)
+        return self._spend("change", principal.name, self._changes, cost)
 
     def failed(self, address: str) -> JSONResponse | None:
         """Count a request without a valid token; return the refusal if there are too many."""
-        return self._take("failed", network_of(address), self._failures)
+        return self._spend("failed", network_of(address), self._failures)
 
     def public(self, address: str) -> JSONResponse | None:
         """Count a request that needs no token; return the refusal if there are too many."""
-        return self._take("public", network_of(address), self._public)
+        return self._spend("public", network_of(address), self._public)
 
-    def _take(self, kind: str, key: str, limit: Limit, cost: float = 1) -> JSONResponse | None:
+    def _spend(self, kind: str, key: str, limit: Limit, cost: float = 1) -> JSONResponse | None:
         now = self._clock()
         buckets = self._buckets[kind]
         bucket = buckets.get(key)
@@ -98,7 +98,7 @@ class RateLimit:
             if len(buckets) > MAX_KNOWN:
                 buckets.popitem(last=False)
         buckets.move_to_end(key)
-        if bucket.take(now):
+        if bucket.consume(now):
             bucket.spend(now, cost - 1)
             return None
         wait_s = bucket.wait_s(now)

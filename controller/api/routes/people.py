@@ -15,7 +15,7 @@ from controller.api.operation import KIB, operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
-from controller.people.accounts import Accounts, Project, Token
+from controller.people.accounts import Accounts, StoredProject, StoredToken
 from controller.people.audit import AuditLog
 from controller.people.documents import (
     AuditRecordView,
@@ -54,7 +54,7 @@ async def list_projects(
     for job in live:
         endpoints[job.project] += len(job.endpoints)
     access = cast(Access, request.app.state.access)
-    known = access.accounts.projects() if access.accounts else [Project("default")]
+    known = access.accounts.projects() if access.accounts else [StoredProject("default")]
     items = [
         ProjectView(
             name=project.name,
@@ -77,7 +77,7 @@ async def put_project(request: Request, name: Name, body: ProjectRequest) -> Pro
         raise ServiceError(
             "invalid", f"the path says {name}, the body {body.name}", object=f"project/{name}"
         )
-    made = await _accounts(request).put_project(Project(body.name, body.weight, body.quota))
+    made = await _accounts(request).put_project(StoredProject(body.name, body.weight, body.quota))
     return ProjectView(name=made.name, weight=made.weight, quota=made.quota)
 
 
@@ -161,14 +161,14 @@ def _access(request: Request) -> Access:
 def _accounts(request: Request) -> Accounts:
     accounts = _access(request).accounts
     if accounts is None:
-        raise _off("there are no tokens")
+        raise _off("this controller has no tokens")
     return accounts
 
 
 def _audit(request: Request) -> AuditLog:
     audit = _access(request).audit
     if audit is None:
-        raise _off("there is no audit trail")
+        raise _off("this controller has no audit trail")
     return audit
 
 
@@ -181,7 +181,7 @@ def _off(what: str) -> ServiceError:
     )
 
 
-def _view(token: Token, now: float) -> TokenView:
+def _view(token: StoredToken, now: float) -> TokenView:
     return TokenView(
         id=token.id,
         name=token.name,

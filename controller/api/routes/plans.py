@@ -12,7 +12,7 @@ from controller.api.operation import MIB, operation
 from controller.api.paging import Cursor, Limit, paged
 from controller.api.problems import responses
 from controller.plans.line import LINE_S
-from controller.schema.base import Page, Request
+from controller.schema.base import Page, RequestModel
 from controller.schema.plans import (
     AttachRequest,
     PlanRequest,
@@ -25,7 +25,7 @@ from controller.schema.plans import (
 router = APIRouter(tags=["plans"], responses=responses("unavailable"))
 
 
-class TransactionRequest(Request):
+class TransactionRequest(RequestModel):
     """Carry out this plan unless something that it depends on has changed."""
 
     most_parts = 1_000_000
@@ -81,8 +81,8 @@ async def begin_rollout(desks: DesksOf, request: RolloutRequest, response: Respo
     """Carry out a plan in batches with a limited number of endpoints dark at once.
 
     Each batch is one transaction and begins when the one before has committed. 409 if something
-    that the plan depends on has changed, there is no order within the limits, or another rollout
-    is under way.
+    that the plan depends on has changed, no order keeps the limits, or another rollout is under
+    way.
     """
     work = desks.rollouts.begin(request)
     view = await change(CHANGE_S + LINE_S, f"plan/{request.plan.id}", work)

@@ -63,7 +63,7 @@ class Naming:
         if not self._sight.sees(project):
             raise ServiceError(
                 "not_found",
-                f"there is no project {project}",
+                f"project {project} does not exist",
                 object=f"project/{project}",
                 hint=f"yours: {', '.join(sorted(self._sight.projects() or ()))}",
             )

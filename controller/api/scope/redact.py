@@ -20,7 +20,7 @@ from controller.people.authz import ALL_PROJECTS, Owned
 from controller.schema.base import View
 from controller.schema.fabric import NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Shown
+from controller.schema.marks import Instead, Visibility
 from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
 from controller.schema.volumes import VolumeView
@@ -55,7 +55,7 @@ class _Part:
 class _Marks:
     """The marks of a view's fields."""
 
-    gates: tuple[tuple[Shown, str], ...]
+    gates: tuple[tuple[Visibility, str], ...]
     """Fields that name what the view belongs to."""
     parts: Mapping[tuple[bool, bool], _Part | None]
     """By whether the reader sees all projects, and whether an own job uses the object; None is all
@@ -65,7 +65,9 @@ class _Marks:
 _FIGURES = frozenset({int, float, bool, NoneType, EllipsisType})
 _CONTAINERS = frozenset({list, tuple, dict, Union, UnionType})
 """Types whose parts say what they hold."""
-_GATES = frozenset({Shown.JOB, Shown.PROJECT, Shown.SUBJECT, Shown.HOLDER, Shown.ENDPOINT})
+_GATES = frozenset(
+    {Visibility.JOB, Visibility.PROJECT, Visibility.SUBJECT, Visibility.HOLDER, Visibility.ENDPOINT}
+)
 
 
 @cache
@@ -74,8 +76,8 @@ def marks_of(view: type[View]) -> _Marks:
 
     The parts of a view are examined with it.
     """
-    gates: list[tuple[Shown, str]] = []
-    fields: dict[str, frozenset[Shown | type[View]]] = {}
+    gates: list[tuple[Visibility, str]] = []
+    fields: dict[str, frozenset[Visibility | type[View]]] = {}
     blank: dict[str, Any] = {}
     for name, info in view.model_fields.items():
         declared = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
@@ -88,20 +90,20 @@ def marks_of(view: type[View]) -> _Marks:
         blank[name] = _blank(info) if instead is None else instead
 
     def part(whole: bool, own: bool) -> _Part | None:
-        hidden = {Shown.KEEPERS}
-        hidden |= set() if whole else {Shown.ALL_PROJECTS}
-        hidden |= set() if own else {Shown.OWN, Shown.HOLDER}
+        hidden = {Visibility.KEEPERS}
+        hidden |= set() if whole else {Visibility.ALL_PROJECTS}
+        hidden |= set() if own else {Visibility.OWN, Visibility.HOLDER}
         left = {name: marks for name, marks in fields.items() if not marks & hidden}
 
-        def marked(mark: Shown | type[View]) -> tuple[str, ...]:
+        def marked(mark: Visibility | type[View]) -> tuple[str, ...]:
             return tuple(name for name, marks in left.items() if mark in marks)
 
         lists = {n for n in fields if get_origin(view.model_fields[n].annotation) is list}
         found = _Part(
             blank={name: blank[name] for name in fields if name not in left},
-            messages=marked(Shown.MESSAGE),
-            jobs=marked(Shown.JOBS),
-            projects=() if whole else tuple(n for n in marked(Shown.PROJECT) if n in lists),
+            messages=marked(Visibility.MESSAGE),
+            jobs=marked(Visibility.JOBS),
+            projects=() if whole else tuple(n for n in marked(Visibility.PROJECT) if n in lists),
             views=marked(View),
         )
         return found if any(astuple(found)) else None
@@ -111,26 +113,26 @@ def marks_of(view: type[View]) -> _Marks:
 
 
 def _gates(
-    where: str, name: str, kind: Any, marks: frozenset[Shown | type[View]]
-) -> list[tuple[Shown, str]]:
+    where: str, name: str, kind: Any, marks: frozenset[Visibility | type[View]]
+) -> list[tuple[Visibility, str]]:
     """Return what a field says of whose the view is. TypeError for marks without effect."""
     gates = marks & _GATES
-    if get_origin(kind) is dict and marks & {View, Shown.MESSAGE}:
+    if get_origin(kind) is dict and marks & {View, Visibility.MESSAGE}:
         raise TypeError(f"{where} has views or messages by key, which no mark reaches")
-    if kind == list[str] and gates == {Shown.PROJECT}:
+    if kind == list[str] and gates == {Visibility.PROJECT}:
         return []
     if gates and kind not in (str, str | None):
         raise TypeError(f"{where} is not one name: it cannot say whose the view is")
     return [(mark, name) for mark in _GATES if mark in gates]
 
 
-def _examined(declared: Any, where: str) -> Iterator[Shown | Instead | type[View]]:
+def _examined(declared: Any, where: str) -> Iterator[Visibility | Instead | type[View]]:
     """Yield the marks in a field's type, and ``View`` if parts of it have marks of their own."""
     kind = get_origin(declared) or declared
     if kind is Annotated:
         inner, *metadata = get_args(declared)
-        marked = any(isinstance(one, Shown) for one in metadata)
-        yield from (one for one in metadata if isinstance(one, Shown | Instead))
+        marked = any(isinstance(one, Visibility) for one in metadata)
+        yield from (one for one in metadata if isinstance(one, Visibility | Instead))
         yield from () if marked else _examined(inner, where)
     elif isinstance(kind, type) and issubclass(kind, View):
         marks_of(declared)
@@ -216,7 +218,7 @@ class Redactor:
         marks, own = marks_of(type(view)), True
         for gate, name in marks.gates:
             value = getattr(view, name)
-            if gate is Shown.HOLDER or gate is Shown.ENDPOINT:
+            if gate is Visibility.HOLDER or gate is Visibility.ENDPOINT:
                 own = self._uses(gate, value)
             elif not self._belongs(gate, value):
                 return None
@@ -236,16 +238,16 @@ class Redactor:
                     changes[name] = shown
         return view.model_copy(update=changes) if changes else view
 
-    def _uses(self, gate: Shown, value: str | None) -> bool:
+    def _uses(self, gate: Visibility, value: str | None) -> bool:
         """Whether an own job uses the object."""
-        return self.owns(value) if gate is Shown.HOLDER else self.whole or value in self._held
+        return self.owns(value) if gate is Visibility.HOLDER else self.whole or value in self._held
 
-    def _belongs(self, gate: Shown, value: str) -> bool:
+    def _belongs(self, gate: Visibility, value: str) -> bool:
         """Whether a view with this job, project or subject is the reader's to see."""
-        if gate is Shown.SUBJECT:
+        if gate is Visibility.SUBJECT:
             kind, _, name = value.partition("/")
             return (kind == "job" and self.owns(name)) or (self.whole and kind in _OPEN)
-        return self.owns(value) if gate is Shown.JOB else self._sees(value)
+        return self.owns(value) if gate is Visibility.JOB else self._sees(value)
 
     def _sees(self, project: str) -> bool:
         return self.whole or project in self.projects

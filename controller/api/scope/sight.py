@@ -18,7 +18,7 @@ from controller.people.authz import Owned, Principal
 from controller.schema.base import View
 from controller.schema.fabric import EventView, NodeView, SiteView
 from controller.schema.jobs import ContainerView
-from controller.stream.feed import Cut, Frame
+from controller.stream.feed import Frame, FrameFilter
 
 _EVENT_PAGE = 1000
 Shown = TypeVar("Shown", bound=View)
@@ -73,7 +73,7 @@ class Sight:
         """Return a view of what is the caller's own, or of the fabric, without others' jobs."""
         shown = self.show_if_seen(view)
         if shown is None:
-            raise TypeError(f"{type(view).__name__} is hidden, and nobody asked whether it is")
+            raise TypeError(f"{type(view).__name__} is hidden: call show_if_seen")
         return shown
 
     def require(self, view: Shown, kind: str, name: str) -> Shown:
@@ -140,7 +140,7 @@ class Sight:
                 since = page[-1].id
         return found[:limit]
 
-    def cut(self) -> Cut | None:
+    def cut(self) -> FrameFilter | None:
         """Return what reduces the live feed to what the caller sees; None is all of it."""
         return None if self.whole else ProjectsCut(self._principal.projects, self._owners)
 

@@ -31,7 +31,7 @@ from controller.api.server.heads import StrictConnection
 from controller.api.server.outflow import (
     SEND_S,
     Outflow,
-    Reading,
+    ReadGoal,
     bound,
     followed,
     outflow,
@@ -58,7 +58,7 @@ def connections_possible() -> int:
     return max(16, min(MAX_CONNECTIONS, files - RESERVED_FILES))
 
 
-class Client(Protocol):
+class LimitedConnection(Protocol):
     """A connection, as the limit sees it."""
 
     address: str
@@ -76,11 +76,11 @@ class ConnectionLimit:
     def __init__(self, most: int, clock: Callable[[], float] = clock.monotonic) -> None:
         self.most = most
         self._clock = clock
-        self._clients: dict[str, dict[Client, None]] = {}
+        self._clients: dict[str, dict[LimitedConnection, None]] = {}
         """All connections per network, the oldest first."""
-        self._idle: dict[str, dict[Client, float]] = {}
+        self._idle: dict[str, dict[LimitedConnection, float]] = {}
         """The idle connections per network and since when, the longest first."""
-        self._reading: dict[Client, Reading] = {}
+        self._reading: dict[LimitedConnection, ReadGoal] = {}
         """Connections with unsent bytes."""
         self._open = 0
         self._closed = 0
@@ -89,7 +89,7 @@ class ConnectionLimit:
     def __len__(self) -> int:
         return self._open
 
-    def enter(self, client: Client) -> bool:
+    def enter(self, client: LimitedConnection) -> bool:
         """Admit a connection; False if no other one can be closed for it."""
         network = network_of(client.address)
         if self._open >= self.most and not self.make_room(network):
@@ -101,14 +101,14 @@ class ConnectionLimit:
         return True
 
     def make_room(self, network: str | None = None) -> bool:
-        """Close one, for a connection of ``network`` if that is known; False if there is none."""
+        """Close one to admit another of ``network``, None if unknown; False if none can go."""
         client = next(self._closable(network), None)
         if client is None:
             return False
         self._close(client)
         return True
 
-    def _closable(self, network: str | None) -> Iterator[Client]:
+    def _closable(self, network: str | None) -> Iterator[LimitedConnection]:
         """Yield the connections that may be closed, in that order."""
         own = len(self._clients.get(network, ())) if network is not None else 0
         heaviest = sorted(
@@ -124,24 +124,24 @@ class ConnectionLimit:
             if name == heaviest[0] != network and len(self._clients[name]) > self.most // 2:
                 yield from self._clients[name]
 
-    def _stalled(self, client: Client, late: float) -> bool:
+    def _stalled(self, client: LimitedConnection, late: float) -> bool:
         reading = self._reading.get(client)
         return reading is not None and reading.since <= late
 
-    def _has(self, client: Client) -> bool:
+    def _has(self, client: LimitedConnection) -> bool:
         return client in self._clients.get(network_of(client.address), ())
 
-    def idle(self, client: Client) -> None:
+    def idle(self, client: LimitedConnection) -> None:
         """Note that this connection has no request in progress."""
         if self._has(client):
             here = self._idle.setdefault(network_of(client.address), {})
             here.setdefault(client, self._clock())
 
-    def busy(self, client: Client) -> None:
+    def busy(self, client: LimitedConnection) -> None:
         """Note that a whole request has arrived."""
         _drop(self._idle, network_of(client.address), client)
 
-    def leave(self, client: Client) -> None:
+    def leave(self, client: LimitedConnection) -> None:
         """Remove a connection that is closed."""
         self.busy(client)
         self._reading.pop(client, None)
@@ -158,7 +158,7 @@ class ConnectionLimit:
             for client in [c for c, since in here.items() if since < now - REQUEST_S]:
                 self._close(client)
 
-    def _update(self, client: Client, now: float) -> None:
+    def _update(self, client: LimitedConnection, now: float) -> None:
         """Update one reader's progress; a reader that makes progress is not idle."""
         flow = client.outflow()
         reading = followed(self._reading.get(client), flow, now) if flow is not None else None
@@ -172,7 +172,7 @@ class ConnectionLimit:
             self.busy(client)
             self.idle(client)
 
-    def _close(self, client: Client) -> None:
+    def _close(self, client: LimitedConnection) -> None:
         self.leave(client)
         client.close()
         self._count()
@@ -185,7 +185,9 @@ class ConnectionLimit:
             self._closed, self._told_at = 0, now
 
 
-def _drop(sets: dict[str, dict[Client, Any]], network: str, client: Client) -> None:
+def _drop(
+    sets: dict[str, dict[LimitedConnection, Any]], network: str, client: LimitedConnection
+) -> None:
     """Remove a connection from its network's set, and the set with its last one."""
     here = sets.get(network)
     if here is not None and client in here:

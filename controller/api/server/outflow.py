@@ -31,7 +31,7 @@ class Outflow:
 
 
 @dataclass(slots=True, frozen=True)
-class Reading:
+class ReadGoal:
     """A reader's task since ``since``: to take all bytes up to ``goal``."""
 
     goal: int
@@ -58,7 +58,7 @@ def outflow(connection: socket.socket) -> Outflow:
     return Outflow(struct.unpack_from("Q", info, _ACKED_AT)[0], struct.unpack("i", queued)[0])
 
 
-def followed(reading: Reading | None, flow: Outflow, now: float) -> Reading | None:
+def followed(reading: ReadGoal | None, flow: Outflow, now: float) -> ReadGoal | None:
     """Return the present task of a reader; None if no bytes are waiting.
 
     A new task begins when the last one is complete, so the reader of a stream over a slow path is
@@ -68,4 +68,4 @@ def followed(reading: Reading | None, flow: Outflow, now: float) -> Reading | No
         return None
     if reading is not None and flow.taken < reading.goal:
         return reading
-    return Reading(flow.taken + min(flow.waiting, SEND_LEAST), now)
+    return ReadGoal(flow.taken + min(flow.waiting, SEND_LEAST), now)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.schema.base import Name, Request, View
+from controller.schema.base import Name, RequestModel, View
 from controller.schema.marks import Message, Plain
 
 Limit = Literal["input", "compute", "network", "scatter", "straggler", "overlap", "none", "unknown"]
@@ -19,7 +19,7 @@ class RangeView(View):
     high: float
 
 
-class WhatIfRequest(Request):
+class WhatIfRequest(RequestModel):
     """Homes to suppose for endpoints of a running job; nothing moves."""
 
     most_parts = 20_000

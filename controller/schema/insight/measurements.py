@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from controller.schema.base import Name, Request, View
-from controller.schema.marks import Plain, Shown
+from controller.schema.base import Name, RequestModel, View
+from controller.schema.marks import Plain, Visibility
 
 MeasurementType = Literal["links", "collectives", "scaling", "storage", "input", "compare"]
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
 
 
-class MeasurementRequest(Request):
+class MeasurementRequest(RequestModel):
     """A measurement on idle endpoints."""
 
     most_parts = 20_000
@@ -32,7 +32,7 @@ class MeasurementRequest(Request):
     """Show the runs; start nothing."""
 
 
-class MeasurementImport(Request):
+class MeasurementImport(RequestModel):
     """The result of another tool, to be kept as a measurement."""
 
     most_parts = 200_000
@@ -95,15 +95,15 @@ class ResultView(View):
     fabric_epoch: int
     endpoints: list[Plain]
     homes: dict[Plain, Plain | None]
-    settings: Annotated[dict[str, Any], Shown.ALL]
+    settings: Annotated[dict[str, Any], Visibility.ALL]
     seed: int
     tool: ToolView
     environment: EnvironmentView
-    rows: Annotated[list[dict[str, Any]], Shown.ALL]
-    groups: Annotated[list[dict[str, Any]], Shown.ALL]
-    anomalies: Annotated[list[dict[str, Any]], Shown.ALL]
-    fits: Annotated[list[dict[str, Any]], Shown.ALL]
-    summary: Annotated[dict[str, Any], Shown.ALL]
+    rows: Annotated[list[dict[str, Any]], Visibility.ALL]
+    groups: Annotated[list[dict[str, Any]], Visibility.ALL]
+    anomalies: Annotated[list[dict[str, Any]], Visibility.ALL]
+    fits: Annotated[list[dict[str, Any]], Visibility.ALL]
+    summary: Annotated[dict[str, Any], Visibility.ALL]
     valid: bool
     invalid_because: list[Plain]
 
@@ -117,7 +117,7 @@ class MeasurementView(View):
     reason: Plain = ""
     """Why it is in this state."""
     user: Plain = ""
-    project: Annotated[str, Shown.PROJECT] = "default"
+    project: Annotated[str, Visibility.PROJECT] = "default"
     submitted_at: float
     started_at: float | None = None
     finished_at: float | None = None

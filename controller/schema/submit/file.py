@@ -23,7 +23,7 @@ from pydantic import (
     create_model,
 )
 
-from controller.schema.submit.marks import InFile, Limits, Named, absent, core, marks
+from controller.schema.submit.marks import InFile, Named, ValueLimits, absent, core, marks
 from controller.schema.submit.request import (
     CheckpointCopies,
     CheckpointRequest,
@@ -126,7 +126,7 @@ def _entry(
     field: Any, hint: Any, special: Any = None, *, optional: bool = False
 ) -> tuple[Any, Any]:
     """Return the type of a key, and its default and description."""
-    mark, limits = _mark(hint), next(iter(marks(hint, Limits)), Limits())
+    mark, limits = _mark(hint), next(iter(marks(hint, ValueLimits)), ValueLimits())
     limits = mark.limits or limits
     bare = core(hint)
     said = mark.text and mark.text.replace("{default}", str(field.default))
@@ -151,7 +151,7 @@ _UNITS = {"bytes": Bytes, "bps": BytesPerSecond}
 """By the last word of a field's name: people write numbers of these with their unit."""
 
 
-def _kind(name: str, hint: Any, limits: Limits, mark: InFile) -> Any:
+def _kind(name: str, hint: Any, limits: ValueLimits, mark: InFile) -> Any:
     """Return the type of a key's value."""
     bare = core(hint)
     kind: Any = bare
@@ -165,7 +165,7 @@ def _kind(name: str, hint: Any, limits: Limits, mark: InFile) -> Any:
     elif bare is str and (named := marks(hint, Named)):
         pattern = getattr(names, named[0].in_file or named[0].pattern)
         kind = Annotated[str, StringConstraints(pattern=f"^{pattern}$")]
-    elif bare is str and limits != Limits():
+    elif bare is str and limits != ValueLimits():
         kind = Annotated[str, constraint(limits)]
     elif mark.inline:
         kind = Literal[tuple(one.value for one in bare)]

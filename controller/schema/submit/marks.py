@@ -16,7 +16,7 @@ Mark = TypeVar("Mark")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Limits:
+class ValueLimits:
     """What a value must keep; None does not limit."""
 
     ge: float | None = None
@@ -37,7 +37,7 @@ class Named:
 
 
 @dataclass(slots=True, frozen=True)
-class Check:
+class ValueCheck:
     """Raises ValueError for a value of a request that cannot be."""
 
     check: Callable[[Any], object]
@@ -66,7 +66,7 @@ class InFile:
     text: str | None = None
     key: str = ""
     """Where it is not the field's name; ``limits.cpu`` lies in the section ``limits``."""
-    limits: Limits | None = None
+    limits: ValueLimits | None = None
     """Where they are not those of a request."""
     inline: bool = False
     """The schema lists the words of the choice in place."""

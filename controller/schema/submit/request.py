@@ -17,7 +17,7 @@ from agentlink.values import Record, Where
 from checkpoints.rules import parse_rule
 from checkpoints.values import Apart, Scheme
 from controller.devices.engine import Pull
-from controller.schema.submit.marks import Absent, Check, InFile, Limits, Named, Option
+from controller.schema.submit.marks import Absent, InFile, Named, Option, ValueCheck, ValueLimits
 from scheduler.model import Locality, OnLoss, Policy, RankOrder, TimeLimitAction
 
 Name = Annotated[str, Named("NAME")]
@@ -33,10 +33,10 @@ class VolumeRequest:
     volume: Annotated[SiteName, InFile("its name in the site file")]
     path: Annotated[
         str,
-        Limits(max_length=4096),
+        ValueLimits(max_length=4096),
         InFile(
             "where it appears in the container, such as /data",
-            limits=Limits(min_length=1, max_length=32768),
+            limits=ValueLimits(min_length=1, max_length=32768),
         ),
     ]
     """Absolute."""
@@ -57,13 +57,13 @@ class LocalCheckpoints:
     where: Annotated[Where, InFile("default: {default}", inline=True)] = Where.MEMORY
     size_bytes: Annotated[
         int,
-        Limits(gt=0, le=2**50),
+        ValueLimits(gt=0, le=2**50),
         InFile("of one rank, such as 8GiB: `keep` steps and one that is being written", key="size"),
     ]
     """Of one rank's folder: ``keep`` finished steps and one that is being written, and with
     partners as much again for the copies of another rank."""
     keep: Annotated[
-        int, Limits(ge=1, le=8), InFile("complete steps that are kept; default: {default}")
+        int, ValueLimits(ge=1, le=8), InFile("complete steps that are kept; default: {default}")
     ] = 2
 
 
@@ -79,7 +79,7 @@ class CheckpointCopies:
     ] = Apart.SERVER
     set_size: Annotated[
         int,
-        Limits(ge=2, le=16),
+        ValueLimits(ge=2, le=16),
         InFile("with xor: least number of ranks in a set; default: {default}", key="set"),
     ] = 4
 
@@ -89,7 +89,7 @@ class SharedCheckpoints:
     """A store that gets every n-th complete step."""
 
     store: Annotated[SiteName, InFile("a volume of the site")]
-    every: Annotated[int, Limits(ge=1, le=100_000), InFile("default: {default}")] = 10
+    every: Annotated[int, ValueLimits(ge=1, le=100_000), InFile("default: {default}")] = 10
 
 
 class Replicas(StrEnum):
@@ -106,11 +106,11 @@ class CheckpointRequest:
 
     complete: Annotated[
         str,
-        Limits(max_length=80),
-        Check(parse_rule),
+        ValueLimits(max_length=80),
+        ValueCheck(parse_rule),
         InFile(
             "what is whole: rename, dcp, orbax, keras or 'marker: FILE'; default: {default}",
-            limits=Limits(pattern=r"^(rename|dcp|orbax|keras|marker: ?[^/\s]{1,64})$"),
+            limits=ValueLimits(pattern=r"^(rename|dcp|orbax|keras|marker: ?[^/\s]{1,64})$"),
         ),
     ] = "rename"
     local: LocalCheckpoints
@@ -131,12 +131,12 @@ class JobRequest:
     ] = None
     count: Annotated[
         int,
-        Limits(ge=1, le=1_000_000),
+        ValueLimits(ge=1, le=1_000_000),
         Option("Number of GPUs.", "-n --count", ge=1),
         InFile(
             "number of GPUs; -n on the command line overrides it",
             key="resources.gpus",
-            limits=Limits(ge=1),
+            limits=ValueLimits(ge=1),
         ),
     ]
     project: Annotated[
@@ -144,20 +144,20 @@ class JobRequest:
     ] = "default"
     priority: Annotated[
         int,
-        Limits(ge=-100, le=100),
+        ValueLimits(ge=-100, le=100),
         Option("One level is worth an hour of waiting. [default: {default}]"),
     ] = 0
     """One level equals an hour of waiting, unless the site file says otherwise."""
     time_limit_s: Annotated[
         float | None,
-        Limits(gt=0, le=3.2e8),
+        ValueLimits(gt=0, le=3.2e8),
         Option(
             "Longest expected run time (90, 15m, 1h30m); lets it start early where it "
             "delays no other job.",
             "--time-limit TIME",
             kind=str,
         ),
-        InFile("maximum expected run time", limits=Limits(gt=0)),
+        InFile("maximum expected run time", limits=ValueLimits(gt=0)),
     ] = None
     time_limit_action: Annotated[
         TimeLimitAction | None,
@@ -214,13 +214,13 @@ class JobRequest:
     ] = None
     min_memory_bytes: Annotated[
         int,
-        Limits(ge=0, le=2**50),
+        ValueLimits(ge=0, le=2**50),
         Option("Least memory of each GPU.", "--memory GIB", key="memory", kind=float, ge=0),
         InFile("minimum memory of each GPU, such as 12GiB", key="resources.memory"),
     ] = 0
     dark_tolerance_s: Annotated[
         float | None,
-        Limits(gt=0, le=86400),
+        ValueLimits(gt=0, le=86400),
         Option(
             "Seconds its network may be dark; from its framework's time-outs if absent.",
             "--dark-tolerance S",
@@ -229,7 +229,7 @@ class JobRequest:
     ] = None
     checkpoint_grace_s: Annotated[
         float | None,
-        Limits(gt=0, le=300),
+        ValueLimits(gt=0, le=300),
         Absent(Option, "it belongs to a program, and so into its file"),
         InFile("with policy restart: all ranks exit 0 within this time after SIGTERM"),
     ] = None
@@ -237,7 +237,7 @@ class JobRequest:
     ends with 0, else the regroup is rolled back. Without it a rank has 10 s and any exit code."""
     restart: Annotated[
         str,
-        Limits(pattern=RESTART_PATTERN),
+        ValueLimits(pattern=RESTART_PATTERN),
         Option(
             "What to do when a rank fails: end the job, or start it again.",
             "--restart never|on-failure[:N]",
@@ -251,13 +251,13 @@ class JobRequest:
     ] = Pull.NEVER
     cpu: Annotated[
         float | None,
-        Limits(gt=0, le=4096),
+        ValueLimits(gt=0, le=4096),
         Option("Cores of one container.", "--cpu-limit CORES"),
-        InFile("cores", key="limits.cpu", limits=Limits(gt=0)),
+        InFile("cores", key="limits.cpu", limits=ValueLimits(gt=0)),
     ] = None
     memory_bytes: Annotated[
         int | None,
-        Limits(gt=0, le=2**50),
+        ValueLimits(gt=0, le=2**50),
         Option(
             "Memory of one container, without its GPU's: 32GiB.", "--memory-limit SIZE", kind=str
         ),
@@ -265,7 +265,7 @@ class JobRequest:
     ] = None
     io_bps: Annotated[
         int | None,
-        Limits(gt=0, le=2**50),
+        ValueLimits(gt=0, le=2**50),
         Option(
             "Bytes a second that it may read, and write, per disk: 500MB.",
             "--io-limit RATE",
@@ -280,7 +280,7 @@ class JobRequest:
             "--volume NAME:PATH[:ro]",
             kind=list[str],
         ),
-        InFile("what survives the job", limits=Limits(max_length=16)),
+        InFile("what survives the job", limits=ValueLimits(max_length=16)),
     ] = ()
     """What the job reads, and what survives it: directories of the servers, by name."""
     record: Annotated[
@@ -314,7 +314,7 @@ class JobRequest:
     """Without it nothing is kept of the job when a rank dies."""
     spares: Annotated[
         int,
-        Limits(ge=0, le=64),
+        ValueLimits(ge=0, le=64),
         Option(
             "Idle GPUs reserved for the job; 1? takes one only if there is one.",
             "--spares N[?]",
@@ -338,7 +338,7 @@ class JobRequest:
     ] = OnLoss.WAIT
     at_least: Annotated[
         int,
-        Limits(ge=1, le=1_000_000),
+        ValueLimits(ge=1, le=1_000_000),
         Absent(Option, "it goes with a program that can shrink, and so into its file"),
         InFile("ranks below which it does not shrink; default: {default}"),
     ] = 1

@@ -1,6 +1,6 @@
 """Bodies of requests, made from declared values (``job.py``).
 
-A body checks what a request holds and has the published schema; ``Body.value`` is the value.
+A body checks what a request holds and has the published schema; ``RequestBody.value`` is the value.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_ty
 
 from pydantic import AfterValidator, Field, create_model
 
-from controller.schema.base import Request
-from controller.schema.submit.marks import Check, Limits, Named
+from controller.schema.base import RequestModel
+from controller.schema.submit.marks import Named, ValueCheck, ValueLimits
 from sitefile import names
 
 _LIST: Any = list
 _DICT: Any = dict
 
 
-class Body(Request):
+class RequestBody(RequestModel):
     """Base of the bodies."""
 
     kind: ClassVar[type[Any]]
@@ -31,12 +31,14 @@ class Body(Request):
         return self.kind(**{name: _value(found) for name, found in vars(self).items()})
 
 
-_BODIES: dict[type[Any], type[Body]] = {}
+_BODIES: dict[type[Any], type[RequestBody]] = {}
 """By what they are the bodies of."""
 _MADE: set[type[Any]] = set()
 
 
-def body(kind: type[Any], base: type[Body] = Body, **special: Any) -> type[Body]:
+def body(
+    kind: type[Any], base: type[RequestBody] = RequestBody, **special: Any
+) -> type[RequestBody]:
     """Return the body of a dataclass. ``special`` gives types of fields that are made by hand."""
     hints = get_type_hints(kind, include_extras=True)
     shown: dict[str, Any] = {
@@ -87,16 +89,16 @@ def _limits(marks: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for mark in marks:
         match mark:
-            case Limits():
+            case ValueLimits():
                 found.append(constraint(mark))
             case Named(pattern=pattern):
                 found.append(Field(pattern=f"^{getattr(names, pattern)}$"))
-            case Check(check=check):
+            case ValueCheck(check=check):
                 found.append(AfterValidator(lambda value, check=check: (check(value), value)[1]))
     return found
 
 
-def constraint(limits: Limits, **more: Any) -> Any:
+def constraint(limits: ValueLimits, **more: Any) -> Any:
     """Return limits as pydantic checks them."""
     return Field(
         **{name: most for name, most in asdict(limits).items() if most is not None}, **more

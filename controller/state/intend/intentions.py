@@ -19,7 +19,7 @@ from typing import Any, Self
 from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.state import journal
-from controller.state.intend.holds import Hold
+from controller.state.intend.locks import RowLock
 from controller.state.journal import Journal, Outcome, Row
 from controller.state.kinds.kind import Key
 from controller.state.writes import Body, Write
@@ -69,17 +69,17 @@ class Intention:
     table: Callable[[str], Table]
     _also: Sequence[Body] = ()
     """Written with it: rows that memory does not hold."""
-    _hold: Hold = field(default_factory=Hold)
+    _lock: RowLock = field(default_factory=RowLock)
     _ones: dict[Key, _One] = field(default_factory=dict)
 
-    async def take(self, *keys: Key) -> None:
+    async def acquire(self, *keys: Key) -> None:
         """Wait until nothing else changes these records; free ones are taken at once.
 
         ServiceError ``unavailable`` when that takes too long.
         """
         try:
             async with asyncio.timeout(journal.TURN_TIMEOUT_S):
-                await self.journal.holds.take(self._hold, keys)
+                await self.journal.locks.acquire(self._lock, keys)
         except TimeoutError:
             raise journal.busy() from None
 
@@ -111,7 +111,7 @@ class Intention:
     @property
     def keys(self) -> Sequence[Key]:
         """The rows that it has, which nothing else writes."""
-        return self._hold.keys
+        return self._lock.keys
 
     def writes(self) -> Sequence[Write]:
         """Return what to write at this moment."""
@@ -138,7 +138,7 @@ class Intention:
                 if not one.visible:
                     self._publish(key, one)
         self._ones = {}
-        self.journal.holds.let_go(self._hold)
+        self.journal.locks.release(self._lock)
 
     def _publish(self, key: Key, one: _One) -> None:
         table = self.table(key[0])
@@ -175,7 +175,7 @@ class Intention:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._hold.keys:  # else the journal has told it how it ended
+        if self._lock.keys:  # else the journal has told it how it ended
             self.end("refused")
 
 

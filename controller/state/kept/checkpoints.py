@@ -21,7 +21,7 @@ KEPT_RUNS = 256
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class RunRecord:
+class CheckpointRun:
     """One run of a job's ranks. Durable before its first rank starts."""
 
     epoch: int
@@ -56,7 +56,7 @@ class CheckpointRecord:
     job: str
     key: Annotated[bytes, HEX] = field(repr=False)
     """Authorises transfers between servers."""
-    runs: tuple[Annotated[RunRecord, Flat(run=LedgerRun, layout=Layout)], ...] = ()
+    runs: tuple[Annotated[CheckpointRun, Flat(run=LedgerRun, layout=Layout)], ...] = ()
     """Oldest first."""
     spoiled: tuple[SpoiledStep, ...] = ()
     servers: frozenset[str] = frozenset()

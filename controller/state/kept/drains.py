@@ -17,7 +17,7 @@ WORDS: Mapping[DrainKind, str] = {"node": "server", "aggregator": "aggregator", 
 
 
 @dataclass(slots=True, frozen=True)
-class Drain:
+class DrainedObject:
     """One object that is being drained; ``since`` in seconds since 1970."""
 
     kind: DrainKind
@@ -38,7 +38,7 @@ class Drain:
 
 
 @dataclass(slots=True, frozen=True)
-class Left:
+class LeftContainers:
     """Endpoints of one server on which containers of a run may live that was given up."""
 
     job: str
@@ -49,10 +49,10 @@ class Left:
 
 
 @dataclass(slots=True, frozen=True)
-class Drained:
+class DrainDecisions:
     """Drains by object, and the endpoints that may have gone dark with one, to get light again."""
 
-    of: Mapping[str, Drain]
+    of: Mapping[str, DrainedObject]
     unlit: frozenset[str]
 
     def facts(self) -> dict[str, str]:
@@ -66,14 +66,14 @@ class Drains:
 
     def __init__(self, site: CabledSite) -> None:
         self._site = site
-        self.of: dict[str, Drain] = {}
-        self.left: tuple[Left, ...] = ()
+        self.of: dict[str, DrainedObject] = {}
+        self.left: tuple[LeftContainers, ...] = ()
         self.unlit: frozenset[str] = frozenset()
         """Endpoints that may have gone dark with a drain or a lost run, and get light again."""
 
     def restore(self, facts: Mapping[str, str]) -> None:
         """Take over the stored facts, as far as the site file still has the objects."""
-        found = [Drain(*row) for row in json.loads(facts.get("drains", "[]"))]
+        found = [DrainedObject(*row) for row in json.loads(facts.get("drains", "[]"))]
         known = {
             *(f"node/{server.name}" for server in self._site.servers),
             *(f"aggregator/{aggregator.name}" for aggregator in self._site.aggregators),
@@ -83,7 +83,7 @@ class Drains:
         places = [tuple(row) for row in json.loads(facts.get("left_places", "[]"))]
         runs = dict.fromkeys(tuple(row[:3]) for row in json.loads(facts.get("left_runs", "[]")))
         self.left = tuple(
-            Left(job, epoch, server, tuple(at))
+            LeftContainers(job, epoch, server, tuple(at))
             for job, epoch, server in runs
             for at in [at for *of, at in places if of == [job, epoch, server]]
             or [self._all_of(server)]
@@ -91,11 +91,11 @@ class Drains:
         self.unlit = frozenset(json.loads(facts.get("unlit", "[]"))) & self._site.homes.keys()
 
     @property
-    def now(self) -> Drained:
+    def now(self) -> DrainDecisions:
         """What operators have decided, as a value."""
-        return Drained(dict(self.of), self.unlit)
+        return DrainDecisions(dict(self.of), self.unlit)
 
-    def put(self, record: Drained) -> None:
+    def put(self, record: DrainDecisions) -> None:
         """Replace what operators have decided."""
         self.of, self.unlit = dict(record.of), record.unlit
 
@@ -119,15 +119,15 @@ class Drains:
         for name in endpoints:
             if name in servers:  # else it left the site file
                 at.setdefault(servers[name], []).append(name)
-        found = (Left(job, epoch, server, tuple(names)) for server, names in at.items())
+        found = (LeftContainers(job, epoch, server, tuple(names)) for server, names in at.items())
         self.left = tuple(dict.fromkeys((*self.left, *found)))
 
-    def cleaned(self, gone: Iterable[Left]) -> None:
+    def cleaned(self, gone: Iterable[LeftContainers]) -> None:
         """Forget what was cleaned up."""
         done = frozenset(gone)
         self.left = tuple(entry for entry in self.left if entry not in done)
 
-    def endpoints(self, drain: Drain, at: Mapping[str, AttachPoint]) -> tuple[str, ...]:
+    def endpoints(self, drain: DrainedObject, at: Mapping[str, AttachPoint]) -> tuple[str, ...]:
         """Return the endpoints that use the object, in site order."""
         return tuple(
             e.name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import Form
+from controller.state.kinds.marks import JsonForm
 from measure.kinds import MeasuredEndpoint, MeasuredSite, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -42,7 +42,7 @@ def _fabric(document: Mapping[str, Any]) -> MeasuredSite:
 
 
 @dataclass(slots=True, frozen=True)
-class RunRecord:
+class MeasurementRun:
     """One job of a measurement; ``endpoints`` in rank order."""
 
     label: str
@@ -68,15 +68,15 @@ class MeasurementRecord:
     endpoints: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
-    fabric: Annotated[MeasuredSite, Form(_fabric_document, _fabric)] | None = None
+    fabric: Annotated[MeasuredSite, JsonForm(_fabric_document, _fabric)] | None = None
     """As it was when the measurement was accepted; None of an imported one."""
-    runs: tuple[RunRecord, ...] = ()
+    runs: tuple[MeasurementRun, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
     """Where the caller wants endpoints to be."""
     homes_before: Mapping[str, str] = field(default_factory=dict)
     """Where the endpoints were that it moved: they are put back at the end."""
     cancelling: bool = False
-    """Somebody asked to cancel it."""
+    """A cancellation was requested."""
     valid: bool | None = None
     invalid_because: tuple[str, ...] = ()
     result_bytes: int = 0

@@ -22,7 +22,7 @@ Key = tuple[str, str]
 class Kind(Generic[Record]):
     """Records of one frozen dataclass, kept one row each.
 
-    Fields that ``columns`` names have columns of their own; a value that is no text, number or
+    Fields that ``columns`` names have columns of their own; a value other than a text, number or
     truth value is JSON in it.
     """
 
@@ -102,7 +102,7 @@ class Records(Mapping[str, Record]):
         return self.put(replace(self._records[key], **fields))  # type: ignore[type-var]
 
     def remove(self, key: str) -> Record | None:
-        """Forget a record; return it, None if there is none."""
+        """Forget a record; return it, None for an unknown key."""
         return self._records.pop(key, None)
 
     def share_out(

@@ -30,7 +30,7 @@ class AsList:
 
 
 @dataclass(slots=True, frozen=True)
-class Form:
+class JsonForm:
     """A value in a form of its own: ``read`` makes it from what ``write`` returns."""
 
     write: Callable[[Any], Any]
@@ -48,7 +48,7 @@ class Form:
         return _form(handler(source), read, self.write)
 
 
-HEX = Form(bytes.hex, bytes.fromhex)
+HEX = JsonForm(bytes.hex, bytes.fromhex)
 """Bytes as hexadecimal digits."""
 
 

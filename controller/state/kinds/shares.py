@@ -21,7 +21,7 @@ def surplus(
 ) -> tuple[Item, ...]:
     """Return the items that go so that the others keep every limit; ``items`` are oldest first.
 
-    The oldest goes of the owner who has most of what is too much: nobody displaces another one's.
+    The oldest goes of the owner who has most of what is too much: no owner displaces another's.
     """
     kept: dict[str, deque[Item]] = {}
     for item in items:

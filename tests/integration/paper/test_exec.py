@@ -248,7 +248,7 @@ def test_another_projects_job_does_not_exist_and_the_trail_names_every_command(s
     made, _ = site.run("token", "create", "eve", "--project", "other", "-o", "json")
     token = json.loads(made)["token"]
     _, why = site.run("exec", "red", "--", "cat", "/stolen", code=5, token=token)
-    assert b"there is no job red" in why
+    assert b"job red does not exist" in why
     site.run("exec", "red", "--", "sh", "-c", "echo recorded; exit 9", code=9)
     shown, _ = site.run("audit", "show", "-o", "json")
     records = json.loads(shown)["items"]

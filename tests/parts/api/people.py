@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from controller.api.gate.access import Access
 from controller.api.gate.pace import Limit, RateLimit
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.audit import AuditLog
 from controller.people.authz import Role
 from controller.people.projects import SharedProjects
@@ -79,7 +79,7 @@ async def people_site(
     audit = AuditLog(directory)
     await audit.open()
     for project in ("alpha", "beta"):
-        await accounts.put_project(Project(project))
+        await accounts.put_project(StoredProject(project))
     secrets = {}
     for role in Role:
         if role in (Role.ADMIN, Role.OPERATOR, Role.ENGINE):

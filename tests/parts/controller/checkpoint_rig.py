@@ -25,7 +25,7 @@ from controller.state.kept.checkpoints import CHECKPOINTS, CheckpointRecord
 from controller.state.kept.kinds import row_of
 from controller.state.offers import ServerOffer
 from controller.state.records import FLAT, CheckpointSpec, JobRecord, JobSpec
-from controller.state.state import Connections, State
+from controller.state.state import Reachability, State
 from controller.state.writes import (
     DropRecords,
     KeptAnswer,
@@ -34,8 +34,8 @@ from controller.state.writes import (
     Write,
 )
 from controller.store.kinds import TABLES
-from controller.usage.interval import Interval
-from controller.usage.window import Kept, Window
+from controller.usage.interval import UsageInterval
+from controller.usage.window import Kept, UsageQuery
 from sitefile import CabledSite
 from sitefile.model import (
     AggregatorCable,
@@ -129,7 +129,7 @@ class MemoryStore:
     async def measurement_result(self, ident: str) -> str | None:
         return None
 
-    async def usage(self, window: Window, live: Sequence[Interval]) -> Kept:
+    async def usage(self, window: UsageQuery, live: Sequence[UsageInterval]) -> Kept:
         raise AssertionError
 
 
@@ -166,7 +166,7 @@ class Rig:
 
     async def up(self) -> None:
         """Start a controller from what the store has."""
-        connections = Connections(
+        connections = Reachability(
             lambda: frozenset(a.name for a in self.site.aggregators),
             lambda: frozenset(s.name for s in self.site.switches),
             lambda: {s.name: s.name not in self.away for s in self.site.servers},

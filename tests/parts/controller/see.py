@@ -38,8 +38,8 @@ from controller.state.light import Light
 from controller.state.notices import Outbox
 from controller.state.state import State
 from controller.state.transactions import Transactions
-from controller.state.usage import Usage
-from controller.stream.publisher import Publisher
+from controller.state.usage import UsageMeter
+from controller.stream.publisher import FeedPublisher
 from controller.swaps.desk import SwapDesk
 from controller.swaps.first import FirstSteps
 from controller.telemetry.light import OpticalPower
@@ -86,7 +86,7 @@ class Parts:
     remover: DataRemover
     power: OpticalPower
     telemetry: Telemetry
-    publisher: Publisher
+    publisher: FeedPublisher
     comms: CommsKeeper
     latest: LatestResults
     meter: StepMeter
@@ -181,7 +181,7 @@ class Sight:
         return self._state.outbox
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> UsageMeter:
         return self._state.usage
 
     @property

@@ -78,7 +78,7 @@ async def test_the_history_of_a_fan() -> None:
     now = [START + 0.5]
     one = site(None, now)
     await one.tell(sampled(SEEN, now[0]))
-    one.telemetry.take({})
+    one.telemetry.record({})
     real, emulated = (await one.series()).containers
     assert (real.model_dump()["fan_ratio"], emulated.model_dump()["fan_ratio"]) == ([0.75], None)
 

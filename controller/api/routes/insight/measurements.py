@@ -69,7 +69,7 @@ async def import_measurement(
     desks: DesksOf, caller: CallerOf, request: MeasurementImport, response: Response
 ) -> MeasurementView:
     """Keep the result of another tool as a measurement."""
-    work = desks.measurements.take(request, caller.principal.name)
+    work = desks.measurements.import_result(request, caller.principal.name)
     view = await change(CHANGE_S, f"measurement/{request.type}", work)
     response.headers["Location"] = f"/api/v1/measurements/{view.id}"
     return view

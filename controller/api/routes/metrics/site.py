@@ -66,9 +66,9 @@ async def get_metrics(request: Request, desks: DesksOf) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _moment(desks: Desks) -> Moment:
+async def _moment(desks: Desks) -> SiteMetrics:
     health, jobs = desks.health.health(), await desks.jobs.jobs()
-    return Moment(
+    return SiteMetrics(
         health=health,
         jobs=jobs,
         endpoints=await desks.fabric.endpoints(),
@@ -89,7 +89,7 @@ def _survival(desks: Desks) -> Survival | None:
         return None
 
 
-class Moment(Collector):
+class SiteMetrics(Collector):
     """The site at one moment; jobs that ended have no labels."""
 
     def __init__(

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header
 from fastapi.responses import Response
 
 from controller.api.common import DesksOf, Entrance, SightOf
-from controller.api.following import Following, Place
+from controller.api.following import AnswerSlot, Following
 from controller.api.operation import operation
 from controller.api.problems import responses
 from controller.base.errors import ServiceError
@@ -31,7 +31,7 @@ PING = b": still here\n\n"
 class Stream(Following):
     """The frames of one reader."""
 
-    def __init__(self, reader: Reader, *, place: Place | None = None) -> None:
+    def __init__(self, reader: Reader, *, place: AnswerSlot | None = None) -> None:
         super().__init__(
             _pieces(reader), media_type="text/event-stream", place=place, close=reader.close
         )

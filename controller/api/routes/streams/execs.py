@@ -25,14 +25,14 @@ from controller.api.common import (
     SightOf,
 )
 from controller.api.deadlines import within
-from controller.api.executing import OPEN_S, Pieces, Session, Sessions
+from controller.api.executing import OPEN_S, ExecSession, Pieces, Sessions
 from controller.api.following import Following
 from controller.api.gate.access import Access
 from controller.api.operation import KIB, operation
 from controller.api.problems import from_service, responses
 from controller.base.errors import ServiceError
 from controller.devices.engine import ExecEnd
-from controller.people.audit_record import Record, clipped
+from controller.people.audit_record import AuditRecord, clipped
 from controller.schema.execs import (
     ExecEndView,
     ExecInputRequest,
@@ -133,14 +133,16 @@ async def stream_exec(
         sessions.close(session)
         if access.audit is not None:
             how = f"{session.id[:_SHOWN_ID]}: {session.how} after {clock.monotonic() - began:.1f} s"
-            access.audit.tell(_record(session, access.clock(), epoch(), remote, clipped(how)))
+            access.audit.record_outcome(
+                _record(session, access.clock(), epoch(), remote, clipped(how))
+            )
 
     return Following(_json_lines(session), media_type=LINES, place=place, close=ended)
 
 
-def _record(session: Session, now: float, epoch: int, remote: str, detail: str) -> Record:
+def _record(session: ExecSession, now: float, epoch: int, remote: str, detail: str) -> AuditRecord:
     principal = session.caller.principal
-    return Record(
+    return AuditRecord(
         seq=0,
         time=now,
         actor=principal.name,
@@ -157,7 +159,7 @@ def _record(session: Session, now: float, epoch: int, remote: str, detail: str) 
     )
 
 
-async def _json_lines(session: Session) -> AsyncGenerator[bytes]:
+async def _json_lines(session: ExecSession) -> AsyncGenerator[bytes]:
     """Encode a command's output, and note how it ended."""
     pieces, waiting = session.pieces, None
     try:
@@ -192,4 +194,4 @@ async def send_exec_input(
 ) -> ExecInputView:
     """Send input to a command. After a time-out the same request may be repeated."""
     session = sessions.find(caller, name, ident)
-    return ExecInputView(next=await within(READ_S, f"job/{name}/exec", session.take(body)))
+    return ExecInputView(next=await within(READ_S, f"job/{name}/exec", session.send(body)))

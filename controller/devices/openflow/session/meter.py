@@ -45,9 +45,9 @@ class Meter:
     def judge(self, kind: int, *, asked: bool, now: float) -> Handling:
         """Judge a message; ``asked``: its transaction id is that of an open request."""
         if kind == PACKET_IN:
-            return Handling.DECODE if self._packets.take(now) else Handling.IGNORE
+            return Handling.DECODE if self._packets.consume(now) else Handling.IGNORE
         if kind == PORT_STATUS:
-            return Handling.DECODE if self._ports.take(now) else Handling.END
+            return Handling.DECODE if self._ports.consume(now) else Handling.END
         if kind == ERROR:
             self._errors += 1
             return Handling.DECODE if self._errors <= ERRORS else Handling.IGNORE

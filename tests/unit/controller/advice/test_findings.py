@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.advice.findings import Finding, Situation, judge
+from controller.advice.findings import JobFinding, Situation, judge
 from measure.loading.floor import Floor
 from scheduler.steptime.calibrate import PredictionInterval
 from scheduler.steptime.facts import StepFacts
@@ -135,7 +135,7 @@ def test_findings_come_in_order_and_save_at_most_the_step(
 
 
 def test_a_finding_without_gain_weighs_nothing() -> None:
-    assert Finding(limit="compute", text="").weight == 0
+    assert JobFinding(limit="compute", text="").weight == 0
 
 
 FLOOR = Floor(step_s=0.97, measurement="m7", volume="images", batch=32)

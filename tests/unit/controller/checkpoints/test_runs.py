@@ -18,15 +18,15 @@ from controller.state.kept.checkpoints import (
     CHECKPOINTS,
     KEPT_RUNS,
     CheckpointRecord,
-    RunRecord,
+    CheckpointRun,
     SpoiledStep,
 )
 from controller.state.writes import DropRecords, PutRecords
 from controller.store.store import Store
 
 
-def run(epoch: int, resumed: Key | None = None, ranks: int = 1) -> RunRecord:
-    return RunRecord(
+def run(epoch: int, resumed: Key | None = None, ranks: int = 1) -> CheckpointRun:
+    return CheckpointRun(
         epoch=epoch,
         run=LedgerRun(ranks, Layout(), resumed),
         endpoints=tuple(f"gpu{n}" for n in range(ranks)),
@@ -68,7 +68,7 @@ def test_what_was_given_up_stays_given_up(steps: list[int], old: int) -> None:
 
 async def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     layout = Layout(Scheme.XOR, Apart.AGGREGATOR, (), ((0, 2), (1, 3)))
-    whole = RunRecord(
+    whole = CheckpointRun(
         epoch=7,
         run=LedgerRun(4, layout, Key(2**62, 3), identical=True),
         endpoints=("a", "b", "c", "d"),

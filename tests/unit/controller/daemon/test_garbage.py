@@ -86,7 +86,7 @@ class World:
 
     def makes(self, objects: int) -> None:
         self.collector.old += objects
-        self.garbage.look()
+        self.garbage.check()
 
 
 def test_full_collections_never_start_by_themselves() -> None:
@@ -117,7 +117,7 @@ def test_old_objects_that_die_make_room_before_the_next_examination() -> None:
     world = World()
     world.makes(2 * BATCH)
     world.collector.old = 0
-    world.garbage.look()
+    world.garbage.check()
     world.makes(BATCH)
     assert world.collector.examined == [2 * BATCH, BATCH]
 
@@ -159,17 +159,17 @@ def test_memory_that_has_grown_much_makes_one_full_collection_due() -> None:
     world.makes(BATCH)
     world.collector.cycles = 150_000
     world.memory.live *= GROWTH
-    world.garbage.look()
+    world.garbage.check()
     assert world.collector.cycles == 0
     assert world.collector.examined == [BATCH, 400_000 + BATCH]
-    world.garbage.look()
+    world.garbage.check()
     assert len(world.collector.examined) == 2
 
 
 def test_memory_that_is_only_kept_by_the_c_library_is_given_back_first() -> None:
     world = World()
     world.memory.free = GROWTH * world.memory.live
-    world.garbage.look()
+    world.garbage.check()
     assert world.memory.free == 0
     assert world.collector.examined == []
 
@@ -178,7 +178,7 @@ def test_the_next_full_collection_waits_until_memory_has_grown_as_much_again() -
     world = World()
     for _ in range(64):
         world.memory.live += 500_000
-        world.garbage.look()
+        world.garbage.check()
     assert len(world.collector.examined) == 3  # 33 times as much is three times three times three
 
 
@@ -189,7 +189,7 @@ def test_nothing_is_examined_while_endpoints_are_dark() -> None:
     world.makes(BATCH)
     assert world.collector.examined == []
     world.moving = False
-    world.garbage.look()
+    world.garbage.check()
     assert world.collector.examined == [400_000 + BATCH]
 
 
@@ -197,7 +197,7 @@ def test_endpoints_that_stay_dark_do_not_let_garbage_grow_without_bound() -> Non
     world = World()
     world.moving = True
     world.memory.live *= PATIENCE
-    world.garbage.look()
+    world.garbage.check()
     assert world.collector.examined == [400_000]
 
 
@@ -232,7 +232,7 @@ def test_pythons_own_collector_finds_a_cycle_among_frozen_objects() -> None:
         collector.collect()
         assert Node.freed == 0
         memory.live *= GROWTH
-        garbage.look()
+        garbage.check()
         assert Node.freed == 1
     finally:
         gc.set_threshold(*before)

@@ -281,7 +281,7 @@ async def test_explaining_many_waiting_jobs_does_not_block_the_loop(rack: Rack) 
         request = JobRequest(name=name, count=6)
         rack.parts.state.jobs.put(JobRecord(name, spec_of(request), "image", 0.0))
     being_changed = rack.parts.state.intention()  # the running queue starts none of them
-    await being_changed.take(*map(keys.job, waiting_))
+    await being_changed.acquire(*map(keys.job, waiting_))
     turns = 0
 
     async def other() -> None:

@@ -246,14 +246,17 @@ async def test_light_that_moves_beside_it_makes_it_invalid(site: MeasuringRack) 
 
 
 async def test_an_import_is_a_measurement_with_a_result(site: MeasuringRack) -> None:
-    view = await site.service.desks.measurements.take(
+    view = await site.service.desks.measurements.import_result(
         MeasurementImport(type="links", tool="osu", text="1 2.5"), "alice"
     )
     assert view.state == "completed" and view.result is not None
     assert view.result.source == "imported" and len(view.result.rows) == 2
-    for tool, text, why in (("fio", "1", "reads no file of fio"), ("osu", "x", "no file of osu")):
+    for tool, text, why in (
+        ("fio", "1", "reads no file of fio"),
+        ("osu", "x", "a file of osu"),
+    ):
         with pytest.raises(ServiceError, match=why):
-            await site.service.desks.measurements.take(
+            await site.service.desks.measurements.import_result(
                 MeasurementImport(type="links", tool=tool, text=text), "alice"
             )
 
@@ -269,7 +272,7 @@ async def test_an_ended_measurement_can_be_removed_and_its_id_is_never_used_agai
     await site.service.desks.measurements.remove("m1")
     await site.down()
     await site.up()
-    with pytest.raises(ServiceError, match="there is no measurement m1"):
+    with pytest.raises(ServiceError, match="measurement m1 does not exist"):
         await site.service.desks.measurements.view("m1")
     assert (await site.measure("gpu0")).id == "m2"
 

@@ -168,12 +168,12 @@ async def test_ports_bound_the_traffic_of_others(
     crossing = {name: Crossing(*rates) for name, rates in uplinks.items()}
     traffic = Traffic()
     for _ in range(STRANGERS_AFTER_S):
-        traffic.take(["a", "b"], HOMES, jobs, lambda name: sent.get(name, 0.0), crossing)
+        traffic.add(["a", "b"], HOMES, jobs, lambda name: sent.get(name, 0.0), crossing)
     assert traffic.others_bps == others
     assert bool(traffic.verdict(100.0)) is (others > 1.0)
 
 
 def test_an_unknown_rate_of_a_job_is_not_taken_for_the_own_traffic() -> None:
     traffic = Traffic()
-    traffic.take(["a", "b"], HOMES, [], lambda name: None, {"as0": Crossing(90.0, 0.0)})
+    traffic.add(["a", "b"], HOMES, [], lambda name: None, {"as0": Crossing(90.0, 0.0)})
     assert traffic.others_bps == 0.0

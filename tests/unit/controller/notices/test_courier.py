@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from base import clock
 from controller.base import failpoints
-from controller.notices.courier import KEEP_TRYING_S, Courier, Way
+from controller.notices.courier import KEEP_TRYING_S, Courier, NoticeTransport
 from controller.state import notices
 from controller.state.notices import Outbox
 from controller.state.records import JobRecord, JobSpec
@@ -252,7 +252,7 @@ async def test_a_courier_without_receivers_loads_no_client(tmp_path: Path) -> No
     await rack.up()
     made: list[CabledSite] = []
 
-    def ways(site: CabledSite) -> dict[str, Way]:
+    def ways(site: CabledSite) -> dict[str, NoticeTransport]:
         made.append(site)
         return {}
 

@@ -18,7 +18,7 @@ from controller.devices.observed import EngineJob, JobNeeds, ObservedError, Publ
 from controller.fabric.mover import Mover
 from controller.observed.publisher import CALM_S, RESTLESS_S
 from controller.schema.plans import PlanRequest
-from controller.state.transactions import Running
+from controller.state.transactions import RunningTransaction
 from controller.transaction.model import Transaction
 from sitefile import CabledSite, load_site
 from sitefile.engine import EnginePolicy
@@ -295,7 +295,7 @@ async def test_moves_that_fail_are_tried_less_and_less_often(
     await rack.until(lambda: engine(rack).published)
     tried = []
 
-    async def refused(mover: Mover, moving: Running) -> Transaction:
+    async def refused(mover: Mover, moving: RunningTransaction) -> Transaction:
         tried.append(clock.monotonic())
         mover.call_off(moving, "the switch refuses")
         return moving.tx

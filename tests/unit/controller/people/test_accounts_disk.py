@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.base.errors import ServiceError
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from tests.parts.controller.disk import Disk
 
@@ -27,10 +27,10 @@ def failing_at(accounts: Accounts, word: str) -> None:
 
 async def test_a_project_that_cannot_be_changed_stays_as_it_was(tmp_path: Path) -> None:
     accounts = await opened(tmp_path)
-    await accounts.put_project(Project("vision", 1.0, 4))
+    await accounts.put_project(StoredProject("vision", 1.0, 4))
     failing_at(accounts, "INSERT")
     with pytest.raises(ServiceError):
-        await accounts.put_project(Project("vision", 1.0, 8))
+        await accounts.put_project(StoredProject("vision", 1.0, 8))
     again = await opened(tmp_path)
     assert [(p.name, p.quota) for p in again.projects()] == [("default", None), ("vision", 4)]
     await again.close()
@@ -57,9 +57,9 @@ async def test_a_token_whose_secret_was_not_handed_out_opens_nothing(tmp_path: P
     with pytest.raises(ServiceError, match="did not answer"):
         await accounts.create("ann", Role.OPERATOR)
     with pytest.raises(ServiceError, match="nothing was changed"):
-        await accounts.put_project(Project("vision"))
+        await accounts.put_project(StoredProject("vision"))
     disk.release()
-    await accounts.put_project(Project("audio"))
+    await accounts.put_project(StoredProject("audio"))
     assert [t.name for t in accounts.tokens()] == []
     await accounts.close()
     again = await opened(tmp_path)

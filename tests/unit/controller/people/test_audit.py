@@ -15,11 +15,13 @@ from controller.base.errors import ServiceError
 from controller.people import audit_files
 from controller.people.audit import AuditLog
 from controller.people.audit_files import FILE, HEAD, Trail, TrailCheck, verify
-from controller.people.audit_record import Record, body_of, record_hash
+from controller.people.audit_record import AuditRecord, body_of, record_hash
 from testbed.simulated.work import WorkEvent
 from tests.parts.api.people import people_site
 
-RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
+RECORD = AuditRecord(
+    0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1
+)
 
 
 async def until(what: str, condition: Callable[[], bool]) -> None:
@@ -57,7 +59,7 @@ def edit(lines: list[str]) -> None:
 
 
 def edit_and_rehash(lines: list[str]) -> None:
-    record = Record(**{**json.loads(lines[2]), "actor": "bob"})
+    record = AuditRecord(**{**json.loads(lines[2]), "actor": "bob"})
     record = replace(record, hash=record_hash(record))
     lines[2] = json.dumps(body_of(record)) + "\n"
 

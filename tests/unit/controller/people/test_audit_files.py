@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from controller.people.audit_files import BASE, FILE, HEAD, Trail, TrailCheck, verify
-from controller.people.audit_record import START, Record, record_hash
-from controller.people.refusals import KINDS, SEVERAL, WINDOW_S, Refusals
+from controller.people.audit_record import START, AuditRecord, record_hash
+from controller.people.refusals import KINDS, SEVERAL, WINDOW_S, JoinedRefusals
 
-RECORD = Record(0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1)
+RECORD = AuditRecord(
+    0, 1.0, "ann", "user", "t", "127.0.0.1", "jobs:submit", "submit_job", "", 201, 1, 1
+)
 OLD_LINE = (
     '{"seq":1,"time":1.5,"actor":"ann","role":"user","token":"t","remote":"127.0.0.1",'
     '"verb":"jobs:submit","action":"submit_job","object":"red","outcome":201,"epoch_before":1,'
@@ -90,14 +92,14 @@ def test_a_page_of_a_long_file_is_found_without_reading_it_all(
     writer.trail._file_bytes = 10**9
     writer.write(4000, at_once=100)
     read = 0
-    parse = Record.__init__
+    parse = AuditRecord.__init__
 
-    def counting(self: Record, *given: object, **named: object) -> None:
+    def counting(self: AuditRecord, *given: object, **named: object) -> None:
         nonlocal read
         read += 1
         parse(self, *given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Record, "__init__", counting)
+    monkeypatch.setattr(AuditRecord, "__init__", counting)
     for after in (0, 1, 1999, 2000, 3990):
         assert [r.seq for r in writer.trail.page(after, 3)] == [after + 1, after + 2, after + 3]
     assert read == 15
@@ -174,14 +176,16 @@ def test_a_trail_of_before_is_read(tmp_path: Path) -> None:
 # --- refusals -------------------------------------------------------------------------------
 
 
-def refusal(remote: str, *, ident: str = "", action: str = "list_jobs", thing: str = "") -> Record:
+def refusal(
+    remote: str, *, ident: str = "", action: str = "list_jobs", thing: str = ""
+) -> AuditRecord:
     return replace(
         RECORD, actor="", token=ident, remote=remote, action=action, object=thing, outcome=401
     )
 
 
 def test_refusals_alike_are_joined_for_a_minute() -> None:
-    refusals = Refusals()
+    refusals = JoinedRefusals()
     assert refusals.add(refusal("10.0.0.1"), 0.0) == refusal("10.0.0.1")
     assert all(refusals.add(refusal("10.0.0.1"), 1.0) is None for _ in range(9))
     assert refusals.add(refusal("10.0.0.2"), 2.0) is not None
@@ -191,7 +195,7 @@ def test_refusals_alike_are_joined_for_a_minute() -> None:
 
 
 def test_strangers_of_many_addresses_share_what_they_may_fill() -> None:
-    refusals = Refusals()
+    refusals = JoinedRefusals()
     made = [
         refusals.add(refusal(f"10.0.{n // 256}.{n % 256}", thing=f"job-{n}"), 0.0)
         for n in range(5000)
@@ -206,7 +210,7 @@ def test_strangers_of_many_addresses_share_what_they_may_fill() -> None:
 
 
 def test_a_strangers_flood_hides_no_user() -> None:
-    refusals = Refusals()
+    refusals = JoinedRefusals()
     for number in range(100):
         refusals.add(refusal(f"10.0.0.{number}"), 0.0)
     mine = refusal("10.0.0.1", ident="t1")

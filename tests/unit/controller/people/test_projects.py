@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.people.accounts import Accounts
-from controller.people.accounts import Project as Account
+from controller.people.accounts import StoredProject as Account
 from controller.people.projects import SharedProjects
 from scheduler.queue.model import ProjectShare
 from sitefile import Scheduling, load_site

@@ -18,7 +18,7 @@ from controller.fabric.mover import Mover
 from controller.plans.rollout import BEGIN_S
 from controller.schema.plans import PlanRequest, PlanView, RolloutRequest, RolloutView
 from controller.state.kept.rollouts import KEPT_ROLLOUTS, ROLLOUTS, RolloutRecord, Rollouts
-from controller.state.transactions import Running
+from controller.state.transactions import RunningTransaction
 from controller.transaction.model import Transaction
 from scheduler.policy.triggers import TriggerPolicy
 from sitefile import RegroupPolicy, Scheduling, load_site
@@ -76,7 +76,7 @@ class Gate:
         mover = rack.parts.mover
         carry_out = mover.carry_out
 
-        async def held(running: Running) -> Transaction:
+        async def held(running: RunningTransaction) -> Transaction:
             tx = await carry_out(running)
             self.reached.set()
             await self.open.wait()
@@ -287,7 +287,7 @@ def _ports(rack: Rack) -> set[str]:
 async def test_one_that_breaks_blocks_no_other(two: Rack) -> None:
     plan, mover = await planned(two), two.parts.mover
 
-    async def broken(running: Running) -> Transaction:
+    async def broken(running: RunningTransaction) -> Transaction:
         mover.call_off(running, "broken")
         raise RuntimeError("broken")
 
@@ -353,7 +353,7 @@ async def test_room_for_a_waiting_job_is_kept_until_the_end(
     """The endpoints that a rollout frees go to the job it was made for, not to a later one."""
     begin, may_begin = Mover.begin, asyncio.Event()
 
-    def held(mover: Mover, *given: Any) -> Running:
+    def held(mover: Mover, *given: Any) -> RunningTransaction:
         if not may_begin.is_set():
             raise ServiceError("unavailable", "a switch does not answer")
         return begin(mover, *given)

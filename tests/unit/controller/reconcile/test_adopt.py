@@ -16,7 +16,7 @@ from controller.people.projects import SharedProjects
 from controller.schema.plans import PlanRequest
 from controller.state.intend.keys import ATTACHMENTS
 from controller.state.records import Quarantine
-from controller.state.state import Connections, State
+from controller.state.state import Reachability, State
 from controller.state.writes import Loaded
 from controller.store.store import Store
 from controller.transaction import circuits
@@ -222,7 +222,7 @@ async def test_a_port_has_one_endpoint_and_a_cable_moves_with_the_site_file(
     as0, *others = site.aggregators
     wired = replace(as0, fixed={9: "gpu4"})
     again = replace(site, aggregators=(wired, *others))
-    connections = Connections(frozenset, frozenset, dict)
+    connections = Reachability(frozenset, frozenset, dict)
     state = State(again, rack.store, lambda: 0.0, connections, SharedProjects(again))
     stored = {
         "gpu0": AttachPoint("as0", 1),

@@ -13,7 +13,7 @@ from controller.base.errors import ServiceError
 from controller.devices.aggregators import AttachPoint, PortStatus
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.schema.plans import PlanRequest
-from controller.state.transactions import Running
+from controller.state.transactions import RunningTransaction
 from controller.transaction.circuits import Cabling, SwitchChange
 from controller.transaction.model import Cause, Outcome, Transaction
 from controller.transaction.model import Path as Way
@@ -200,7 +200,7 @@ async def moved(rack: Rack, path: Way, change: SwitchChange) -> Transaction:
     state.transactions.number += 1
     ident = f"t{state.transactions.number}"
     tx = Transaction(ident, Cause.PLACEMENT, state.epoch, (path,), (change,))
-    running = Running(tx, None, SteadyClock(state.clock))
+    running = RunningTransaction(tx, None, SteadyClock(state.clock))
     state.transactions.running[ident] = running
     assert rack.see.blocked_points() == {NEAR, FAR}
     done = await rack.parts.mover.carry_out(running)

@@ -20,7 +20,7 @@ from controller.state.kinds.kind import Key
 from controller.state.records import JobRecord, JobSpec
 from controller.state.writes import DropJobs, KeptAnswer, PutAnswer, PutFacts, PutJob, Write
 from controller.store.store import Store
-from controller.usage.ledger import Ledger
+from controller.usage.ledger import UsageLedger
 from tests.parts.controller.disk import FAULTS, Disk, Fault
 from tests.parts.controller.see import owes
 
@@ -37,7 +37,7 @@ class JournalRig:
         self.events = EventLog(lambda: 1.0, lambda: 0)
         self.store = Store(self.path)
         self.disk = Disk(self.store)
-        self.journal = Journal(self.store, self.events, self.row, Ledger())
+        self.journal = Journal(self.store, self.events, self.row, UsageLedger())
 
     def row(self, key: Key) -> Write:
         kind, name = key
@@ -60,7 +60,7 @@ class JournalRig:
     async def intend(self, name: str, make: Make) -> None:
         """Change a job once that is durable."""
         async with self.intention() as intention:
-            await intention.take(keys.job(name))
+            await intention.acquire(keys.job(name))
             intention.will(keys.job(name), make)
             await intention.commit()
 
@@ -104,7 +104,7 @@ class JournalRig:
     async def submit(self, job: JobRecord) -> None:
         """Make a job durable, or roll it back; nobody else may take its name meanwhile."""
         async with self.intention() as intention:
-            await intention.take(keys.job(job.name))
+            await intention.acquire(keys.job(job.name))
             intention.now(keys.job(job.name), constant(job))
             await intention.commit()
 
@@ -192,7 +192,7 @@ async def test_a_row_that_is_being_decided_is_left_to_its_own_commit(rig: Journa
         await rig.submit(RED)
     rig.disk.release()
     async with rig.intention() as again:
-        await again.take(keys.job("red"))
+        await again.acquire(keys.job("red"))
         again.now(keys.job("red"), constant(replace(RED, image="image:2")))
         await rig.submit(replace(RED, name="blue"))
         assert owes(rig.journal)
@@ -393,7 +393,7 @@ async def test_what_is_recorded_of_a_row_waits_for_its_change(rig: JournalRig) -
     await rig.store.load()
     await rig.submit(RED)
     async with rig.intention() as pause:
-        await pause.take(keys.job("red"))
+        await pause.acquire(keys.job("red"))
         pause.now(keys.job("red"), lambda now: replace(now, state="paused", reason="paused"))
         rig.jobs["red"] = replace(rig.jobs["red"], restarts=1)
         noted = asyncio.create_task(rig.journal.record(keys.job("red")))
@@ -424,7 +424,7 @@ async def test_a_change_waits_for_another_of_its_record_only_so_long(rig: Journa
     await rig.store.load()
     await rig.submit(RED)
     async with rig.intention() as first:
-        await first.take(keys.job("red"))
+        await first.acquire(keys.job("red"))
         with pytest.raises(ServiceError, match="busy"):
             await rig.intend("red", lambda now: None)
     await rig.intend("red", lambda now: None)
@@ -437,7 +437,7 @@ async def test_changes_of_the_same_records_never_wait_for_each_other(rig: Journa
 
     async def both(*names: str) -> None:
         async with rig.intention() as intention:
-            await intention.take(*map(keys.job, names))
+            await intention.acquire(*map(keys.job, names))
             for name in names:
                 intention.will(keys.job(name), lambda now: replace(now, restarts=now.restarts + 1))
             await intention.commit()
@@ -454,7 +454,7 @@ async def test_a_change_that_failed_leaves_no_trace(rig: JournalRig, fault: Faul
     before = dict(rig.jobs)
     rig.disk.fault = fault
     async with rig.intention() as intention:
-        await intention.take(*map(keys.job, rig.jobs))
+        await intention.acquire(*map(keys.job, rig.jobs))
         intention.now(keys.job("red"), lambda now: replace(now, state="starting"))
         intention.will(keys.job("blue"), lambda now: None)
         with pytest.raises(ServiceError):

@@ -175,7 +175,7 @@ async def test_a_crash_in_a_regroup_keeps_the_job_frozen_until_it_runs(
     kept = rack.parts.state.usage
 
     def runs() -> bool:
-        kept.look(rack.see.jobs)
+        kept.update(rack.see.jobs)
         return not kept.ledger.open["red"].level.frozen
 
     await rack.until(runs)
@@ -259,7 +259,7 @@ async def test_a_clock_that_is_set_moves_dates_only(
         before = kept.ledger.open["red"].since
         now = hand.now + step
         clock.current().step(now - clock.time())
-        kept.look(rack.see.jobs)
+        kept.update(rack.see.jobs)
         hand.now = now
         assert kept.ledger.open["red"].since == pytest.approx(before + step)
     hand.began -= 7200

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-from controller.state.kept.drains import Drains, Left
+from controller.state.kept.drains import Drains, LeftContainers
 from controller.state.kept.rollouts import ROLLOUTS, RolloutRecord
 from controller.state.writes import PutRecords
 from controller.store.store import Store
@@ -40,9 +40,9 @@ def test_an_older_release_reads_what_lost_runs_left() -> None:
     facts["left_runs"] = json.dumps([["red", 4, "srv0"], ["blue", 5, "srv1"]])
     again.restore(facts)
     assert again.left == (
-        Left("red", 4, "srv0", ("gpu0",)),
-        Left("red", 4, "srv0", ("gpu1",)),
-        Left("blue", 5, "srv1", ("gpu2", "gpu3")),
+        LeftContainers("red", 4, "srv0", ("gpu0",)),
+        LeftContainers("red", 4, "srv0", ("gpu1",)),
+        LeftContainers("blue", 5, "srv1", ("gpu2", "gpu3")),
     )
 
 

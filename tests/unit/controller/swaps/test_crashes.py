@@ -9,7 +9,7 @@ import pytest
 
 from controller.base import failpoints
 from controller.state.records import JobRecord
-from controller.telemetry.throughput import Rates
+from controller.telemetry.throughput import EndpointRates
 from tests.parts.controller.failpoints import Reaper
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack, crash
@@ -115,7 +115,7 @@ async def test_a_death_at_the_first_step_closes_the_row_once(tmp_path: Path) -> 
     await rack.up()
     await rack.state("red", "running")
     assert rows(rack)[-1].stage == "started"
-    rack.parts.telemetry.rates = lambda endpoint: Rates(tx_bps=1e6)  # type: ignore[method-assign]
+    rack.parts.telemetry.rates = lambda endpoint: EndpointRates(tx_bps=1e6)  # type: ignore[method-assign]
     await rack.until(lambda: rows(rack)[-1].stage == "over")
     row = rows(rack)[-1]
     assert row.broken and row.finished_at is not None

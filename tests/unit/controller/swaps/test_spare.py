@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from controller.swaps import first
-from controller.telemetry.throughput import Rates
+from controller.telemetry.throughput import EndpointRates
 from controller.views.recoveries import view_of
 from tests.parts.controller.losses import rack_with
 from tests.parts.controller.rack import Rack
@@ -117,7 +117,7 @@ async def test_nothing_is_placed_on_a_spare_of_the_site(spared: Rack) -> None:
 
 def sending(rack: Rack, sent: Mapping[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the telemetry say what endpoints send."""
-    monkeypatch.setattr(rack.parts.telemetry, "rates", lambda e: Rates(tx_bps=sent.get(e)))
+    monkeypatch.setattr(rack.parts.telemetry, "rates", lambda e: EndpointRates(tx_bps=sent.get(e)))
 
 
 async def test_most_ranks_talk_once_they_have_imported_and_send_as_before_once_they_step(

@@ -55,7 +55,7 @@ async def test_the_series_has_nvmls_figures_also_after_a_restart(
     for second in range(3):
         now[0] = START + second + 0.5
         await one.tell(sampled(reading, now[0]))
-        one.telemetry.take({})
+        one.telemetry.record({})
     await one.telemetry.flush()
     real, emulated = (await site(tmp_path, now).series()).containers
     assert real.temperature_c == [61, 61, 61]
@@ -69,9 +69,9 @@ async def test_a_sample_that_is_too_old_is_a_gap(reading: nvml.GpuReadings) -> N
     now = [START + 0.5]
     one = site(None, now)
     await one.tell(sampled(reading, now[0]))
-    one.telemetry.take({})
+    one.telemetry.record({})
     now[0] += 10
-    one.telemetry.take({})
+    one.telemetry.record({})
     assert (await one.series()).containers[0].temperature_c == [61, None]
 
 

@@ -11,7 +11,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.devices.counters import PortBlock, PortCounters
 from controller.schema.plans import PlanRequest
 from controller.schema.stream import SampleView
-from controller.telemetry.throughput import AT_ONCE, Rates, Telemetry
+from controller.telemetry.throughput import AT_ONCE, EndpointRates, Telemetry
 from tests.parts.controller.jobs import scattered, submit
 from tests.parts.controller.rack import Rack
 
@@ -36,8 +36,8 @@ async def test_rates_use_the_aggregators_own_clock(rack: Rack) -> None:
     rack.aggregators.counters[at] = 2000
     await telemetry.tick()
     # The port received 1000 bytes and sent 2000 in one second of the aggregator's clock.
-    assert telemetry.port_rates(at) == Rates(rx_bps=8000, tx_bps=16000)
-    assert telemetry.rates("gpu0") == Rates(rx_bps=16000, tx_bps=8000)
+    assert telemetry.port_rates(at) == EndpointRates(rx_bps=8000, tx_bps=16000)
+    assert telemetry.rates("gpu0") == EndpointRates(rx_bps=16000, tx_bps=8000)
     job = rack.desks.jobs.job("red")
     assert (job.rx_bps, job.tx_bps) == (16000, 8000)
     series = await rack.desks.live.series(60)
@@ -53,7 +53,7 @@ async def test_counters_that_fall_give_no_rate(rack: Rack) -> None:
     await telemetry.tick()
     rack.aggregators.counters[at] = 10
     await telemetry.tick()
-    assert telemetry.rates("gpu0") == Rates()
+    assert telemetry.rates("gpu0") == EndpointRates()
 
 
 async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
@@ -69,7 +69,7 @@ async def test_the_second_of_a_move_adds_both_ports(rack: Rack) -> None:
     other = state.light.attachments["gpu2"]
     state.light.attachments["gpu0"], state.light.attachments["gpu2"] = other, new
     await telemetry.tick()
-    assert telemetry.rates("gpu0") == Rates()
+    assert telemetry.rates("gpu0") == EndpointRates()
 
 
 async def test_a_regroup_has_markers_in_the_series(rack: Rack) -> None:
@@ -85,7 +85,7 @@ async def test_a_disconnected_aggregator_leaves_a_gap(rack: Rack) -> None:
     telemetry = rack.parts.telemetry
     rack.aggregators.away = {"as0"}
     await telemetry.tick()
-    assert telemetry.rates("gpu0") == Rates()
+    assert telemetry.rates("gpu0") == EndpointRates()
 
 
 async def test_every_second_is_published_to_the_readers_of_the_stream(rack: Rack) -> None:

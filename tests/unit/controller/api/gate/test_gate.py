@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.api.gate.pace import BYTES, HOOKS, Limit, RateLimit
 from controller.base.errors import ServiceError
-from controller.people.accounts import ADMIN_FILE, Accounts, Project, digest
+from controller.people.accounts import ADMIN_FILE, Accounts, StoredProject, digest
 from controller.people.authz import Principal, Role
 from tests.parts.api.desks import answer, restore
 from tests.parts.api.people import PLENTY, Clock, Site, people_site
@@ -309,10 +309,10 @@ async def test_addresses_push_no_users_bucket_out() -> None:
 async def test_a_project_kept_over_a_restart(tmp_path: Path) -> None:
     accounts = Accounts(tmp_path / "a.sqlite", Clock())
     await accounts.open()
-    await accounts.put_project(Project("gamma", 2.0, 4))
+    await accounts.put_project(StoredProject("gamma", 2.0, 4))
     await accounts.close()
     again = Accounts(tmp_path / "a.sqlite", Clock())
     await again.open()
-    assert Project("gamma", 2.0, 4) in again.projects()
+    assert StoredProject("gamma", 2.0, 4) in again.projects()
     assert "default" in {p.name for p in again.projects()}
     await again.close()

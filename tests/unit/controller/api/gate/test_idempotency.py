@@ -29,7 +29,7 @@ from controller.state.events import EventLog
 from controller.state.journal import Journal
 from controller.state.writes import KeptAnswer, PutAnswer, Write
 from controller.store.store import Store
-from controller.usage.ledger import Ledger
+from controller.usage.ledger import UsageLedger
 from tests.parts.api.apps import app_of
 from tests.parts.api.desks import answer, never, restore
 from tests.parts.api.people import people_site
@@ -44,7 +44,7 @@ async def life(store_file: Path, rack: Rack) -> AsyncIterator[httpx.AsyncClient]
     """One life of the controller; its store outlives it."""
     store = Store(store_file)
     await store.load()
-    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, UsageLedger())
     transport = httpx.ASGITransport(
         app=app_of(rack.service, answers=answers), raise_app_exceptions=False
     )
@@ -277,7 +277,7 @@ async def test_one_person_displaces_no_other_ones_answers(
     monkeypatch.setattr(idempotency, "KEPT", 10)
     store = Store(tmp_path / "s.sqlite")
     await store.load()
-    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, Ledger())
+    answers = Journal(store, EventLog(lambda: 0.0, lambda: 0), lambda _: None, UsageLedger())
     async with people_site(tmp_path) as site:
         app = app_of(
             site.rack.service, Access(site.accounts, site.audit, clock=site.clock), answers=answers

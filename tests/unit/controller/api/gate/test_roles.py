@@ -103,7 +103,7 @@ async def whole(tmp_path: Path) -> AsyncIterator[Site]:
         answer(desks.drains, drain=drained, undrain=drained)
         answer(
             desks.measurements,
-            **{"start": measured, "take": measured, "view": measured},
+            **{"start": measured, "import_result": measured, "view": measured},
             **{"cancel": measured, "remove": measured},
         )
         answer(desks.engine, status=ENGINE, check=CHECKS, allocated=ENGINE.allocations[0])

@@ -12,7 +12,7 @@ import httpx
 
 from controller.api.app import PARTS
 from controller.api.gate.access import Access
-from controller.people.accounts import Accounts, Project
+from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from scheduler.queue.model import Preemption
 from scheduler.queue.model import ProjectShare as Share
@@ -70,7 +70,7 @@ async def people(folder: Path) -> AsyncIterator[People]:
     accounts = Accounts(folder / "accounts.sqlite", rack.parts.state.clock)
     await accounts.open()
     for project in ("alpha", "beta"):
-        await accounts.put_project(Project(project))
+        await accounts.put_project(StoredProject(project))
     made = People(rack, {})
     for who, role, projects in (
         ("ann", Role.USER, ["alpha"]),

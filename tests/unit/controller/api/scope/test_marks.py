@@ -15,10 +15,10 @@ from controller.api.common import DesksOf, SightOf, require_sight
 from controller.api.operation import operation, operation_of
 from controller.api.scope.redact import Redactor, marks_of
 from controller.people.authz import Owned
-from controller.schema.base import Request, View
+from controller.schema.base import RequestModel, View
 from controller.schema.fabric import AggregatorView, NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Message, Plain, Shown
+from controller.schema.marks import Instead, Message, Plain, Visibility
 from controller.schema.stream import SampleView, TransactionFrameView
 
 OWNED = {
@@ -53,7 +53,7 @@ class InsteadOnly(View):
     text: Annotated[str, Instead("hidden")]
 
 
-class Asked(Request):
+class Asked(RequestModel):
     count: int
 
 
@@ -75,8 +75,8 @@ def test_a_view_with_a_text_that_has_no_mark_is_refused(view: type[View]) -> Non
     "kind",
     [
         *(dict, list, object, bytes, JsonValue, Owned),
-        *(dict[int, TopView], dict[Plain, Message], Annotated[list[str], Shown.JOB]),
-        Annotated[list[str] | None, Shown.PROJECT],
+        *(dict[int, TopView], dict[Plain, Message], Annotated[list[str], Visibility.JOB]),
+        Annotated[list[str] | None, Visibility.PROJECT],
     ],
 )
 def test_a_field_that_no_mark_reaches_is_refused(kind: Any) -> None:
@@ -123,11 +123,11 @@ def made(declared: Any, random: Random) -> Any:  # noqa: PLR0911
     """Return any value of a type, its texts drawn from ``TEXTS``, names of jobs from ``OWNED``."""
     origin, args = get_origin(declared), get_args(declared)
     if origin is Annotated:
-        if set(args) & {Shown.JOB, Shown.HOLDER}:
+        if set(args) & {Visibility.JOB, Visibility.HOLDER}:
             return random.choice(list(OWNED))
-        if Shown.JOBS in args:
+        if Visibility.JOBS in args:
             return list(OWNED)
-        if Shown.PROJECT in args:
+        if Visibility.PROJECT in args:
             return random.choice(["alpha", "beta"])
         return made(args[0], random)
     if origin is Literal:

@@ -14,7 +14,7 @@ async def test_a_user_sees_measurements_of_own_projects_only() -> None:
     bob = Sight(Principal("bob", Role.USER, frozenset({"vision"})), dict)
     assert await bob.show_all([first, second]) == [first]
     assert bob.require(first, "measurement", "m1").project == "vision"
-    with pytest.raises(ServiceError, match="there is no measurement m2"):
+    with pytest.raises(ServiceError, match="measurement m2 does not exist"):
         bob.require(second, "measurement", "m2")
 
 

@@ -16,7 +16,7 @@ from controller.api.server import connections as connections_module
 from controller.api.server import outflow as outflow_module
 from controller.api.server import server as server_module
 from controller.api.server.connections import ConnectionLimit
-from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, Reading, followed
+from controller.api.server.outflow import SEND_LEAST, SEND_S, Outflow, ReadGoal, followed
 from controller.base.addresses import network_of
 from controller.daemon.listen import PeopleOptions
 from tests.parts.api.served import serving
@@ -78,11 +78,11 @@ def test_a_reader_of_a_quiet_stream_is_never_late() -> None:
 
 
 def test_a_reader_that_takes_single_bytes_is_late() -> None:
-    reading: Reading | None = None
+    reading: ReadGoal | None = None
     for second in range(20):
         reading = followed(reading, Outflow(second, 10**6), float(second))
     assert reading is not None
-    assert reading == Reading(SEND_LEAST, 0.0)
+    assert reading == ReadGoal(SEND_LEAST, 0.0)
 
 
 def test_an_address_with_most_connections_makes_room_even_if_all_are_served() -> None:

@@ -11,45 +11,45 @@ from controller.state.kinds.kind import Key
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class RowLock:
     """The rows that one change has, or waits for."""
 
     keys: list[Key] = field(default_factory=list)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Holds:
+class RowLocks:
     """The changes under way, by row."""
 
     def __init__(self) -> None:
-        self._queues: dict[Key, deque[Hold]] = {}
+        self._queues: dict[Key, deque[RowLock]] = {}
         """Of each row that is being changed: the change under way, then those that wait."""
 
     def __contains__(self, key: Key) -> bool:
         return key in self._queues
 
-    async def take(self, hold: Hold, keys: Collection[Key]) -> None:
+    async def acquire(self, lock: RowLock, keys: Collection[Key]) -> None:
         """Wait until no other change has ``keys``; free ones are taken at once.
 
         In a fixed order, so that no two changes wait for each other. A caller that gives up lets
         go.
         """
         for key in sorted(keys):
-            hold.keys.append(key)
+            lock.keys.append(key)
             queue = self._queues.setdefault(key, deque())
-            queue.append(hold)
-            while queue[0] is not hold:
+            queue.append(lock)
+            while queue[0] is not lock:
                 await queue[0].over.wait()
 
-    def let_go(self, hold: Hold) -> None:
+    def release(self, lock: RowLock) -> None:
         """End a change, or its wait."""
-        for key in hold.keys:
+        for key in lock.keys:
             queue = self._queues[key]
-            queue.remove(hold)
+            queue.remove(lock)
             if not queue:
                 del self._queues[key]
-        hold.keys.clear()
-        hold.over.set()
+        lock.keys.clear()
+        lock.over.set()
 
     async def free(self, key: Key) -> None:
         """Wait until the change of a row that is under way, if there is one, is over."""
