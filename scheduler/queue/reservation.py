@@ -130,7 +130,7 @@ def reserve(
     ``ends`` gives (expected end, running job) in order of time; jobs past their end count
     as ending now. A strict job that fits under one aggregator waits for the first one with
     enough ports without a running job (idle endpoints are re-homed for free). What jobs before
-    it need of its endpoints is theirs. ``start`` is the start if the caller knows it.
+    it need of its endpoints is theirs. ``start`` is the start if the caller has it.
     """
     request = head.job.request
     pool, count = index.pool(request), request.count

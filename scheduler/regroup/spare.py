@@ -265,7 +265,7 @@ class _Swaps:
         row |= dict.fromkeys(places.values(), 1.0)
         self._program.row(row, float(len(spares)), float(len(spares)))
         for spare in spares:
-            # One column says where it is: at most one of the three.
+            # One column gives its place: at most one of the three.
             self._program.row({c[spare]: 1.0 for c in kinds if spare in c}, 0.0, 1.0)
 
     def _add_ports(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Source = Literal["nccl", "torch", "tf", "wire", "printed"]
-"""What told: a recorder, the bytes on the wire, or the program's own step lines."""
+"""The source: a recorder, the bytes on the wire, or the program's own step lines."""
 WITH_HEADERS: frozenset[Source] = frozenset({"wire", "tf"})
 """Sources whose bytes are the port's; the others' are payload."""
 

@@ -1,4 +1,4 @@
-"""``submit``'s short cuts for checkpoints and spares; a job file says everything."""
+"""``submit``'s short cuts for checkpoints and spares; a job file has every setting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asked(*, size: str | None, rule: str | None, store: str | None, spares: str 
 
 
 def checkpoint(file: Document | None, line: Document | None) -> Document:
-    """Return a checkpoint as the file says it, overridden part by part. CliError."""
+    """Return the file's checkpoint, overridden part by part. CliError."""
     whole = {**(file or {}), **(line or {})}
     whole["local"] = {**(file or {}).get("local", {}), **(line or {}).get("local", {})}
     if "size_bytes" not in whole["local"]:

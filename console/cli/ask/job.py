@@ -41,7 +41,7 @@ def _in_order() -> list[str]:
 
 _ORDER = _in_order()
 _TOGETHER = {"cpu", "memory_bytes", "io_bps", "checkpoint", "spares", "env"}
-"""Fields that several options say, or that one option says with others."""
+"""Fields that several options set, or that one option sets with others."""
 _READ: Mapping[str, Callable[[Any], Any]] = {
     "time_limit_s": duration_s,
     "min_memory_bytes": lambda gib: int(gib * 2**30),

@@ -1,4 +1,4 @@
-"""Ctrl-C while the command waits: what was begun goes on, and the user is told so."""
+"""Ctrl-C while the command waits: what was begun goes on, and a message reports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from console.cli.errors import CliError
 
 @contextmanager
 def goes_on(what: str, *, object: str, hint: str) -> Iterator[None]:
-    """Wait for ``what`` ("job red"). Ctrl-C is a CliError that says how to follow and to end it."""
+    """Wait for ``what`` ("job red"). Ctrl-C is a CliError with how to follow and end it."""
     try:
         yield
     except KeyboardInterrupt:

@@ -138,7 +138,7 @@ class _Reader:
         return at
 
     def walk(self, folder: Path) -> None:
-        """Look at all files below a folder. Bytecode need not be readable, links are left alone."""
+        """Check all files below a folder. Bytecode need not be readable, links are left alone."""
         count = 0
         for at, folders, names in os.walk(place(self._root, str(folder))):
             folders[:] = [name for name in folders if name != "__pycache__"]

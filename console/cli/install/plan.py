@@ -20,7 +20,7 @@ from console.cli.install.values import (
 
 
 def install(parts: Sequence[Part], machine: Machine) -> list[Step]:
-    """Return a step per part, in order; those without a change say so.
+    """Return a step per part, in order; also for parts without a change.
 
     A file of the site is never changed.
     """

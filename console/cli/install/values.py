@@ -1,6 +1,6 @@
 """Values of an installation: its parts, what a machine has of them, and the steps between both.
 
-Paths are absolute and those of the installed machine, also when it lies below another folder.
+Paths are absolute paths of the installed machine, also when it lies below another folder.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StateDirectory:
 
 @dataclass(slots=True, frozen=True)
 class SystemdUnit:
-    """The unit, as systemd knows it."""
+    """A unit under its name in systemd."""
 
     kind: ClassVar = "unit"
     name: str
@@ -85,7 +85,7 @@ Part = SystemAccount | File | InstalledFolder | StateDirectory | SystemdUnit
 
 @dataclass(slots=True, frozen=True)
 class PathStatus:
-    """A path as it is. ``content`` is that of a regular file of a part, else None."""
+    """The status of a path. ``content`` is set for regular files of parts only."""
 
     mode: int
     uid: int
@@ -105,7 +105,7 @@ class Machine:
     accounts: Mapping[str, tuple[int, int]]
     """uid and gid by name."""
     systemd: bool = False
-    """systemd runs it, and can be told of changes."""
+    """systemd runs it, and can reload units."""
     outdated: frozenset[str] = frozenset()
     """Units whose files changed since systemd read them."""
     matches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class StepAction(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """One part with its action; ``name`` is its path, or that of an account or unit."""
+    """One part with its action; ``name`` is the path, or the name of the account or unit."""
 
     action: StepAction
     part: Part

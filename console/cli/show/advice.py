@@ -56,7 +56,7 @@ def spans(homes: Mapping[str, str | None]) -> str:
 
 
 def unpredicted(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Say what is missing where no step is predicted, and what makes a first prediction."""
+    """Yield what is missing where no step is predicted, and what makes a first prediction."""
     if not items:
         yield (
             "a plan that moves the light of a running job makes one, and so does: lightloom whatif"

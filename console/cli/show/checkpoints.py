@@ -113,7 +113,7 @@ def parts_text(step: Document) -> str:
 
 
 def interval_lines(view: Document) -> Sequence[str]:
-    """Say how often to write, and from what that follows."""
+    """Return how often to write, and the figures behind it."""
     found = [f"job {view['job']}: {interval_text(view)}"]
     if view["interval_s"] is not None and view["why"]:
         found.append(f"  {view['why']}")
@@ -132,7 +132,7 @@ def interval_lines(view: Document) -> Sequence[str]:
 
 
 def interval_text(view: Document) -> str:
-    """Say how often to write in one line."""
+    """Return how often to write, in one line."""
     now = "" if view["now_s"] is None else f", now every {figure(view['now_s'])} s"
     if view["interval_s"] is None:
         return f"the interval of checkpoints is not known: {view['why'] or 'no figures'}{now}"

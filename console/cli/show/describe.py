@@ -122,7 +122,7 @@ def print_object(title: str, name: str, item: Document, events: Sequence[Documen
 
 
 def value_text(key: str, value: Any) -> str:
-    """Format one field; its name says the unit."""
+    """Format one field; its name ends with the unit."""
     if value is None or value in ("", [], {}):
         return "dark" if key in _HOMES and value is None else NONE
     form = _FORMS.get(key)

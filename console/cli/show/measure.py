@@ -93,7 +93,7 @@ def _table(name: str, rows: Sequence[Document]) -> None:
 
 
 def cell(key: str, value: Any) -> str:  # noqa: PLR0911 - one form a line
-    """Format a figure of a result; its name says the unit."""
+    """Format a figure of a result; its name ends with the unit."""
     if value is None or value in ("", [], {}):
         return NONE
     if isinstance(value, bool):

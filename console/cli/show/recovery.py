@@ -86,13 +86,13 @@ def lines(recovery: Document, width: int = WIDTH) -> list[str]:
 
 
 def headline(recovery: Document) -> str:
-    """Say in one line what happened to what, and how the job went on."""
+    """Return in one line what failed, and how the job went on."""
     what = ", ".join(recovery["objects"]) or recovery["cause"]
     return f"{_HAPPENED.get(recovery['cause'], '{} lost').format(what)}: {outcome(recovery)}"
 
 
 def outcome(recovery: Document) -> str:
-    """Say how the job went on after the loss."""
+    """Return how the job went on after the loss."""
     swaps = ", ".join(f"{spare} for {dead}" for dead, spare in recovery["swaps"].items())
     return {
         "swap": f"spare {swaps}" if swaps else "a spare took the place",
@@ -104,7 +104,7 @@ def outcome(recovery: Document) -> str:
 
 
 def steps(recovery: Document) -> str:
-    """Say what was written last and from where it went on: ``310 → 300, 10 lost``."""
+    """Return the last written and the resumed step: ``310 → 300, 10 lost``."""
     keys = ("step_written", "step_restored", "steps_lost")
     written, restored, lost = (recovery.get(key) for key in keys)
     if written is None and restored is None:

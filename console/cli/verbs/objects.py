@@ -163,7 +163,7 @@ def _print(
 
 
 def _without_readings(item: Document) -> Document:
-    """Return what makes an object another one; readings differ at every look."""
+    """Return what makes an object another one; readings differ at every poll."""
     return {key: value for key, value in item.items() if key != "readings"}
 
 

@@ -29,7 +29,7 @@ Part = tuple[int, Vector]
 
 
 class Sizes:
-    """The sizes of a load, numbered: members per optical switch, that of the last fastest."""
+    """The sizes of a load, numbered: members per optical switch, the last one fastest."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         """``shape``: number of sizes per switch, from 0."""

@@ -74,7 +74,7 @@ def _print(view: Document, output: OutputFormat, *, watch: bool) -> None:
 
 
 def _nothing(view: Document) -> CliError:
-    """Say why there is nothing to show, and what to do."""
+    """Print why no figures exist, and what to do."""
     job = view["job"]
     if view["record"] == "off":
         text, hint = "its communication is not recorded", "submit it with --record counts"

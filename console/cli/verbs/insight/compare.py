@@ -161,7 +161,7 @@ def _show(view: Document, output: OutputFormat) -> None:
 
 
 def _how_to_get_it(client: ControllerClient, chosen: Document, file: Path | None) -> None:
-    """Say how to get the recommended placement; save the plan of its moves."""
+    """Print how to get the recommended placement; save the plan of its moves."""
     if file is not None:
         made = client.post("/plans", {"homes": chosen["homes"]}, extra_s=_PLAN_S)
         save(made, file)
