@@ -119,7 +119,7 @@ class Progress:
     text: str = ""
 
 
-class MeasurementKind(Protocol):
+class Kind(Protocol):
     """One type of measurement. Pure: randomness comes from ``seed``."""
 
     @property

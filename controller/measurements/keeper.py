@@ -33,15 +33,7 @@ from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, MeasurementRun
 from controller.state.state import State
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import (
-    Continuing,
-    Importing,
-    MeasuredSite,
-    MeasurementKind,
-    Progress,
-    Run,
-    SettingsError,
-)
+from measure.kinds import Continuing, Importing, Kind, MeasuredSite, Progress, Run, SettingsError
 
 log = structlog.get_logger(__name__)
 
@@ -53,9 +45,7 @@ IMAGE_HINT = "build it on that server: docs/measure.md says how"
 class MeasurementKeeper:
     """All measurements of the site."""
 
-    def __init__(
-        self, parts: MeasurementParts, tasks: Tasks, kinds: Mapping[str, MeasurementKind]
-    ) -> None:
+    def __init__(self, parts: MeasurementParts, tasks: Tasks, kinds: Mapping[str, Kind]) -> None:
         self._parts = parts
         self._state = parts.state
         self._tasks = tasks
@@ -79,7 +69,7 @@ class MeasurementKeeper:
                 continue
             self._spawn(record.id, kind)
 
-    def _spawn(self, ident: str, kind: MeasurementKind) -> None:
+    def _spawn(self, ident: str, kind: Kind) -> None:
         runner = self._runners[ident] = MeasurementRunner(self._parts, kind, ident)
 
         async def run() -> None:
@@ -273,7 +263,7 @@ class MeasurementKeeper:
 
     # --- helpers --------------------------------------------------------------------------
 
-    def _kind(self, name: str) -> MeasurementKind:
+    def _kind(self, name: str) -> Kind:
         kind = self._kinds.get(name)
         if kind is None:
             raise ServiceError(
@@ -294,7 +284,7 @@ class MeasurementKeeper:
         }
 
     async def _planned(
-        self, kind: MeasurementKind, request: MeasurementRequest, fabric: MeasuredSite
+        self, kind: Kind, request: MeasurementRequest, fabric: MeasuredSite
     ) -> tuple[Mapping[str, Any], list[Run]]:
         def plan() -> tuple[Mapping[str, Any], list[Run]]:
             settings = kind.settings(request.settings, fabric)

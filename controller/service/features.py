@@ -58,7 +58,7 @@ from controller.telemetry.throughput import Telemetry
 from controller.views.recoveries import RecoveryViews
 from controller.volumes.removal import DataRemover
 from controller.volumes.watch import VolumeWatch
-from measure.kinds import MeasurementKind
+from measure.kinds import Kind
 
 Loops = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 """Coroutines that run for as long as the controller does, by name."""
@@ -351,7 +351,7 @@ class Choices:
 
     drift: DriftPolicy
     history: Path | None
-    kinds: Mapping[str, MeasurementKind]
+    kinds: Mapping[str, Kind]
     facts: FactsOf | None
     links: Links | None
     observed: ObservedEngine | None

@@ -16,7 +16,7 @@ _ALIGNMENT = 16
 """A rank's part of an array that is split is rounded down to so many bytes."""
 
 
-class Collective(StrEnum):
+class Operation(StrEnum):
     """A collective, named as the test program of nccl-tests without ``_perf``."""
 
     ALL_REDUCE = "all_reduce"
@@ -35,7 +35,7 @@ class Collective(StrEnum):
     @property
     def in_place(self) -> bool:
         """True if frameworks write the result over the input, false if into another array."""
-        return self in (Collective.ALL_REDUCE, Collective.BROADCAST, Collective.REDUCE)
+        return self in (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE)
 
     @property
     def redop(self) -> str:
@@ -45,11 +45,11 @@ class Collective(StrEnum):
     @property
     def root(self) -> int:
         """The rank in nccl-tests' column ``root``; -1 without one."""
-        return 0 if self in (Collective.BROADCAST, Collective.REDUCE) else -1
+        return 0 if self in (Operation.BROADCAST, Operation.REDUCE) else -1
 
 
-_SPLIT = frozenset({Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALLTOALL})
-_COPIES = frozenset({Collective.ALL_GATHER, Collective.ALLTOALL, Collective.BROADCAST})
+_SPLIT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL})
+_COPIES = frozenset({Operation.ALL_GATHER, Operation.ALLTOALL, Operation.BROADCAST})
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,7 +62,7 @@ class Extent:
     """Bytes of the whole array: S."""
 
 
-def extent(operation: Collective, size: int, ranks: int, width: int = WIDTH) -> Extent:
+def extent(operation: Operation, size: int, ranks: int, width: int = WIDTH) -> Extent:
     """Return what nccl-tests measures when asked for ``size`` bytes.
 
     Both figures are 0 if a split array has less than 16 bytes for each rank.
@@ -75,11 +75,11 @@ def extent(operation: Collective, size: int, ranks: int, width: int = WIDTH) -> 
     return Extent(count, count * ranks * width)
 
 
-def bus_factor(operation: Collective, ranks: int) -> float:
+def bus_factor(operation: Operation, ranks: int) -> float:
     """Return busbw / algbw. Raises ValueError for fewer than 1 rank."""
     if ranks < 1:
         raise ValueError(f"a collective has at least one rank, not {ranks}")
-    if operation is Collective.ALL_REDUCE:
+    if operation is Operation.ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation.splits else 1.0
 
@@ -91,12 +91,12 @@ def algbw(size: int, seconds: float) -> float:
     return size / seconds
 
 
-def busbw(operation: Collective, size: int, seconds: float, ranks: int) -> float:
+def busbw(operation: Operation, size: int, seconds: float, ranks: int) -> float:
     """Return bytes/s as a link of a ring would carry them."""
     return algbw(size, seconds) * bus_factor(operation, ranks)
 
 
-def seconds_at(operation: Collective, size: int, bandwidth: float, ranks: int) -> float:
+def seconds_at(operation: Operation, size: int, bandwidth: float, ranks: int) -> float:
     """Return the time that gives this busbw: the inverse of :func:`busbw`."""
     if bandwidth <= 0:
         raise ValueError(f"a bus bandwidth is above 0, not {bandwidth}")
