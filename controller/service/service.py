@@ -71,7 +71,7 @@ class Service:
         With ``take_command`` the agents obey this controller from now on, instead of any other.
         ``history`` is the folder of the telemetry's history; None keeps it in memory. ``projects``
         gives quotas and fair shares; None takes them from the site file. ``kinds`` are the types of
-        measurement. ``facts`` tell of a job's steps, None what was recorded; ``links`` of measured
+        measurement. ``facts`` gives a job's steps, None what was recorded; ``links`` of measured
         links, None the latest measurement of them. ``observed`` is the engine that owns the jobs
         of some endpoints. ``planner`` is the process that computes plans, None a thread.
         """

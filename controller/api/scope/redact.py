@@ -64,7 +64,7 @@ class _Marks:
 
 _FIGURES = frozenset({int, float, bool, NoneType, EllipsisType})
 _CONTAINERS = frozenset({list, tuple, dict, Union, UnionType})
-"""Types whose parts say what they hold."""
+"""Types whose arguments are the types of their content."""
 _GATES = frozenset(
     {Visibility.JOB, Visibility.PROJECT, Visibility.SUBJECT, Visibility.HOLDER, Visibility.ENDPOINT}
 )
@@ -115,7 +115,7 @@ def marks_of(view: type[View]) -> _Marks:
 def _gates(
     where: str, name: str, kind: Any, marks: frozenset[Visibility | type[View]]
 ) -> list[tuple[Visibility, str]]:
-    """Return what a field says of whose the view is. TypeError for marks without effect."""
+    """Return what a field states of the view's owner. TypeError for marks without effect."""
     gates = marks & _GATES
     if get_origin(kind) is dict and marks & {View, Visibility.MESSAGE}:
         raise TypeError(f"{where} has views or messages by key, which no mark reaches")

@@ -1,6 +1,6 @@
-"""What must be known of jobs' checkpoints after a restart of the controller. Part of the state.
+"""What is needed of jobs' checkpoints after a restart of the controller. Part of the state.
 
-What servers hold is not here: they say it again.
+What servers hold is not here: they report it again.
 """
 
 from __future__ import annotations

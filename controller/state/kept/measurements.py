@@ -72,7 +72,7 @@ class MeasurementRecord:
     """As it was when the measurement was accepted; None of an imported one."""
     runs: tuple[MeasurementRun, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
-    """Where the caller wants endpoints to be."""
+    """The homes that the caller asked for."""
     homes_before: Mapping[str, str] = field(default_factory=dict)
     """Where the endpoints were that it moved: they are put back at the end."""
     cancelling: bool = False

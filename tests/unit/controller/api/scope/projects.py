@@ -15,7 +15,7 @@ from controller.api.gate.access import Access
 from controller.people.accounts import Accounts, StoredProject
 from controller.people.authz import Role
 from scheduler.queue.model import Preemption
-from scheduler.queue.model import StoredProject as Share
+from scheduler.queue.model import Project as Share
 from sitefile import load_site
 from tests.parts.api.apps import app_of
 from tests.parts.controller.rack import Rack
