@@ -43,7 +43,7 @@ from controller.state.state import State
 from controller.state.transactions import transaction_record
 from controller.telemetry.throughput import Telemetry
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import Continuing, Fabric, Kind, Line, Progress, Run, RunEnd
+from measure.kinds import Continuing, Fabric, Line, MeasurementKind, Progress, Run, RunEnd
 from scheduler.model import Placement
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.road import LinkModel
@@ -104,7 +104,7 @@ class _StoppedError(Exception):
 class MeasurementRunner:
     """One measurement under way."""
 
-    def __init__(self, parts: MeasurementParts, kind: Kind, ident: str) -> None:
+    def __init__(self, parts: MeasurementParts, kind: MeasurementKind, ident: str) -> None:
         self._parts = parts
         self._state = parts.state
         self._kind = kind

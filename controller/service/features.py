@@ -59,7 +59,7 @@ from controller.telemetry.throughput import Telemetry
 from controller.views.recoveries import RecoveryViews
 from controller.volumes.removal import DataRemover
 from controller.volumes.watch import VolumeWatch
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 
 Loops = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 """Coroutines that run for as long as the controller does, by name."""
@@ -352,7 +352,7 @@ class Choices:
 
     drift: DriftPolicy
     history: Path | None
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, MeasurementKind]
     facts: FactsOf | None
     links: Links | None
     observed: ObservedEngine | None

@@ -27,7 +27,7 @@ from controller.state.journal import Journal
 from controller.state.writes import PutFacts
 from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 from measure.registry import KINDS
 from scheduler.queue.model import Project
 from sitefile import CabledSite
@@ -59,7 +59,7 @@ class Service:
         history: Path | None = None,
         take_command: bool = False,
         projects: Callable[[], Iterable[Project]] | None = None,
-        kinds: Mapping[str, Kind] = KINDS,
+        kinds: Mapping[str, MeasurementKind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,
         observed: ObservedEngine | None = None,

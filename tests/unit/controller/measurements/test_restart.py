@@ -93,5 +93,5 @@ async def test_a_type_that_is_gone_fails(tmp_path: Path) -> None:
     rack.kind.name = "storage"
     await rack.up()
     done = await rack.ended("m1")
-    assert done.state == "failed" and "measurement links does not exist" in done.reason
+    assert done.state == "failed" and "no measurement links" in done.reason
     await rack.down()

@@ -17,9 +17,9 @@ from measure.envelope import Body
 from measure.kinds import (
     Continuing,
     Fabric,
-    Kind,
     Line,
     MeasuredEndpoint,
+    MeasurementKind,
     RunEnd,
     SettingsError,
     Tabled,
@@ -49,7 +49,7 @@ def by_name(body: Body) -> dict[str, Mapping[str, Any]]:
 
 
 def test_it_is_a_kind_that_goes_on_and_draws_tables() -> None:
-    kind: Kind = COMPARE
+    kind: MeasurementKind = COMPARE
     assert isinstance(kind, Continuing)
     assert isinstance(kind, Tabled)
     assert kind.name == "compare"
