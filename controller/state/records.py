@@ -17,8 +17,8 @@ from controller.schema.submit.request import (
     Replicas,
     VolumeRequest,
 )
+from controller.state.kinds.forms import JsonForm
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import JsonForm
 from scheduler.model import TimeLimitAction
 
 TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]

@@ -1,6 +1,6 @@
 """Redacts views for the readers of some projects. Pure: other jobs are left out or blanked.
 
-What a reader sees of a view is marked on its fields (``controller.schema.marks``); this module
+What a reader sees of a view is marked on its fields (``controller.schema.visibility``); this module
 applies the marks. Views whose fields depend on each other have a rule of their own.
 """
 
@@ -20,9 +20,9 @@ from controller.people.authz import ALL_PROJECTS, Owned
 from controller.schema.base import View
 from controller.schema.fabric import NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Visibility
 from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
+from controller.schema.visibility import Instead, Visibility
 from controller.schema.volumes import VolumeView
 from controller.stream.feed import Frame
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from checkpoints.ledger import Key, LedgerRun
 from checkpoints.schemes import Layout
+from controller.state.kinds.forms import HEX, Flat
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import HEX, Flat
 
 RunEnd = Literal["", "own", "unfit", "stopped"]
 """How a run ended: not yet, by the death of a rank, with lost hardware, or on request."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from controller.state.kinds.forms import JsonForm
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import JsonForm
 from measure.kinds import Fabric, MeasuredEndpoint, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from controller.state.kinds.forms import AsList
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import AsList
 from controller.state.records import MoveRecord
 
 RolloutState = Literal["running", "committed", "stopped"]

@@ -18,8 +18,8 @@ from controller.people.authz import Owned
 from controller.schema.base import RequestModel, View
 from controller.schema.fabric import AggregatorView, NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Message, Plain, Visibility
 from controller.schema.stream import SampleView, TransactionFrameView
+from controller.schema.visibility import Instead, Message, Plain, Visibility
 
 OWNED = {
     owned.job: owned
