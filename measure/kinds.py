@@ -119,7 +119,7 @@ class Progress:
     text: str = ""
 
 
-class Kind(Protocol):
+class MeasurementKind(Protocol):
     """One type of measurement. Pure: randomness comes from ``seed``."""
 
     @property

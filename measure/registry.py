@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from measure.collectives.kind import COLLECTIVES
 from measure.compare.kind import COMPARE
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 from measure.links.kind import LINKS
 from measure.loading.kind import INPUT
 from measure.scaling.kind import SCALING
 from measure.storage.kind import STORAGE
 
-_ALL: tuple[Kind, ...] = (LINKS, COLLECTIVES, SCALING, STORAGE, INPUT, COMPARE)
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _ALL}
+_ALL: tuple[MeasurementKind, ...] = (LINKS, COLLECTIVES, SCALING, STORAGE, INPUT, COMPARE)
+KINDS: Mapping[str, MeasurementKind] = {kind.name: kind for kind in _ALL}
 """The types that the controller can run."""

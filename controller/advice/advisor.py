@@ -38,7 +38,7 @@ async def _no_result(ident: str) -> None:
 
 
 class Advisor:
-    """Says what limits jobs."""
+    """Finds what limits jobs."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ def _floor(job: JobRecord, inputs: Mapping[str, Mapping[str, Any]]) -> Floor | N
 
 
 def _recorder(view: CommsView | None) -> str:
-    """Return why nothing is recorded, as the first rank that does not record says."""
+    """Return why nothing is recorded, by the first rank that does not record."""
     if view is None:
         return ""
     if view.record == "off":

@@ -70,7 +70,7 @@ def predictions_of(
 
 
 def _run_of(record: MeasurementRecord, row: Row) -> MeasurementRun | None:
-    """Return the last run in a row's placement: its endpoints and homes say it."""
+    """Return the last run in a row's placement, by its endpoints and homes."""
     found = [
         run
         for run in record.runs

@@ -19,7 +19,7 @@ from controller.views import light
 from measure.envelope import Measurement
 
 CHECK_EVERY_S = 5.0
-"""Time between two looks at the open predictions."""
+"""Time between two checks of the open predictions."""
 
 
 class AdviceDesk:
@@ -76,7 +76,7 @@ class AdviceDesk:
         return self._keeper.views(projects)
 
     async def advise(self, job: str | None, jobs: Collection[str] | None = None) -> AdviceView:
-        """Say what limits one job, or all that hold endpoints; of ``jobs`` only (None is all)."""
+        """Return what limits one job, or all with endpoints; of ``jobs`` only (None is all)."""
         return await self._advisor.advise(job, jobs)
 
     def _evidence(self, job: JobRecord, rank: int) -> Sequence[str]:

@@ -82,7 +82,7 @@ class Judgement:
 
 
 def judge(situation: Situation) -> Judgement:
-    """Say what limits a job, in order of gain."""
+    """Return what limits a job, in order of gain."""
     if situation.waits:
         return Judgement("none", (_waiting(situation),))
     late, facts = _straggler(situation), situation.facts

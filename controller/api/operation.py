@@ -1,4 +1,4 @@
-"""What the gate must know of an operation, declared on its route: who may use it, and how much
+"""What the gate needs of an operation, declared on its route: who may use it, and how much
 it reads."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi.routing import APIRoute
 
 BODY_BYTES = 16 * 2**10
-"""Largest body of an operation that says nothing else."""
+"""Largest body of an operation, by default."""
 KIB = 2**10
 MIB = 2**20
 

@@ -5,8 +5,8 @@ in ``around(name)``: the point ``name.before`` is passed when nothing has happen
 ``name.after`` when the device has answered and the controller has not acted on it yet.
 ``LIGHTLOOM_FAILPOINT=switch.after`` (or ``switch.after:3``, the third time) ends the process there
 with status 137, as SIGKILL would. ``LIGHTLOOM_FAILPOINT=@FILE`` reads the point's name from a file
-at every passage, so that a running controller can be told where to die. Unarmed, a point costs a
-comparison.
+at every passage, so that a running controller can be given a point to die at. Unarmed, a point
+costs a comparison.
 
 Writes of what was decided or reported before (events, queue leads, keys of requests, times of
 checks, the term, accounts) have no points: a death there equals a death between two other points,

@@ -1,6 +1,6 @@
 """How much memory the communication of each job may take. Pure.
 
-Ranks write their recorders' files themselves, so one job could tell millions of rows. The jobs of
+Ranks write their recorders' files themselves, so one job could report millions of rows. The jobs of
 one project share a budget, and so do those of one user; the ranks of a job share the job's.
 """
 
@@ -20,7 +20,7 @@ RUNNING_BYTES = 16 * 2**20
 ENDED_RANKS = 256
 """Of jobs of one project that have ended, the newest; they are read until their record is made."""
 ENDED_S = 1000.0
-"""Servers know no ranks that ended longer ago."""
+"""Servers forget ranks that ended longer ago."""
 LEAST_ROWS = 16
 """Of a rank."""
 LEAST_CALLED = 2

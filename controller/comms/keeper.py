@@ -48,7 +48,7 @@ class CommsKeeper:
         self._jobs: Mapping[str, JobComms] = {}
         """Of jobs that have not ended; those that have keep their record."""
         self._briefs: Mapping[str, CommsView] = {}
-        """Of the jobs of which ``_jobs`` tells."""
+        """Of the jobs in ``_jobs``."""
         self._turn = asyncio.Lock()
         """One reading at a time: an older one must not replace a newer one."""
 

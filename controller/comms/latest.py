@@ -1,4 +1,4 @@
-"""The latest measurements that tell what the fabric gives: of links, and of collectives."""
+"""The latest measurements of what the fabric gives: of links, and of collectives."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class LatestResults:
         """Id of the latest measurement of collectives, and the share that its ring got of links."""
 
     def links(self) -> LinkModel | None:
-        """Return each class as the newest measurement that has it tells; None before the first.
+        """Return each class by the newest measurement that has it; None before the first.
 
-        Pairs are measured alone. A measurement of two endpoints says nothing of other classes. What
-        a ring makes of the links is that of the latest collectives, as far as these tell it.
+        Pairs are measured alone. A measurement of two endpoints has no other classes. The
+        ring's share of the links comes from the latest collectives, if these have it.
         """
         if self._links is None or self._rings is None:
             return self._links
@@ -56,12 +56,12 @@ class LatestResults:
         return self._collectives
 
     async def refresh(self) -> None:
-        """Look for newer results. ServiceError when the store cannot be read."""
+        """Read newer results. ServiceError when the store cannot be read."""
         await self._refresh_collectives()
         await self._refresh_links()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Refresh until cancelled."""
         while True:
             try:
                 await self.refresh()
@@ -110,7 +110,7 @@ def _figures(
     read: Callable[[Mapping[str, Any]], Figures | None],
     result: Mapping[str, Any],
 ) -> Figures | None:
-    """Return what a result tells; None where it cannot be true: a job wrote the figures."""
+    """Return a result's links; None where it cannot be true: a job wrote the figures."""
     try:
         return read(result)
     except (ValueError, KeyError, TypeError) as error:
@@ -124,7 +124,7 @@ def _figures(
 
 
 def _model(found: Mapping[str, Fits]) -> LinkModel | None:
-    """Return what the measurements tell together; ``found`` has the newest first. Pure."""
+    """Join the measurements' links; ``found`` has the newest first. Pure."""
     classes: dict[str, tuple[float, float]] = {}
     sources: list[str] = []
     for ident, fits in found.items():

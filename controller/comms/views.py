@@ -204,7 +204,7 @@ def _unknown(job: JobRecord) -> str:
 
 
 def _notes(job: JobRecord, ranks: Mapping[int, RankComms], overlap: Overlap | None) -> list[str]:
-    """Say what limits the figures."""
+    """Return what limits the figures."""
     if job.request.record is Record.OFF:
         return ["communication is not recorded: submit with --record counts"]
     notes = []

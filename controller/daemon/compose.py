@@ -1,4 +1,4 @@
-"""The composition root: makes the parts, connects them, and serves until told to stop."""
+"""The composition root: makes the parts, connects them, and serves until a signal stops it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from controller.base.errors import ServiceError
 from controller.base.tasks import Tasks
 from controller.daemon.garbage import Garbage, OwnMemory
 from controller.daemon.listen import PeopleOptions
-from controller.daemon.pulse import READY, Pulse, beat, tell_moving
+from controller.daemon.pulse import READY, Pulse, beat, report_moving
 from controller.daemon.trust import read_trust
 from controller.devices.agents.engine import AgentEngine
 from controller.devices.aggregators import AggregatorEvent, Aggregators
@@ -143,7 +143,7 @@ async def _serve(
         stack.push_async_callback(made[0].stop)
         stack.push_async_callback(service.stop)
         await service.start()
-        ours.spawn(tell_moving(pulse, lambda: service.moving), "tell of transactions")
+        ours.spawn(report_moving(pulse, lambda: service.moving), "report transactions")
         ours.keep("collect garbage", lambda: _collect_after(service))
         # Only now, because events of the aggregators need the state that start() has loaded.
         address = await made[0].start()

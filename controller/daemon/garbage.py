@@ -2,7 +2,7 @@
 
 Python's full collection examines every object of the process and starts at any allocation: a fifth
 of a second at a site of 4,096 endpoints. Here it never starts by itself. Young objects are
-collected as usual. What survives is looked at once a second, and examined whenever another batch
+collected as usual. What survives is counted once a second, and examined whenever another batch
 has come. When that becomes long, all objects are frozen (``gc.freeze``): a frozen object is freed
 when its last reference goes, but not examined again. So cycles that were in use at that moment,
 such as those of open TLS connections, stay when they end. They are found when the process has three
@@ -109,7 +109,7 @@ class Garbage:
         self._after_full = memory.used()
 
     async def keep(self) -> None:
-        """Look once a second; does not return."""
+        """Check once a second; does not return."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             self.check()

@@ -6,7 +6,7 @@ has nothing left to load, and shares its memory. Children that die
 again and again before they are ready are followed later and later, but within a second while a
 transaction is open, because jobs stand still then.
 
-A child that was told to end ends the parent, and so does the first one when it refuses to start;
+A child that was ordered to end ends the parent, and so does the first one when it refuses to start;
 its exit status is then one that Python never uses, so no exception is mistaken for it. A child
 whose loop is silent (``controller.daemon.pulse``) is killed. When the parent dies, the kernel kills
 the child (prctl(2), PR_SET_PDEATHSIG), and the service manager starts both again.
@@ -38,7 +38,7 @@ from controller.devices.openflow.session.tls import Speech
 log = structlog.get_logger(__name__)
 
 DELIBERATE = 90
-"""Added to the status of a controller that ends on purpose: told to (0), or because it cannot run
+"""Added to the status of a controller that ends on purpose: on order (0), or because it cannot run
 (1, 2). Python itself exits with 0, 1, 2 or 120; a signal counts as a negative number."""
 REFUSALS = (DELIBERATE + 1, DELIBERATE + 2)
 SIGN_S = 1.0
@@ -139,7 +139,7 @@ class _Keeper:
         self._any_ready = False
         """Whether any child was ever ready."""
         self._moving = False
-        """A transaction is open, as far as any child has told."""
+        """A transaction is open, by the last report of a child."""
         self._ending = threading.Event()
 
     def run(self) -> int:
@@ -194,7 +194,7 @@ class _Keeper:
         sys.stderr.flush()
         signals = (signal.SIGTERM, signal.SIGINT)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the pid of the child is known
-        if self._ending.is_set():  # told while there was no child to tell
+        if self._ending.is_set():  # ordered while no child ran
             signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             return _Death(0, ready=False)
         self._child_ready = False
@@ -234,23 +234,23 @@ class _Keeper:
         return _Death(ended[0], self._child_ready)
 
     def _read_signs(self, signs: int) -> bytes:
-        """Take what the child tells; tell the service manager when it is ready."""
+        """Read the child's signs; notify the service manager when it is ready."""
         try:
-            heard = os.read(signs, _SIGNS_BYTES)
+            found = os.read(signs, _SIGNS_BYTES)
         except BlockingIOError:
-            heard = b""
-        if READY in heard:
+            found = b""
+        if READY in found:
             self._child_ready = self._any_ready = True
             notify(READY)
-        opened, closed = heard.rfind(OPEN), heard.rfind(CLOSED)
-        if opened != closed:  # a child that told neither leaves what its predecessor told
+        opened, closed = found.rfind(OPEN), found.rfind(CLOSED)
+        if opened != closed:  # a child that reported neither leaves its predecessor's report
             self._moving = opened > closed
-        return heard
+        return found
 
     def _check(self, watch: _Watch, signs: int) -> None:
-        """Check for signs of life; end a child that hangs, unless it was told to end."""
-        heard = self._read_signs(signs)
-        due = watch.check(heard)
+        """Check for signs of life; end a child that hangs, unless it was ordered to end."""
+        found = self._read_signs(signs)
+        due = watch.check(found)
         if not watch.stuck:
             notify(BEAT)
         if due is not None and self._child and not self._ending.is_set():

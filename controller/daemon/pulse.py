@@ -3,8 +3,8 @@
 A loop that hangs neither dies nor answers, so nothing restarts it. The loop beats once a second;
 its parent (``controller.daemon.keeper``) kills a child that is silent for too long, and pings
 systemd's watchdog (sd_notify(3), ``WATCHDOG=1``) only while all is well. Without a parent the loop
-itself tells systemd. The child also tells its parent whether a transaction is open, so that the
-parent knows it when the child dies.
+itself pings systemd. The child also reports to its parent whether a transaction is open; the
+report outlives the child.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEAT, READY = b".", b"!"
 OPEN, CLOSED = b"+", b"-"
 """A transaction is open; none is open any more. The last one of the two counts."""
 COMPARE_EVERY_S = 0.05
-"""The longest time from the begin of a transaction until the parent is told."""
+"""The longest time from the begin of a transaction until the parent has the report."""
 
 Pulse = Callable[[bytes], None]
 """Called with one of the signs above; never blocks, never raises OSError."""
@@ -40,7 +40,7 @@ def into(fd: int) -> Pulse:
 
 
 def notify(sign: bytes) -> None:
-    """Tell the service manager, if there is one (``NOTIFY_SOCKET``)."""
+    """Notify the service manager, if any (``NOTIFY_SOCKET``)."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     state = {BEAT: b"WATCHDOG=1", READY: b"READY=1"}.get(sign)
     if not path or state is None:
@@ -59,12 +59,12 @@ async def beat(pulse: Pulse) -> None:
         await asyncio.sleep(BEAT_EVERY_S)
 
 
-async def tell_moving(pulse: Pulse, moving: Callable[[], bool]) -> None:
-    """Tell at once whether a transaction is open, and then whenever that changes."""
-    told: bool | None = None
+async def report_moving(pulse: Pulse, moving: Callable[[], bool]) -> None:
+    """Report at once whether a transaction is open, and then every change."""
+    reported: bool | None = None
     while True:
         now = moving()
-        if now is not told:
+        if now is not reported:
             pulse(OPEN if now else CLOSED)
-            told = now
+            reported = now
         await asyncio.sleep(COMPARE_EVERY_S)

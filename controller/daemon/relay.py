@@ -10,7 +10,7 @@ every connection, with the aggregator's own hello as the first message, and so s
 that has just connected.
 
 TLS ends here too, because its state cannot be handed over: the pairs carry plain bytes, and the
-controller is told which certificate was shown. A connection is handed over after its handshake;
+controller gets the certificate that was shown. A connection is handed over after its handshake;
 the duration and the number of handshakes are limited.
 
 The relay understands message lengths, hello and echo (OpenFlow 1.3.5, 7.1, 7.5.1 and 7.5.2) and
@@ -329,7 +329,7 @@ class Relay:
         self._flow(conn)
 
     def _receive(self, conn: _Connection, near: socket.socket) -> bool:
-        """Take what the controller sends; False when it has closed its end."""
+        """Forward what the controller sends; False when it has closed its end."""
         while len(conn.to_aggregator) < MOST_WAITING_BYTES:
             try:
                 data = near.recv(_RECV_BYTES)

@@ -217,7 +217,7 @@ class StartRefusals:
                 await state.record(*map(row_of, entries))
 
     async def _clear(self, job: str) -> None:
-        """Take back what a job's refusals said about endpoints: other servers refuse it as well."""
+        """Remove a job's refusals from its endpoints' counts: other servers refuse it as well."""
         state = self._state
         for endpoint, marks in self._marks.items():
             if marks.get(job) is not Whose.UNKNOWN:

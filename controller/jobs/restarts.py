@@ -27,7 +27,7 @@ from controller.swaps.losses import surely_lost
 log = structlog.get_logger(__name__)
 
 HEALTH_S = 2.0
-"""An agent's word on a GPU may come this much later than the end of the rank that used it."""
+"""An agent's report of a GPU may come this much later than the end of the rank that used it."""
 LOOK_EVERY_S = 0.1
 REGROUP_S = 60.0
 """Until a regroup that could not resume a job is over; it only has to write its end."""
@@ -151,9 +151,9 @@ class JobRestarter:
             await self._ender.end(name, "failed", f"did not start again: {error.message}")
 
     async def _judge(self, job: JobRecord, failure: Failure, often: str) -> None:
-        """Wait for the agent's word on the GPU before a rank's end is the end of the job.
+        """Wait for the agent's report of the GPU before a rank's end is the end of the job.
 
-        ``often`` says how often it was restarted.
+        ``often`` is the text of how often it was restarted.
         """
         name, state = job.name, self._state
         for _ in range(round(HEALTH_S / LOOK_EVERY_S)):
@@ -280,7 +280,7 @@ class JobRestarter:
         return JobLoss(cause="program", objects=objects, dead={}, failed_at=at)
 
     def _ended_at(self, job: JobRecord) -> float:
-        """Return when the first rank of the run ended, as its server says; now if none did."""
+        """Return when the first rank of the run ended, as its server reports; now if none did."""
         ends = [
             s.finished_at
             for s in self._state.jobs.statuses
@@ -308,7 +308,7 @@ class JobRestarter:
         self._state.journal.owe(*self._rows.writes(row.id))
 
     def _report(self, job: JobRecord, failure: Failure | None, again: str) -> None:
-        """Say why the job starts again, once the first cause is known."""
+        """Record why the job starts again, once the first cause is known."""
         now = self._state.jobs.get(job.name)
         if failure is None or now is None or now.epoch != job.epoch or now.state != "starting":
             return

@@ -81,7 +81,7 @@ def _matches(endpoint: EndpointCable, request: JobRequest) -> bool:
 
 
 class Explainer:
-    """Says why jobs wait whose volumes too few servers have; for one round of the queue."""
+    """Explains why jobs wait whose volumes too few servers have; for one round of the queue."""
 
     def __init__(self, site: CabledSite, offers: Offers, answering: Mapping[str, bool]) -> None:
         self._site = site
@@ -119,7 +119,7 @@ class Explainer:
 def _reasons(
     offers: Offers, without: Mapping[str, Iterable[str]], answering: Mapping[str, bool]
 ) -> str:
-    """Say which servers lack which volumes, and why."""
+    """Return which servers lack which volumes, and why."""
     said = [
         f"{server}: {'; '.join(f'{name}: {offers.why(server, name)}' for name in lacking)}"
         if answering.get(server)

@@ -33,7 +33,15 @@ from controller.state.intend.intentions import constant
 from controller.state.kept.measurements import MEASUREMENTS, MeasurementRecord, MeasurementRun
 from controller.state.state import State
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import Continuing, Importing, Kind, MeasuredSite, Progress, Run, SettingsError
+from measure.kinds import (
+    Continuing,
+    Importing,
+    MeasuredSite,
+    MeasurementKind,
+    Progress,
+    Run,
+    SettingsError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +53,9 @@ IMAGE_HINT = "build it on that server: docs/measure.md says how"
 class MeasurementKeeper:
     """All measurements of the site."""
 
-    def __init__(self, parts: MeasurementParts, tasks: Tasks, kinds: Mapping[str, Kind]) -> None:
+    def __init__(
+        self, parts: MeasurementParts, tasks: Tasks, kinds: Mapping[str, MeasurementKind]
+    ) -> None:
         self._parts = parts
         self._state = parts.state
         self._tasks = tasks
@@ -69,7 +79,7 @@ class MeasurementKeeper:
                 continue
             self._spawn(record.id, kind)
 
-    def _spawn(self, ident: str, kind: Kind) -> None:
+    def _spawn(self, ident: str, kind: MeasurementKind) -> None:
         runner = self._runners[ident] = MeasurementRunner(self._parts, kind, ident)
 
         async def run() -> None:
@@ -263,7 +273,7 @@ class MeasurementKeeper:
 
     # --- helpers --------------------------------------------------------------------------
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> MeasurementKind:
         kind = self._kinds.get(name)
         if kind is None:
             raise ServiceError(
@@ -284,7 +294,7 @@ class MeasurementKeeper:
         }
 
     async def _planned(
-        self, kind: Kind, request: MeasurementRequest, fabric: MeasuredSite
+        self, kind: MeasurementKind, request: MeasurementRequest, fabric: MeasuredSite
     ) -> tuple[Mapping[str, Any], list[Run]]:
         def plan() -> tuple[Mapping[str, Any], list[Run]]:
             settings = kind.settings(request.settings, fabric)

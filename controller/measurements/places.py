@@ -18,7 +18,7 @@ def pick(
 ) -> MeasuredSite:
     """Return the fabric that a measurement may use: exactly ``asked``, or all that are idle.
 
-    ``homes`` are where endpoints are moved first; ``claimed`` says, by endpoint, which measurement
+    ``homes`` are where endpoints are moved first; ``claimed`` gives, by endpoint, which measurement
     has it. ServiceError ``not_found``, ``conflict`` or ``invalid``.
     """
     _check_names(state, asked, homes)

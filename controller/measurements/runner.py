@@ -1,6 +1,6 @@
 """Carries out one measurement: moves idle light, runs its jobs, reads them, puts the light back.
 
-Everything that it must know after a restart is in the record: it goes on where it was, reads the
+Everything that it needs after a restart is in the record: it goes on where it was, reads the
 output of ended jobs again, and never submits a job twice.
 """
 
@@ -43,7 +43,7 @@ from controller.state.state import State
 from controller.state.transactions import transaction_record
 from controller.telemetry.throughput import Telemetry
 from measure.envelope import Body, Environment, Measurement
-from measure.kinds import Continuing, Kind, Line, MeasuredSite, Progress, Run, RunEnd
+from measure.kinds import Continuing, Line, MeasuredSite, MeasurementKind, Progress, Run, RunEnd
 from scheduler.model import Placement
 from scheduler.steptime.facts import StepFacts
 from scheduler.steptime.road import LinkModel
@@ -86,25 +86,25 @@ class MeasurementParts:
     plans: Planner
     telemetry: Telemetry
     facts: Callable[[str], StepFacts | None] = lambda job: None
-    """What the recording of a job tells of its steps."""
+    """A job's steps, as recorded."""
     links: Callable[[], LinkModel | None] = lambda: None
     """The latest measured links."""
     record: Callable[[str], Awaitable[None]] = _nothing
-    """Asks the agents for a job's recording now: that of a short job may be unread."""
+    """Asks the agents for a job's recording now: a short job's may be unread."""
     finished: Callable[[MeasurementRecord, Measurement], None] = lambda record, result: None
-    """Hears of every result before it is durable; what it owes the journal is written with it."""
+    """Receives every result before it is durable; what it owes the journal is written with it."""
     light: LightOf = lambda endpoint: ()
     monotonic: Callable[[], float] = clock.monotonic
 
 
 class _StoppedError(Exception):
-    """The measurement was cancelled; the text says how."""
+    """The measurement was cancelled; the text is the reason."""
 
 
 class MeasurementRunner:
     """One measurement under way."""
 
-    def __init__(self, parts: MeasurementParts, kind: Kind, ident: str) -> None:
+    def __init__(self, parts: MeasurementParts, kind: MeasurementKind, ident: str) -> None:
         self._parts = parts
         self._state = parts.state
         self._kind = kind
@@ -353,7 +353,7 @@ class MeasurementRunner:
             log.info("job_not_cancelled_yet", job=name, reason=error.message)
 
     def _end_of(self, number: int, job: JobRecord, overdue: str) -> RunEnd:
-        """Return how a job ended; one that its limit ended counts with what it told before."""
+        """Return how a job ended; one that its limit ended counts with its earlier lines."""
         homes = self._state.light.homes()
         final = job.final_homes or tuple(homes.get(name) for name in job.endpoints)
         facts = self._parts.facts(job.name) if self._wants_facts(job) else None
@@ -609,7 +609,7 @@ class MeasurementRunner:
         self.ended.set()
 
     def _report(self, result: Measurement) -> None:
-        """Tell others of the result; what they make of it does not decide how it ended."""
+        """Report the result; an error of a receiver does not change how it ended."""
         try:
             self._parts.finished(self._record, result)
         except Exception:
@@ -627,7 +627,7 @@ def _text(error: ServiceError) -> str:
 
 
 def _first_problem(ends: Sequence[RunEnd], lines: Sequence[Line]) -> str:
-    """Return why no run completed: what a probe said, else how its job ended."""
+    """Return why no run completed: a probe's message, else how its job ended."""
     said = next((line.record for line in lines if line.record.get("probe") == "error"), None)
     how = next((end.reason for end in ends if end.reason), "no run completed")
     return f"{how}: {clipped(str(said.get('message')), 300)}" if said else how

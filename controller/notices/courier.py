@@ -1,8 +1,8 @@
 """Hands notices over to their receivers, each at its own pace.
 
 A notice leaves the store when its receiver has confirmed it. When the outcome is unknown (no
-answer, or the controller ended in between) it is sent again with the same id, by which a receiver
-knows it.
+answer, or the controller ended in between) it is sent again with the same id, so that a
+receiver can drop the second.
 """
 
 from __future__ import annotations

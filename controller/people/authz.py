@@ -26,7 +26,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
     """Read access to the projects the person belongs to."""
     ENGINE = "engine"
-    """The hook of another engine: says that a job has got endpoints, and reads nothing."""
+    """The hook of another engine: reports that a job has got endpoints, and reads nothing."""
 
 
 _READERS = frozenset({Role.ADMIN, Role.OPERATOR, Role.USER, Role.VIEWER})

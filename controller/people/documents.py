@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from controller.people.authz import Role
 from controller.schema.base import Name, RequestModel, View
-from controller.schema.marks import Plain
+from controller.schema.visibility import Plain
 from sitefile import names
 
 ProjectName = Annotated[str, StringConstraints(pattern=rf"^({names.NAME}|\*)$")]

@@ -98,7 +98,7 @@ class Planner:
         applied: Callable[[Mapping[str, str | None]], None] = lambda moves: None,
         worker: Worker | None = None,
     ) -> None:
-        """``applied`` hears of the moves of every plan when it begins.
+        """``applied`` receives the moves of every plan when it begins.
 
         ``worker`` is the process that computes plans; None computes them in a thread.
         """
@@ -130,7 +130,7 @@ class Planner:
         """Compute a regroup without applying it.
 
         Jobs that are pinned, in their cool-down or out of pauses are left alone, and the plan
-        says so. For a pending job, the plan makes room for it. Homes that are given are taken
+        lists them. For a pending job, the plan makes room for it. Homes that are given are taken
         as they stand: idle endpoints move there.
         """
         state = self._state
@@ -219,7 +219,7 @@ class Planner:
     async def _in_batches(
         self, fabric: Fabric, plan: Plan, request: PlanRequest
     ) -> tuple[Plan, BatchesView | None]:
-        """Cut a plan into batches if that is asked for, or the site wants it.
+        """Cut a plan into batches if the request or the site file asks for it.
 
         The homes of idle endpoints then follow from the order.
         """

@@ -3,7 +3,7 @@
 A rollout is durable before its first batch begins. A batch begins when the one before has
 committed, and only if its jobs still hold their endpoints and every endpoint is where the plan has
 it. Otherwise the rollout stops: what is done stays, and a new plan goes on from there. After a
-restart the homes of a batch's endpoints tell whether it was carried out.
+restart the homes of a batch's endpoints show whether it was carried out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Place = Literal["before", "after", "between"]
 
 
 class _StoppedError(Exception):
-    """No further batch begins; the text says why."""
+    """No further batch begins; the text is the reason."""
 
 
 class RolloutDesk:
@@ -56,7 +56,7 @@ class RolloutDesk:
         self._mover = mover
         self._tasks = tasks
         self._asked: dict[str, asyncio.Event] = {}
-        """Per rollout under way: set once it is durable that an operator wants it to stop."""
+        """Per rollout under way: set once an operator's order to stop is durable."""
 
     @property
     def busy(self) -> bool:
@@ -189,7 +189,7 @@ class RolloutDesk:
 
     @staticmethod
     def _require_stated(plan: PlanView, found: Batches) -> None:
-        """Refuse more pauses than the plan says. ServiceError ``conflict``."""
+        """Refuse more pauses than the plan has. ServiceError ``conflict``."""
         if plan.batches is None or plan.batches.refused:
             return
         for job, pauses in found.pauses.items():
@@ -344,7 +344,7 @@ class RolloutDesk:
         await self._recorded(row_of(record), *forgotten)
 
     async def _recorded(self, *rows: Key) -> None:
-        """Write what has happened; without a store it stays owed, and homes tell the rest."""
+        """Write what has happened; without a store it stays owed, and homes show the rest."""
         with contextlib.suppress(ServiceError):
             await self._state.record(*rows)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Strict, StringConstraints, model_validator
 
 from controller.base.texts import fewer_parts, unsound_at
-from controller.schema.marks import Plain
+from controller.schema.visibility import Plain
 from sitefile import names
 
 Name = Annotated[str, StringConstraints(pattern=f"^{names.NAME}$")]

@@ -9,7 +9,7 @@ from pydantic import Field
 from checkpoints.ledger import State
 from checkpoints.values import Scheme
 from controller.schema.base import RequestModel, View
-from controller.schema.marks import Message, Plain, Visibility
+from controller.schema.visibility import Message, Plain, Visibility
 
 
 class PartView(View):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from controller.schema.base import RequestModel, View
-from controller.schema.marks import Plain
+from controller.schema.visibility import Plain
 
 IDLE_S = 15 * 60.0
 TOTAL_S = 8 * 3600.0

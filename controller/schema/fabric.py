@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from controller.schema.base import Severity, View
 from controller.schema.jobs import GpuFiguresView
-from controller.schema.marks import Internal, JobNames, Message, Plain, Visibility
 from controller.schema.readings import Readings
+from controller.schema.visibility import Internal, JobNames, Message, Plain, Visibility
 
 EndpointState = Literal[
     "idle",

@@ -10,10 +10,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model
 from agentlink.values import Record
 from controller.schema.base import JobState, RequestModel, View
 from controller.schema.engine import EngineJobView
-from controller.schema.marks import JobNames, Message, OwnerJob, Plain, Visibility
 from controller.schema.readings import fields as reading_fields
 from controller.schema.submit.request import CheckpointRequest, JobRequest, SecretRef
 from controller.schema.submit.wire import RequestBody, bare, body
+from controller.schema.visibility import JobNames, Message, OwnerJob, Plain, Visibility
 from readings.catalogue import of
 from readings.reading import Object
 from scheduler.model import TimeLimitAction

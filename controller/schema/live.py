@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from controller.devices.engine import LogStream
 from controller.schema.base import View
-from controller.schema.marks import Internal, Message, OwnerJob, Plain, Visibility
 from controller.schema.readings import fields, lines
+from controller.schema.visibility import Internal, Message, OwnerJob, Plain, Visibility
 from readings.catalogue import kept, of
 from readings.reading import Object
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from controller.schema.base import JobState, Name, Number, RequestModel, View
-from controller.schema.marks import Instead, JobNames, Message, Plain, Visibility
+from controller.schema.visibility import Instead, JobNames, Message, Plain, Visibility
 from scheduler.model import Objective, Policy
 
 VERSION: Literal["lightloom/v1"] = "lightloom/v1"

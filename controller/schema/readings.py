@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from controller.schema.marks import Visibility
+from controller.schema.visibility import Visibility
 from readings.reading import Reading, Unit
 
 Readings = dict[str, int | float | list[str]]

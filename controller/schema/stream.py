@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.schema.base import View
-from controller.schema.marks import OwnerJob, Plain, Visibility
 from controller.schema.plans import CircuitChangesView, TransactionView
+from controller.schema.visibility import OwnerJob, Plain, Visibility
 
 
 class JobSampleView(View):

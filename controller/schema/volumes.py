@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.schema.base import View
-from controller.schema.marks import Message, Plain, Visibility
+from controller.schema.visibility import Message, Plain, Visibility
 
 
 class VolumeDataView(View):

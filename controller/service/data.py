@@ -20,7 +20,7 @@ class DataDesk:
     ) -> DataRemovalView:
         """Remove the directory of ``PROJECT`` or ``PROJECT.JOB``, on one server or on all.
 
-        With ``dry_run`` only say what would go. ServiceError ``not_found`` without such a
+        With ``dry_run`` only return what would go. ServiceError ``not_found`` without such a
         directory, ``conflict`` while a job uses it.
         """
         directory = Directory(volume, Scope.JOB if "." in owner else Scope.PROJECT, owner)

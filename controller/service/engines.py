@@ -1,4 +1,4 @@
-"""What the API asks about another engine; a site without one says so."""
+"""What the API asks about another engine; without one, it is refused."""
 
 from __future__ import annotations
 

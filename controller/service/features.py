@@ -1,6 +1,6 @@
 """The features of the controller, each with its parts and its loops, made in order.
 
-A feature knows the core and the features above it in this file. Where one made earlier has to
+A feature uses the core and the features above it in this file. Where one made earlier has to
 report to a later one, it has a method for that (``report_to``), called where the later one is made.
 """
 
@@ -58,7 +58,7 @@ from controller.telemetry.throughput import Telemetry
 from controller.views.recoveries import RecoveryViews
 from controller.volumes.removal import DataRemover
 from controller.volumes.watch import VolumeWatch
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 
 Loops = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 """Coroutines that run for as long as the controller does, by name."""
@@ -224,7 +224,7 @@ class JobServices:
 
 @dataclass(slots=True, frozen=True)
 class _Owners:
-    """The owners of jobs, as transactions know them."""
+    """The owners of jobs, as transactions use them."""
 
     jobs: Mapping[str, JobRecord]
     queue: JobRestarter
@@ -253,7 +253,7 @@ class Reconciled:
 
     @classmethod
     def of(cls, core: Core, policy: DriftPolicy) -> Reconciled:
-        """Make them; ``policy`` says what becomes of drift."""
+        """Make them; ``policy`` decides what becomes of drift."""
         interrupted = Interrupted(core.state)
         adopter = Adopter(
             core.state,
@@ -351,7 +351,7 @@ class Choices:
 
     drift: DriftPolicy
     history: Path | None
-    kinds: Mapping[str, Kind]
+    kinds: Mapping[str, MeasurementKind]
     facts: FactsOf | None
     links: Links | None
     observed: ObservedEngine | None

@@ -27,7 +27,7 @@ from controller.state.journal import Journal
 from controller.state.writes import PutFacts
 from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 from measure.registry import KINDS
 from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite
@@ -59,7 +59,7 @@ class Service:
         history: Path | None = None,
         take_command: bool = False,
         projects: Callable[[], Iterable[ProjectShare]] | None = None,
-        kinds: Mapping[str, Kind] = KINDS,
+        kinds: Mapping[str, MeasurementKind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,
         observed: ObservedEngine | None = None,
@@ -71,7 +71,7 @@ class Service:
         With ``take_command`` the agents obey this controller from now on, instead of any other.
         ``history`` is the folder of the telemetry's history; None keeps it in memory. ``projects``
         gives quotas and fair shares; None takes them from the site file. ``kinds`` are the types of
-        measurement. ``facts`` tell of a job's steps, None what was recorded; ``links`` of measured
+        measurement. ``facts`` gives a job's steps, None what was recorded; ``links`` of measured
         links, None the latest measurement of them. ``observed`` is the engine that owns the jobs
         of some endpoints. ``planner`` is the process that computes plans, None a thread.
         """

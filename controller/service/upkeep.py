@@ -1,4 +1,4 @@
-"""Keeps the fabric as intended: the loops between what devices say and what is wanted."""
+"""Keeps the fabric as intended: the loops that compare the devices with the intent."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Upkeep:
             self._taken_over.set()
 
     def aggregator_event(self, event: AggregatorEvent) -> None:
-        """Note what a packet switch says."""
+        """Note an event of a packet switch."""
         self._links.handle(event)
         if isinstance(event, AggregatorConnected):
             self._taken_over.set()

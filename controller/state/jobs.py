@@ -38,7 +38,7 @@ class Jobs(Mapping[str, JobRecord]):
     def __init__(
         self, changed: Callable[[JobRecord | None, JobRecord], None] = lambda *_: None
     ) -> None:
-        """``changed`` hears of every replaced record: the one before, None without, and the new."""
+        """``changed`` is called with every replaced record, None without one, and the new."""
         self._changed = changed
         self._records: dict[str, JobRecord] = {}
         self._waiting: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Jobs(Mapping[str, JobRecord]):
         self.stalled: dict[str, tuple[float, str]] = {}
         """Jobs that have stopped communicating: since when that is known, and what was seen."""
         self.statuses: list[RankStatus] = []
-        """What the agents last said of every rank; replaced as a whole."""
+        """The agents' last report of every rank; replaced as a whole."""
         self.queue = QueueReport()
         """The result of the last scheduling round."""
         self.promised: dict[str, frozenset[str]] = {}

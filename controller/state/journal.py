@@ -111,7 +111,7 @@ class Change(Protocol):
         """Return what to write at this moment."""
 
     def end(self, outcome: Outcome) -> None:
-        """Hear of its outcome, before any other commit is made up."""
+        """Receive the outcome, before any other commit is made up."""
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -137,7 +137,7 @@ class _Bodies:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A change that waits for its commit, and the future that tells its caller how it went."""
+    """A change that waits for its commit, and the future that gives its caller the outcome."""
 
     change: Change
     done: asyncio.Future[None]
@@ -152,14 +152,14 @@ class _Waiting:
             self.turn.cancel()
 
     def fail(self, error: Exception) -> None:
-        """Tell the change and its caller, unless that is gone."""
+        """Pass the outcome to the change and its caller, unless that is gone."""
         if not self.done.done():
             self.change.end("unknown" if isinstance(error, OutcomeUnknownError) else "refused")
             self.done.set_exception(error)
             self.done.exception()  # the caller may go at this moment
 
     def succeed(self) -> None:
-        """Tell the change and its caller, unless that is gone."""
+        """Pass the outcome to the change and its caller, unless that is gone."""
         if not self.done.done():
             self.change.end("durable")
             self.done.set_result(None)
@@ -209,7 +209,7 @@ class Journal:
         """Make a change durable with everything owed and all events so far.
 
         ServiceError when it is not and never will be; OutcomeUnknownError when that is unknown.
-        The change hears of its outcome in any case, also when the caller is cancelled.
+        The change receives its outcome in any case, also when the caller is cancelled.
         """
         waiting = _Waiting(change, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -329,7 +329,7 @@ class Journal:
                 self._limit(waiting)
 
     async def _resolve(self) -> None:
-        """Wait for the late commit, and look up its outcome when it does not know that itself."""
+        """Wait for the late commit; look up its outcome in the store if it is still unknown."""
         late = self._late
         if late is None:
             return

@@ -17,8 +17,8 @@ from controller.schema.submit.request import (
     Replicas,
     VolumeRequest,
 )
+from controller.state.kinds.forms import JsonForm
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import JsonForm
 from scheduler.model import TimeLimitAction
 
 TransactionState = Literal["running", "rolling_back", "committed", "rolled_back", "quarantined"]
@@ -145,7 +145,7 @@ class Failure:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Observed:
-    """What another engine says of a job that it owns; texts are clipped."""
+    """What another engine reports of a job that it owns; texts are clipped."""
 
     engine: str
     key: str
@@ -168,7 +168,7 @@ class Observed:
     problems: tuple[str, ...] = ()
     """What of it is not understood: wishes, nodes that the site file does not map."""
     answered: str = ""
-    """What was done for its light when it got its endpoints, as its owner was told."""
+    """What was done for its light when it got its endpoints, as reported to its owner."""
 
     @property
     def number(self) -> str:
@@ -275,7 +275,7 @@ class Event:
 
 @dataclass(slots=True, frozen=True)
 class Notice:
-    """What a receiver of the site file is to be told about a job's end."""
+    """What a receiver of the site file gets about a job's end."""
 
     id: str
     receiver: str

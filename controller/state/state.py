@@ -95,9 +95,9 @@ class State:
         """Servers whose agents freeze the processes of another engine's jobs."""
         self.epoch = 0
         self.reports = Reports((s.name for s in site.servers), site.recovery.lost_after_s)
-        """What servers have said of the epochs that they know."""
+        """The servers' reports of the epochs that they have."""
         self.unknown = UnknownEpochs()
-        """Set while the store may be an older copy: servers knew more, or command was taken."""
+        """Set while the store may be an older copy: servers have later epochs, or on take-over."""
         self.promises = Promises()
         self.jobs = Jobs(lambda before, job: self.usage.changed(before, job, self.jobs))
         self.light = Light(site)
@@ -220,7 +220,7 @@ class State:
         self.epoch += COPY_AGE
 
     async def accept_store(self) -> None:
-        """Treat what the store does not know as of no use; durable. ServiceError."""
+        """Give up what the store does not have; durable. ServiceError."""
         accepted = self.unknown.ranges
         await self.intend({keys.UNKNOWN: lambda now: tuple(r for r in now if r not in accepted)})
 

@@ -1,7 +1,7 @@
 """Accounts for what jobs hold: compares the state with the ledger and notes what differs.
 
-Part of the state. It looks at a job when its record changes or a regroup freezes it, and at all
-jobs once a second: what changed in another way is noted then.
+Part of the state. It checks a job when its record changes or a regroup freezes it, and all jobs
+once a second: what changed in another way is noted then.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from controller.devices.aggregators import AttachPoint
 from controller.state.kept.measurements import MeasurementRecord
+from controller.state.kinds.forms import AsList, JsonForm
 from controller.state.kinds.kind import Kind
-from controller.state.kinds.marks import AsList, JsonForm
 from controller.state.records import Event, JobRecord, TransactionRecord
 from controller.transaction.circuits import End, end_of
 from controller.usage.interval import UsageInterval

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON documents, field by field; ``controller.state.kinds.marks`` says more.
+"""Frozen dataclasses as JSON documents, field by field; see ``controller.state.kinds.forms``.
 
 What a document lacks has its default, so that a field can be added; what no field is named after is
 not read, so that the release before can go on with a store.

@@ -77,7 +77,7 @@ class Store:
         """Make all ``writes`` durable together, or none; takes as long as the disk does.
 
         ServiceError when the disk refuses; OutcomeUnknownError when it failed in a way that
-        leaves open whether the writes are durable (``look_up`` tells).
+        leaves open whether the writes are durable (see ``look_up``).
         """
         await self._call(self._commit, writes)
         self.commits += 1

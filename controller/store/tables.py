@@ -255,7 +255,7 @@ def _put_answer(db: sa.Connection, write: PutAnswer) -> None:
             kept.setdefault(who, deque()).append((row_of[0], row_of[1], row_of[2]))
     held = {who: sum(size for _, _, size in rows) for who, rows in kept.items()}
     removed = []
-    # Some more at once: the look at all of them is not for every answer of a flood.
+    # Some more at once: in a flood, not every answer examines all of them.
     most_rows, most_bytes = (n - n // 100 for n in (write.most, write.most_bytes))
     while kept and (count > most_rows or size > most_bytes):
         share = {who: len(rows) for who, rows in kept.items()} if count > most_rows else held

@@ -1,7 +1,7 @@
 """Finds the objects whose entry in a list has changed, from snapshots that are cheap to compare.
 
 The stream announces an object when its snapshot differs from the last one, so a snapshot holds
-everything that a list shows, except measured values (rates, utilisation and what is learnt from
+everything that a list shows, except measured values (rates, utilisation and estimates from
 them), which differ every second. A snapshot is reused as long as its sources have not changed.
 """
 

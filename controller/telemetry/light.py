@@ -47,7 +47,7 @@ class OpticalPower:
     ) -> None:
         """Keep the history in ``directory``, or in memory if it is None. ServiceError.
 
-        ``readings`` gets those of the switches.
+        ``readings`` gets the switches' readings.
         """
         self._state = state
         self._readings = readings

@@ -1,8 +1,8 @@
 """Reads the step lines that jobs print, and joins them with what is recorded of the jobs.
 
-A program that prints a line of JSON with ``event: step`` and ``step_s`` for each step knows best
-how long its steps take; with ``compute_s`` and ``comm_s`` also what they consist of. Lines have a
-time, so that steps from before a move of light are told from those after it.
+A program that prints a line of JSON with ``event: step`` and ``step_s`` for each step is the best
+source of their duration; with ``compute_s`` and ``comm_s`` also of their parts. Lines have a time,
+which separates the steps before a move of light from later ones.
 """
 
 from __future__ import annotations

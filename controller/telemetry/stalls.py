@@ -51,8 +51,8 @@ def judge(
 ) -> tuple[History | None, Stall | None]:
     """Judge the ranks' present throughput, both directions together, None if unknown.
 
-    A job that never communicated, or of one rank, cannot stall. Of ranks whose aggregator does not
-    tell, nothing is concluded; the history begins again when no rank's rate is known.
+    A job that never communicated, or of one rank, cannot stall. Ranks whose aggregator does not
+    answer are left out; the history begins again when no rank's rate is known.
     """
     known = [rate for rate in rates_bps if rate is not None]
     if len(rates_bps) < 2 or not known:

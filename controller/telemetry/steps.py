@@ -1,11 +1,11 @@
-"""Learns the jobs' steps, and predicts them at other placements.
+"""Estimates the jobs' steps, and predicts them at other placements.
 
 Where a job's communication is recorded, the facts of one placement identify its step in seconds
-(``scheduler.steptime.identify``). Without them, port counters tell one thing: a step sends the
+(``scheduler.steptime.identify``). Without them, port counters give one fact: a step sends the
 same number of bytes wherever the job is placed, so its duration is one over the mean traffic, up
 to a factor that no ratio needs. The unit is then the time in which the job sends what an access
-link carries in a second, and ``scheduler.steptime.Calibration`` learns from it, one placement
-after the other.
+link carries in a second, and ``scheduler.steptime.Calibration`` is fitted to it, one
+placement after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scheduler.steptime.sites import SharedLinks
 from sitefile import CabledSite
 
 LEAST_SHARE = 0.001
-"""Mean traffic below this share of an access link is not a training step: nothing is learnt."""
+"""Mean traffic below this share of an access link is not a training step: it is not used."""
 SETTLED_AFTER = 2
 """New facts after a move of light, the first of which may still hold steps from before it."""
 KEPT_PLACEMENTS = 4
@@ -76,8 +76,8 @@ class Outlook:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What a job's recording has told so far."""
+class _Recorded:
+    """A job's facts so far, as recorded."""
 
     epoch: int
     homes: tuple[str | None, ...] = ()
@@ -96,7 +96,7 @@ class _Told:
 
 
 class StepMeter:
-    """Learns every running job's step, online; a restart starts from nothing."""
+    """Estimates every running job's step, online; a restart starts from nothing."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StepMeter:
     ) -> None:
         """``tx_bps`` returns what an endpoint sent over the last second.
 
-        ``began`` is told of every job whose placement is new.
+        ``began`` is called for every job whose placement is new.
         """
         self._site_roads = roads_of(site)
         self._tx_bps = tx_bps
@@ -117,8 +117,8 @@ class StepMeter:
         self._began = began
         self._links = links
         self._known: dict[str, tuple[int, Calibration]] = {}
-        """Per job: the epoch of its containers, and what was learnt from their traffic."""
-        self._told: dict[str, _Told] = {}
+        """Per job: the epoch of its containers, and what their traffic showed."""
+        self._recorded: dict[str, _Recorded] = {}
         self._homes: dict[str, tuple[str | None, ...]] = {}
         """Homes of each job at the last observation: a mean over a move is meaningless."""
 
@@ -135,7 +135,7 @@ class StepMeter:
         rates = self._site_roads.rates(rings, homes)
         was, self._homes = self._homes, {}
         self._known = {j.name: self._known[j.name] for j in held if j.name in self._known}
-        self._told = {j.name: self._told[j.name] for j in held if j.name in self._told}
+        self._recorded = {j.name: self._recorded[j.name] for j in held if j.name in self._recorded}
         for job in running:
             here = tuple(homes.get(e) for e in job.endpoints)
             self._homes[job.name] = here
@@ -161,9 +161,9 @@ class StepMeter:
         road = roads.to(job.name)
         if road is None:
             return
-        told = self._told.get(job.name)
+        told = self._recorded.get(job.name)
         if told is None or told.epoch != job.epoch:
-            told = self._told[job.name] = _Told(job.epoch)
+            told = self._recorded[job.name] = _Recorded(job.epoch)
         place = tuple(homes.get(e) for e in job.endpoints), round(roads.steady[job.name], 3)
         if told.place != place:
             first = told.place is None
@@ -186,13 +186,13 @@ class StepMeter:
             while len(told.seen) > KEPT_PLACEMENTS:
                 del told.seen[next(iter(told.seen))]
 
-    def _is_ours(self, facts: StepFacts, told: _Told, road: Road) -> bool:
+    def _is_ours(self, facts: StepFacts, told: _Recorded, road: Road) -> bool:
         """Whether facts are of the job's present placement, and of no other."""
         if facts.ring_rate is not None:
             low, high = road.low * (1 - _SAME_RATE), road.high * (1 + _SAME_RATE)
             return low <= facts.ring_rate <= high
         if facts.source == "printed" or told.began_at is None:
-            return True  # their time says so, or the job has been nowhere else
+            return True  # they have a time, or the job has been nowhere else
         here_s = clock.time() - told.began_at
         most = max(LEAST_STEPS, facts.steps / 2)  # a median is of those that are more
         return told.news >= SETTLED_AFTER and here_s >= most * facts.step_s
@@ -200,19 +200,19 @@ class StepMeter:
     # --- what is known --------------------------------------------------------------------
 
     def learnt(self, job: str) -> Calibration | None:
-        """Return what was learnt from a job's traffic, None if it was never observed."""
+        """Return the calibration by a job's traffic, None if it was never observed."""
         return self._known.get(job, (-1, None))[1]
 
     def current(self, job: JobRecord, homes: Homes) -> StepFacts | None:
         """Return the facts of a job's present placement; None until there are some."""
-        told = self._told.get(job.name)
+        told = self._recorded.get(job.name)
         if told is None or told.epoch != job.epoch:
             return None
         return told.current if told.homes == tuple(homes.get(e) for e in job.endpoints) else None
 
     def stay(self, job: str) -> object:
         """Return what is new with each placement of a job; None for a job that is not observed."""
-        told = self._told.get(job)
+        told = self._recorded.get(job)
         return None if told is None else (told.epoch, told.place, told.began_at)
 
     def rates(self, jobs: Iterable[JobRecord], homes: Homes) -> Mapping[str, float] | None:
@@ -267,7 +267,7 @@ class StepMeter:
         """Predict a job's step on the roads ``after``."""
         now, then = before.to(job), after.to(job)
         rate_now, rate_then = before.steady.get(job), after.steady.get(job)
-        told = self._told.get(job)
+        told = self._recorded.get(job)
         links = f"links as measured by {after.source}" if after.measured else SITE_RATES
         if told is not None and told.seen and now is not None and then is not None:
             seen = list(told.seen.values())
@@ -327,7 +327,7 @@ class StepMeter:
 
     def _profile(self, job: str, measured: float | None) -> StepProfile | None:
         """Return a job's step as its neighbours see it; None where it is not known."""
-        told = self._told.get(job)
+        told = self._recorded.get(job)
         if told is None or not told.seen:
             return None
         latest = next(reversed(told.seen.values()))
@@ -350,7 +350,7 @@ def _untold(
     after: float | None,
     facts: StepFacts | None,
 ) -> tuple[str, ...]:
-    """Say what is missing for a prediction in seconds, and what to do about it."""
+    """Return what is missing for a prediction in seconds, and what to do about it."""
     if facts is not None and facts.steps < LEAST_STEPS:
         return (f"only {facts.steps} of its steps are known so far: {LEAST_STEPS} are needed",)
     if before is None or after is None:

@@ -11,7 +11,7 @@ class ChargedJob:
 
     job: str
     submitted_at: float
-    """In seconds since 1970; tells jobs of one name apart."""
+    """In seconds since 1970; distinguishes jobs of one name."""
     project: str
     user: str
     """Empty for a job whose submitter is not known."""

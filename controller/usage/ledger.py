@@ -1,4 +1,4 @@
-"""The ledger: what jobs hold, as intervals. Pure: the caller says what changed and when.
+"""The ledger: what jobs hold, as intervals. Pure: the caller passes what changed and when.
 
 A job has at most one interval that goes on. A change of its level ends that one and begins
 another, so no moment is counted twice and none is left out. The store keeps every interval by its

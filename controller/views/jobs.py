@@ -46,7 +46,7 @@ from scheduler.scores import Scorer
 
 
 class Protection(Protocol):
-    """Knows how safe jobs' checkpoints are."""
+    """How safe jobs' checkpoints are."""
 
     def protected(self, job: str) -> tuple[float | None, str] | None:
         """Return since when the newest written step is protected, or is not, and why not.
@@ -471,7 +471,7 @@ def wait_view(job: JobRecord, queue: QueueReport) -> WaitView | None:
 def steps_view(
     job: JobRecord, meter: StepMeter, rates: Mapping[str, float] | None
 ) -> StepsView | None:
-    """Return what was learnt about a job's step; None without rates, or while it does not run.
+    """Return the estimate of a job's step; None without rates, or while it does not run.
 
     ``rates`` are the rings' shares of an access link.
     """

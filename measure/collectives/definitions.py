@@ -16,7 +16,7 @@ _ALIGNMENT = 16
 """A rank's part of an array that is split is rounded down to so many bytes."""
 
 
-class Operation(StrEnum):
+class CollectiveOperation(StrEnum):
     """A collective, named as the test program of nccl-tests without ``_perf``."""
 
     ALL_REDUCE = "all_reduce"
@@ -35,7 +35,11 @@ class Operation(StrEnum):
     @property
     def in_place(self) -> bool:
         """True if frameworks write the result over the input, false if into another array."""
-        return self in (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE)
+        return self in (
+            CollectiveOperation.ALL_REDUCE,
+            CollectiveOperation.BROADCAST,
+            CollectiveOperation.REDUCE,
+        )
 
     @property
     def redop(self) -> str:
@@ -45,11 +49,19 @@ class Operation(StrEnum):
     @property
     def root(self) -> int:
         """The rank in nccl-tests' column ``root``; -1 without one."""
-        return 0 if self in (Operation.BROADCAST, Operation.REDUCE) else -1
+        return 0 if self in (CollectiveOperation.BROADCAST, CollectiveOperation.REDUCE) else -1
 
 
-_SPLIT = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER, Operation.ALLTOALL})
-_COPIES = frozenset({Operation.ALL_GATHER, Operation.ALLTOALL, Operation.BROADCAST})
+_SPLIT = frozenset(
+    {
+        CollectiveOperation.ALL_GATHER,
+        CollectiveOperation.REDUCE_SCATTER,
+        CollectiveOperation.ALLTOALL,
+    }
+)
+_COPIES = frozenset(
+    {CollectiveOperation.ALL_GATHER, CollectiveOperation.ALLTOALL, CollectiveOperation.BROADCAST}
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -62,7 +74,7 @@ class Extent:
     """Bytes of the whole array: S."""
 
 
-def extent(operation: Operation, size: int, ranks: int, width: int = WIDTH) -> Extent:
+def extent(operation: CollectiveOperation, size: int, ranks: int, width: int = WIDTH) -> Extent:
     """Return what nccl-tests measures when asked for ``size`` bytes.
 
     Both figures are 0 if a split array has less than 16 bytes for each rank.
@@ -75,11 +87,11 @@ def extent(operation: Operation, size: int, ranks: int, width: int = WIDTH) -> E
     return Extent(count, count * ranks * width)
 
 
-def bus_factor(operation: Operation, ranks: int) -> float:
+def bus_factor(operation: CollectiveOperation, ranks: int) -> float:
     """Return busbw / algbw. Raises ValueError for fewer than 1 rank."""
     if ranks < 1:
         raise ValueError(f"a collective has at least one rank, not {ranks}")
-    if operation is Operation.ALL_REDUCE:
+    if operation is CollectiveOperation.ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
     return (ranks - 1) / ranks if operation.splits else 1.0
 
@@ -91,12 +103,12 @@ def algbw(size: int, seconds: float) -> float:
     return size / seconds
 
 
-def busbw(operation: Operation, size: int, seconds: float, ranks: int) -> float:
+def busbw(operation: CollectiveOperation, size: int, seconds: float, ranks: int) -> float:
     """Return bytes/s as a link of a ring would carry them."""
     return algbw(size, seconds) * bus_factor(operation, ranks)
 
 
-def seconds_at(operation: Operation, size: int, bandwidth: float, ranks: int) -> float:
+def seconds_at(operation: CollectiveOperation, size: int, bandwidth: float, ranks: int) -> float:
     """Return the time that gives this busbw: the inverse of :func:`busbw`."""
     if bandwidth <= 0:
         raise ValueError(f"a bus bandwidth is above 0, not {bandwidth}")

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from measure.collectives.definitions import Operation
+from measure.collectives.definitions import CollectiveOperation
 from measure.collectives.table import Half, TableRow
 from measure.envelope import Body, Json, Row, ToolVersion
 from measure.kinds import SettingsError
@@ -146,7 +146,7 @@ def _operation(document: Mapping[str, Json]) -> str:
     program = str(args[0])[-200:] if isinstance(args, list) and args else ""
     found = _PROGRAM.search(program.rpartition("/")[2])
     name = found[1] if found else ""
-    return name if name in set(Operation) else _word(name) or "unknown"
+    return name if name in set(CollectiveOperation) else _word(name) or "unknown"
 
 
 def _ranks(document: Mapping[str, Json]) -> int | None:

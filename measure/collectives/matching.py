@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from measure.collectives.definitions import Operation
+from measure.collectives.definitions import CollectiveOperation
 from measure.envelope import Json
 from scheduler.steptime.identify import GOODPUT
 
@@ -52,7 +52,8 @@ def ring_share(result: Mapping[str, Json]) -> float | None:
     found = [
         (int(row["size"]), float(row["link_share"]) / GOODPUT)
         for row in result["rows"]
-        if row["operation"] == Operation.ALL_REDUCE.value and row.get("link_share") is not None
+        if row["operation"] == CollectiveOperation.ALL_REDUCE.value
+        and row.get("link_share") is not None
     ]
     size, share = max(found, default=(0, 0.0))
     return min(share, 1.0) if size >= LEAST_BYTES and share >= LEAST_SHARE else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from measure.collectives.definitions import Operation, algbw, busbw
+from measure.collectives.definitions import CollectiveOperation, algbw, busbw
 from measure.envelope import Json, Row
 from measure.statistics import median, summarise
 from scheduler import ring
@@ -20,10 +20,10 @@ LEAST_S, MOST_S = 1e-9, 86_400.0
 """Times outside these do not count."""
 _RINGS = frozenset(
     {
-        Operation.ALL_REDUCE,
-        Operation.ALL_GATHER,
-        Operation.REDUCE_SCATTER,
-        Operation.SENDRECV,
+        CollectiveOperation.ALL_REDUCE,
+        CollectiveOperation.ALL_GATHER,
+        CollectiveOperation.REDUCE_SCATTER,
+        CollectiveOperation.SENDRECV,
     }
 )
 """Operations that load each edge of the ring equally."""
@@ -103,7 +103,7 @@ def row(
     framework does not have, has a reason instead of figures.
     """
     name, size, count = point
-    operation = Operation(name)
+    operation = CollectiveOperation(name)
     told = [one for one in timings if one is not None]
     unable = next((one.reason for one in told if one.reason), "")
     short = [one for one in timings if one is None or len(one.times_s) < where.repetitions]
@@ -143,7 +143,7 @@ def row(
 
 
 def _half(
-    operation: Operation, size: int, told: Sequence[PointTiming], where: GroupSetting
+    operation: CollectiveOperation, size: int, told: Sequence[PointTiming], where: GroupSetting
 ) -> tuple[Row, float, bool]:
     """Return figures of the measured half, the slowest rank's time and whether it was disturbed.
 

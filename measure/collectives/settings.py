@@ -9,7 +9,7 @@ from typing import Literal
 
 from base.figures import figure
 from measure import placements
-from measure.collectives.definitions import WIDTH, Operation, extent
+from measure.collectives.definitions import WIDTH, CollectiveOperation, extent
 from measure.envelope import Json, Row
 from measure.kinds import TORCH_IMAGE, MeasuredSite, SettingsError
 
@@ -23,7 +23,7 @@ EMULATED_SIZES = (2**12, 2**22, 4)
 """Least, largest and factor on the rack, whose links carry some 30 MB/s."""
 REAL_SIZES = (2**10, 2**28, 4)
 FRAMEWORKS = ("torch", "tensorflow")
-TENSORFLOW_HAS = (Operation.ALL_REDUCE, Operation.ALL_GATHER)
+TENSORFLOW_HAS = (CollectiveOperation.ALL_REDUCE, CollectiveOperation.ALL_GATHER)
 AVERAGES = ("mean", "min", "max")
 """nccl-tests' ``-a`` 1, 2 and 3: over ranks."""
 _SIZE = re.compile(r"(\d{1,12})([kmg]?)(?:i?b)?", re.IGNORECASE)
@@ -121,10 +121,12 @@ def words(value: Json, name: str) -> list[str]:
 
 
 def _operations(value: Json, framework: str) -> list[str]:
-    names = words(value if value is not None else [Operation.ALL_REDUCE.value], "operations")
+    names = words(
+        value if value is not None else [CollectiveOperation.ALL_REDUCE.value], "operations"
+    )
     for name in names:
-        if name not in set(Operation):
-            known = ", ".join(Operation)
+        if name not in set(CollectiveOperation):
+            known = ", ".join(CollectiveOperation)
             raise SettingsError("operations", f"unknown operation {name[:40]!r}", f"one of {known}")
         if framework == "tensorflow" and name not in TENSORFLOW_HAS:
             raise SettingsError(
@@ -244,7 +246,7 @@ def extents(settings: Row, ranks: Sequence[int]) -> list[list[tuple[str, int, in
     points: list[list[tuple[str, int, int]]] = [[] for _ in ranks]
     for name in settings["operations"]:
         for size in settings["sizes"]:
-            arrays = [extent(Operation(name), size, number) for number in ranks]
+            arrays = [extent(CollectiveOperation(name), size, number) for number in ranks]
             if all(array.count for array in arrays):
                 for own, array in zip(points, arrays, strict=True):
                     own.append((str(name), array.size, array.count))

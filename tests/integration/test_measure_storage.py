@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from measure.envelope import Body
-from measure.kinds import Kind, Line, MeasuredEndpoint, MeasuredSite, RunEnd
+from measure.kinds import Line, MeasuredEndpoint, MeasuredSite, MeasurementKind, RunEnd
 from measure.loading.kind import INPUT
 from measure.storage.kind import STORAGE
 
@@ -104,14 +104,16 @@ def start(argv: Sequence[str], group: Path | None = None) -> subprocess.Popen[st
     )
 
 
-def command(kind: Kind, given: dict[str, Any], volume: Path) -> Sequence[str]:
+def command(kind: MeasurementKind, given: dict[str, Any], volume: Path) -> Sequence[str]:
     """Return a run's command, with the volume where it is on this machine."""
     (first,) = kind.runs(kind.settings(given, FABRIC), FABRIC, 1)
     plan = {**json.loads(first.command[-1]), "directory": str(volume)}
     return [*first.command[:-1], json.dumps(plan)]
 
 
-def measured(kind: Kind, given: dict[str, Any], volume: Path, group: Path | None = None) -> Body:
+def measured(
+    kind: MeasurementKind, given: dict[str, Any], volume: Path, group: Path | None = None
+) -> Body:
     probe = start(command(kind, given, volume), group)
     try:
         output, _ = probe.communicate(timeout=60)

@@ -2,9 +2,10 @@
 
 A key is durable before its change begins, and the answer before the client gets it: a client that
 repeats a request after a crash of the controller changes nothing twice. If the answer was lost in
-the crash, the client is told so and checks the object. Answers are limited in number, size and age;
-those of the person who has most go first. A key belongs to one caller. Of an answer that must not
-be stored (``Cache-Control: no-store``: a token's secret) only the status is kept.
+the crash, the client gets an error that asks it to check the object. Answers are limited in
+number, size and age; the caller with most of them loses the oldest first. A key belongs to one
+caller. Of an answer that must not be stored (``Cache-Control: no-store``: a token's secret) only
+the status is kept.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ class KeyedAnswers:
             status = ended.status
             undecided = status in (None, STALE) or (status >= 500 and status != TIMEOUT)
             await self._store.record(DropAnswer(begun.id) if undecided else self._put(ended))
-        except ServiceError as error:  # the change was made; a repetition is told to check
+        except ServiceError as error:  # the change was made; a repetition is refused
             log.error("answer_not_kept", error=error.message)
 
     def _put(self, answer: KeptAnswer) -> PutAnswer:

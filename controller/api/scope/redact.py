@@ -1,6 +1,6 @@
 """Redacts views for the readers of some projects. Pure: other jobs are left out or blanked.
 
-What a reader sees of a view is marked on its fields (``controller.schema.marks``); this module
+What a reader sees of a view is marked on its fields (``controller.schema.visibility``); this module
 applies the marks. Views whose fields depend on each other have a rule of their own.
 """
 
@@ -20,9 +20,9 @@ from controller.people.authz import ALL_PROJECTS, Owned
 from controller.schema.base import View
 from controller.schema.fabric import NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Visibility
 from controller.schema.plans import TransactionView
 from controller.schema.stream import ChangedView, SampleView, TransactionFrameView
+from controller.schema.visibility import Instead, Visibility
 from controller.schema.volumes import VolumeView
 from controller.stream.feed import Frame
 
@@ -64,7 +64,7 @@ class _Marks:
 
 _FIGURES = frozenset({int, float, bool, NoneType, EllipsisType})
 _CONTAINERS = frozenset({list, tuple, dict, Union, UnionType})
-"""Types whose parts say what they hold."""
+"""Types whose arguments are the types of their content."""
 _GATES = frozenset(
     {Visibility.JOB, Visibility.PROJECT, Visibility.SUBJECT, Visibility.HOLDER, Visibility.ENDPOINT}
 )
@@ -115,7 +115,7 @@ def marks_of(view: type[View]) -> _Marks:
 def _gates(
     where: str, name: str, kind: Any, marks: frozenset[Visibility | type[View]]
 ) -> list[tuple[Visibility, str]]:
-    """Return what a field says of whose the view is. TypeError for marks without effect."""
+    """Return what a field states of the view's owner. TypeError for marks without effect."""
     gates = marks & _GATES
     if get_origin(kind) is dict and marks & {View, Visibility.MESSAGE}:
         raise TypeError(f"{where} has views or messages by key, which no mark reaches")

@@ -254,7 +254,7 @@ class Connection(H11Protocol):
         self._busy_if_asked()
 
     def send_400_response(self, msg: str) -> None:
-        """Say why these bytes are not a request, and close."""
+        """Answer why these bytes are not a request, and close."""
         strict = self._strict
         answer = problem(strict.refused, "invalid", strict.why or msg, object="request")
         head = h11.Response(

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.schema.base import Name, RequestModel, View
-from controller.schema.marks import Message, Plain
+from controller.schema.visibility import Message, Plain
 
 Limit = Literal["input", "compute", "network", "scatter", "straggler", "overlap", "none", "unknown"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.schema.base import View
-from controller.schema.marks import Plain
+from controller.schema.visibility import Plain
 
 Recorder = Literal["recording", "absent", "damaged", "refused", "off", "unknown"]
 Definition = Literal["timeline", "pure", "measured", "wire"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from controller.schema.base import Name, RequestModel, View
-from controller.schema.marks import Plain, Visibility
+from controller.schema.visibility import Plain, Visibility
 
 MeasurementType = Literal["links", "collectives", "scaling", "storage", "input", "compare"]
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]

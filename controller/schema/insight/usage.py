@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from controller.schema.base import View
-from controller.schema.marks import Plain
+from controller.schema.visibility import Plain
 
 By = Literal["project", "user", "job"]
 

@@ -67,7 +67,7 @@ class InFile:
     key: str = ""
     """Where it is not the field's name; ``limits.cpu`` lies in the section ``limits``."""
     limits: ValueLimits | None = None
-    """Where they are not those of a request."""
+    """Where they differ from a request's limits."""
     inline: bool = False
     """The schema lists the words of the choice in place."""
 

@@ -1,7 +1,7 @@
 """Changes durably: what is intended is on the disk before anything acts on it, or it never was.
 
 An intention has its rows alone until its outcome is known; others wait for it in the order in which
-they asked, or are refused as busy. It says what becomes of a record as a function of the record, so
+they asked, or are refused as busy. It gives each record's new value as a function of the record, so
 that what other parts note in the record meanwhile is kept. Most intentions become visible when they
 are durable: a job's end, a cancel, whatever is dropped. A reservation is visible at once, because
 two jobs must not take the same endpoint; a refusal restores the fields that it set.
@@ -62,7 +62,7 @@ class _One:
 class Intention:
     """One change of several records, all or none. Leaving its context before ``commit`` undoes it.
 
-    Its journal hears from it what to write, and it hears from the journal how that went.
+    Its journal asks it what to write, and reports the outcome to it.
     """
 
     journal: Journal
@@ -175,7 +175,7 @@ class Intention:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._lock.keys:  # else the journal has told it how it ended
+        if self._lock.keys:  # else the journal has reported the outcome
             self.end("refused")
 
 

@@ -1,6 +1,6 @@
-"""What must be known of jobs' checkpoints after a restart of the controller. Part of the state.
+"""What is needed of jobs' checkpoints after a restart of the controller. Part of the state.
 
-What servers hold is not here: they say it again.
+What servers hold is not here: they report it again.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from checkpoints.ledger import Key, LedgerRun
 from checkpoints.schemes import Layout
+from controller.state.kinds.forms import HEX, Flat
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import HEX, Flat
 
 RunEnd = Literal["", "own", "unfit", "stopped"]
 """How a run ended: not yet, by the death of a rank, with lost hardware, or on request."""

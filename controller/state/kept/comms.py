@@ -24,7 +24,7 @@ class CommsRecord:
     """Of the job: another one may get its name later."""
     kept_at: float
     ranks: int
-    """Ranks that told something."""
+    """Ranks with figures."""
     calls: int
     """Of all of them."""
     body: str
@@ -33,7 +33,7 @@ class CommsRecord:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What tells more of a job is greater."""
+        """The figures of more ranks are greater, then those of more calls."""
         return self.ranks, self.calls
 
 

@@ -33,7 +33,7 @@ class DrainedObject:
 
     @property
     def why(self) -> str:
-        """Say why its endpoints get nothing new."""
+        """Why its endpoints get nothing new."""
         return f"{WORDS[self.kind]} {self.name} is being drained"
 
 

@@ -50,7 +50,7 @@ def exposures(site: CabledSite, recoveries: Recoveries, now: float) -> Mapping[s
     for record in recoveries.values():
         if record.cause in events:
             for name in record.objects:
-                # Jobs learn of one loss within seconds of each other.
+                # Jobs report one loss within seconds of each other.
                 events[record.cause].add((name, round(record.failed_at / 60)))
     return {
         kind: Exposure(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from controller.state.kinds.forms import JsonForm
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import JsonForm
 from measure.kinds import MeasuredEndpoint, MeasuredSite, RunEnd
 
 MeasurementState = Literal["pending", "running", "completed", "failed", "cancelled"]
@@ -72,7 +72,7 @@ class MeasurementRecord:
     """As it was when the measurement was accepted; None of an imported one."""
     runs: tuple[MeasurementRun, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
-    """Where the caller wants endpoints to be."""
+    """The homes that the caller asked for."""
     homes_before: Mapping[str, str] = field(default_factory=dict)
     """Where the endpoints were that it moved: they are put back at the end."""
     cancelling: bool = False

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from controller.state.kinds.forms import AsList
 from controller.state.kinds.kind import Kind, Records
-from controller.state.kinds.marks import AsList
 from controller.state.records import MoveRecord
 
 RolloutState = Literal["running", "committed", "stopped"]
@@ -48,7 +48,7 @@ class RolloutRecord:
     attempts: int = 0
     """How often the next batch was begun; more than once after a restart of the controller."""
     abort: bool = False
-    """An operator wants no further batch to begin."""
+    """An operator asked that no further batch begin."""
     started_at: float
     """Seconds since 1970, as is ``finished_at``."""
     finished_at: float | None = None

@@ -12,7 +12,7 @@ MOST = 16
 
 
 class UnknownEpochs:
-    """Ranges of epochs in which runs may have begun that this store does not know."""
+    """Ranges of epochs in which runs may have begun that this store lacks."""
 
     def __init__(self) -> None:
         self.ranges: tuple[tuple[int, int], ...] = ()

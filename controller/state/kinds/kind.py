@@ -37,7 +37,7 @@ class Kind(Generic[Record]):
     document: bool = True
     """Whether a further column has the whole record as JSON, from which it is read."""
     later: tuple[str, ...] = ()
-    """Fields that the release before does not know: absent from the document by default."""
+    """Fields that the release before does not have: absent from the document by default."""
     prefix: str = ""
     """Keys are this and a number that counts up; empty where keys are names."""
 

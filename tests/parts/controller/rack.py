@@ -24,7 +24,7 @@ from controller.service.desks import Desks
 from controller.service.service import Service
 from controller.store.store import Store
 from controller.telemetry.steps import FactsOf, Links
-from measure.kinds import Kind
+from measure.kinds import MeasurementKind
 from measure.registry import KINDS
 from scheduler.queue.model import ProjectShare
 from sitefile import CabledSite, load_site
@@ -70,7 +70,7 @@ class Rack:
         *,
         take_command: bool = False,
         projects: Callable[[], Iterable[ProjectShare]] | None = None,
-        kinds: Mapping[str, Kind] = KINDS,
+        kinds: Mapping[str, MeasurementKind] = KINDS,
         facts: FactsOf | None = None,
         links: Links | None = None,
         drift: DriftPolicy = DriftPolicy.REPAIR,

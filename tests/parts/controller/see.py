@@ -268,7 +268,7 @@ class Sight:
 
     def news(self, job: str) -> int:
         """Return how often the facts of a job's steps were news where it runs now."""
-        told = self._parts.meter._told.get(job)
+        told = self._parts.meter._recorded.get(job)
         return 0 if told is None else told.news
 
     def dark(self) -> frozenset[str]:

@@ -66,18 +66,18 @@ async def test_a_second_user_sees_nothing_of_it(tmp_path: Path) -> None:
     assert (await desks.advice.advise(None, mine.jobs())).findings
     assert (await desks.advice.advise(None, theirs.jobs())).findings == []
     assert (await desks.advice.advise("red", mine.jobs())).limit == "scatter"
-    with pytest.raises(ServiceError, match="no job red") as caught:
+    with pytest.raises(ServiceError, match="job red does not exist") as caught:
         await desks.advice.advise("red", theirs.jobs())
     assert caught.value.code == "not_found"
     mine.require_job("red")
-    with pytest.raises(ServiceError, match="no job red"):
+    with pytest.raises(ServiceError, match="job red does not exist"):
         theirs.require_job("red")
     await rack.down()
 
 
 async def test_an_unknown_job_is_not_found(tmp_path: Path) -> None:
     rack, _ = await started(tmp_path)
-    with pytest.raises(ServiceError, match="no job green"):
+    with pytest.raises(ServiceError, match="job green does not exist"):
         await rack.desks.advice.advise("green")
     await rack.down()
 

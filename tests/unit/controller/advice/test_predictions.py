@@ -140,7 +140,7 @@ async def test_only_running_jobs_have_a_next_step(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="is cancelled") as caught:
         await desks.advice.whatif("red", WhatIfRequest(homes=TOGETHER))
     assert caught.value.code == "conflict"
-    with pytest.raises(ServiceError, match="no job green"):
+    with pytest.raises(ServiceError, match="job green does not exist"):
         await desks.advice.whatif("green", WhatIfRequest(homes=TOGETHER))
     await rack.down()
 

@@ -89,7 +89,7 @@ async def test_a_second_user_sees_nothing_of_it(rack: Rack) -> None:
     mine, theirs = (Sight(who, desks.jobs.owners) for who in (BOB, ANN))
     mine.require_job("red")
     assert calls(await desks.comms.view("red", rank=None, since_s=None)) == 80
-    with pytest.raises(ServiceError, match="no job red") as caught:
+    with pytest.raises(ServiceError, match="job red does not exist") as caught:
         theirs.require_job("red")
     assert caught.value.code == "not_found"
 

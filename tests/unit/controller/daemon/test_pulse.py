@@ -20,7 +20,7 @@ async def told_of(moving: list[bool], count: int) -> list[bytes]:
     def now() -> bool:
         return moving.pop(0) if len(moving) > 1 else moving[0]
 
-    task = asyncio.create_task(pulse.tell_moving(told.put_nowait, now))
+    task = asyncio.create_task(pulse.report_moving(told.put_nowait, now))
     found = [await told.get() for _ in range(count)]
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -102,7 +102,7 @@ async def test_without_names_all_idle_endpoints_are_measured(site: MeasuringRack
         ({"endpoints": ["gpu0"], "settings": {"count": "x"}}, "invalid", "count"),
         ({"endpoints": ["gpu0"], "settings": {"count": 0}}, "invalid", "nothing to run"),
         ({"endpoints": ["gpu0"], "settings": {"count": 2000}}, "invalid", "limit"),
-        ({"type": "scaling"}, "invalid", "no measurement scaling"),
+        ({"type": "scaling"}, "invalid", "measurement scaling does not exist"),
     ],
 )
 async def test_what_cannot_be_measured_is_refused(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.collectives.definitions import (
+    CollectiveOperation,
     Extent,
-    Operation,
     algbw,
     bus_factor,
     busbw,
@@ -16,35 +16,35 @@ from measure.collectives.definitions import (
     seconds_at,
 )
 
-OPERATIONS = st.sampled_from(list(Operation))
+OPERATIONS = st.sampled_from(list(CollectiveOperation))
 
 
 @pytest.mark.parametrize(
     ("operation", "factor"),
     [
-        (Operation.ALL_REDUCE, 1.5),
-        (Operation.ALL_GATHER, 0.75),
-        (Operation.REDUCE_SCATTER, 0.75),
-        (Operation.ALLTOALL, 0.75),
-        (Operation.BROADCAST, 1.0),
-        (Operation.REDUCE, 1.0),
-        (Operation.SENDRECV, 1.0),
+        (CollectiveOperation.ALL_REDUCE, 1.5),
+        (CollectiveOperation.ALL_GATHER, 0.75),
+        (CollectiveOperation.REDUCE_SCATTER, 0.75),
+        (CollectiveOperation.ALLTOALL, 0.75),
+        (CollectiveOperation.BROADCAST, 1.0),
+        (CollectiveOperation.REDUCE, 1.0),
+        (CollectiveOperation.SENDRECV, 1.0),
     ],
 )
-def test_factors_of_four_ranks(operation: Operation, factor: float) -> None:
+def test_factors_of_four_ranks(operation: CollectiveOperation, factor: float) -> None:
     assert bus_factor(operation, 4) == factor
 
 
 def test_a_split_array_is_rounded_down_to_16_bytes_a_rank() -> None:
     # 1,000,000 B of float32 over 3 ranks: 83,333 elements each, 83,332 of them in whole 16 bytes.
-    assert extent(Operation.ALL_GATHER, 1_000_000, 3) == Extent(83_332, 999_984)
-    assert extent(Operation.ALL_REDUCE, 1_000_000, 3) == Extent(250_000, 1_000_000)
-    assert extent(Operation.ALLTOALL, 32, 3) == Extent(0, 0)
+    assert extent(CollectiveOperation.ALL_GATHER, 1_000_000, 3) == Extent(83_332, 999_984)
+    assert extent(CollectiveOperation.ALL_REDUCE, 1_000_000, 3) == Extent(250_000, 1_000_000)
+    assert extent(CollectiveOperation.ALLTOALL, 32, 3) == Extent(0, 0)
 
 
 @given(OPERATIONS, st.integers(0, 2**34), st.integers(1, 4096), st.sampled_from([1, 2, 4, 8]))
 def test_an_extent_is_whole_and_never_larger(
-    operation: Operation, size: int, ranks: int, width: int
+    operation: CollectiveOperation, size: int, ranks: int, width: int
 ) -> None:
     array = extent(operation, size, ranks, width)
     assert array.size <= size
@@ -61,7 +61,7 @@ def test_an_extent_is_whole_and_never_larger(
     st.integers(2, 4096),
 )
 def test_time_and_bandwidth_are_inverse(
-    operation: Operation, size: int, seconds: float, ranks: int
+    operation: CollectiveOperation, size: int, seconds: float, ranks: int
 ) -> None:
     bandwidth = busbw(operation, size, seconds, ranks)
     assert seconds_at(operation, size, bandwidth, ranks) == pytest.approx(seconds)
@@ -75,7 +75,7 @@ def test_busbw_of_a_ring_is_its_links_rate_whatever_its_length(
 ) -> None:
     """2 (n - 1) steps, each of S / n bytes over every link."""
     seconds = 2 * (ranks - 1) * (size / ranks) / rate
-    assert busbw(Operation.ALL_REDUCE, size, seconds, ranks) == pytest.approx(rate)
+    assert busbw(CollectiveOperation.ALL_REDUCE, size, seconds, ranks) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.collectives.definitions import Operation, seconds_at
+from measure.collectives.definitions import CollectiveOperation, seconds_at
 from measure.collectives.kind import COLLECTIVES
 from measure.kinds import (
     TORCH_IMAGE,
     Importing,
-    Kind,
     Line,
+    MeasurementKind,
     RunEnd,
     SettingsError,
     Tabled,
@@ -26,7 +26,7 @@ from tests.parts.measure.collectives import HOMES, body, fabric, lines_of, setti
 
 
 def test_it_is_a_kind_with_imports_and_a_table() -> None:
-    kind: Kind = COLLECTIVES
+    kind: MeasurementKind = COLLECTIVES
     assert kind.name == "collectives"
     assert isinstance(COLLECTIVES, Importing)
     assert isinstance(COLLECTIVES, Tabled)
@@ -166,7 +166,7 @@ def test_too_few_ports_or_endpoints_are_refused() -> None:
 def test_a_row_has_nccl_tests_fields_and_ours() -> None:
     site = fabric()
     chosen = settings(site)
-    seconds = seconds_at(Operation.ALL_REDUCE, 2**20, 14e6, 4)
+    seconds = seconds_at(CollectiveOperation.ALL_REDUCE, 2**20, 14e6, 4)
     made = body(site, chosen, lines_of(site, chosen, seconds, {3: 1.2}))
     row = made.rows[1]
     assert row["out_of_place"] is None

@@ -16,10 +16,10 @@ from measure.compare.table import access_of, recommend, road_of
 from measure.envelope import Body
 from measure.kinds import (
     Continuing,
-    Kind,
     Line,
     MeasuredEndpoint,
     MeasuredSite,
+    MeasurementKind,
     RunEnd,
     SettingsError,
     Tabled,
@@ -51,7 +51,7 @@ def by_name(body: Body) -> dict[str, Mapping[str, Any]]:
 
 
 def test_it_is_a_kind_that_goes_on_and_draws_tables() -> None:
-    kind: Kind = COMPARE
+    kind: MeasurementKind = COMPARE
     assert isinstance(kind, Continuing)
     assert isinstance(kind, Tabled)
     assert kind.name == "compare"

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body
-from measure.kinds import Kind, Line, MeasuredEndpoint, MeasuredSite, RunEnd, SettingsError, Tabled
+from measure.kinds import (
+    Line,
+    MeasuredEndpoint,
+    MeasuredSite,
+    MeasurementKind,
+    RunEnd,
+    SettingsError,
+    Tabled,
+)
 from measure.loading.kind import INPUT
 from scheduler.steptime.facts import StepFacts
 from tests.parts.measure.loading import STARVED, turn, turns
@@ -25,7 +33,7 @@ def body(lines: list[Line], ends: list[RunEnd] | None = None, **more: Any) -> Bo
 
 
 def test_it_is_a_kind() -> None:
-    kind: Kind = INPUT
+    kind: MeasurementKind = INPUT
     assert isinstance(kind, Tabled)
 
 

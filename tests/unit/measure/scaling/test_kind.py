@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measure.envelope import Body, Row
-from measure.kinds import Kind, Line, MeasuredSite, RunEnd, SettingsError, Tabled
+from measure.kinds import Line, MeasuredSite, MeasurementKind, RunEnd, SettingsError, Tabled
 from measure.scaling.kind import SCALING
 from measure.scaling.nets import count, resnet
 from measure.scaling.steps import SKIPPED
@@ -25,7 +25,7 @@ def body(site: MeasuredSite, chosen: Row, lines: Sequence[Line]) -> Body:
 
 
 def test_it_is_a_kind_with_a_table() -> None:
-    kind: Kind = SCALING
+    kind: MeasurementKind = SCALING
     assert kind.name == "scaling"
     assert isinstance(SCALING, Tabled)
 

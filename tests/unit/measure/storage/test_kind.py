@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from measure.envelope import Body
 from measure.kinds import (
     Importing,
-    Kind,
     Line,
     MeasuredEndpoint,
     MeasuredSite,
+    MeasurementKind,
     RunEnd,
     SettingsError,
     Tabled,
@@ -37,7 +37,7 @@ def body(lines: list[Line], ends: int = 2, **more: Any) -> Body:
 
 
 def test_it_is_a_kind() -> None:
-    kind: Kind = STORAGE
+    kind: MeasurementKind = STORAGE
     assert isinstance(kind, Importing)
     assert isinstance(kind, Tabled)
     assert set(STORAGE.imports) == {"fio"}

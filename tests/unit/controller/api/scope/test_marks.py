@@ -18,8 +18,8 @@ from controller.people.authz import Owned
 from controller.schema.base import RequestModel, View
 from controller.schema.fabric import AggregatorView, NodeView
 from controller.schema.live import TopView
-from controller.schema.marks import Instead, Message, Plain, Visibility
 from controller.schema.stream import SampleView, TransactionFrameView
+from controller.schema.visibility import Instead, Message, Plain, Visibility
 
 OWNED = {
     owned.job: owned
@@ -154,7 +154,7 @@ def hidden_texts(view: View) -> list[str]:
     found: list[str] = []
     for name, info in type(view).model_fields.items():
         declared = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-        if "Shown.ALL" in repr(declared):  # or ALL_PROJECTS: all of it, or nothing
+        if "Visibility.ALL" in repr(declared):  # or ALL_PROJECTS: all of it, or nothing
             continue
         value = getattr(view, name)
         parts = [*value, *value.values()] if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""How a field of a kept record looks in its document, where JSON's own form does not do."""
+"""The form of a kept record's field in its document, where plain JSON does not suffice."""
 
 from __future__ import annotations
 
