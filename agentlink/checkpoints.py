@@ -66,8 +66,8 @@ class HoldingKind(StrEnum):
     REFUSED = "refused"
     """What the program writes cannot be trusted, or does not fit."""
     IGNORED = "ignored"
-    """No part: ``why`` lists names that the program wrote and that are no steps by its rule; empty
-    when there are none any more. Its key has the run's epoch and step 0."""
+    """Not a part: ``why`` lists names that the program wrote and that are not steps by its rule;
+    empty when none are left. Its key has the run's epoch and step 0."""
 
 
 def _is_short(text: str) -> bool:

@@ -44,7 +44,7 @@ def read(
 ) -> dict[str, Value]:
     """Return the readings of some kinds of objects within their bounds; others are ignored.
 
-    ``older`` messages are read where there are no ``readings``, by the names of their fields.
+    ``older`` messages are read without ``readings``, by the names of their fields.
     """
     values: dict[str, Any] = {}
     figures, words = _known(objects)

@@ -31,7 +31,7 @@ RETRY_S = 30.0
 """A call that hangs is given up after this time, the next one after twice that, and so on."""
 LONGEST_RETRY_S = 3600.0
 MAX_GIVEN_UP = 32
-"""Calls on one GPU that were given up: each may hold a thread for ever."""
+"""Calls on one GPU that were given up: each may hold a thread until the process ends."""
 _POLL_S = 0.05
 
 
@@ -165,7 +165,7 @@ class Gpus:
         return found.reason if found else ""
 
     def reading(self, uuid: str) -> GpuReadings | None:
-        """Return the latest figures; None when there are no recent ones."""
+        """Return the latest figures; None without recent ones."""
         slot = self._slots.get(uuid)
         if slot is None or slot.read_at is None or self._clock() - slot.read_at > FRESH_S:
             return None

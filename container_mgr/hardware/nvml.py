@@ -76,9 +76,9 @@ class GpuLostError(Exception):
 
 
 class NvmlError(Exception):
-    """The library or the driver does not work, which says nothing of a GPU; NVML's message.
+    """The library or the driver does not work; the GPU may. The message is NVML's.
 
-    A driver that was upgraded under running programs, or is not loaded yet, is no lost GPU.
+    For example, it was upgraded under running programs, or is not loaded yet.
     """
 
 

@@ -47,7 +47,7 @@ _MAX_TITLE = 64
 
 
 class SlurmGroups:
-    """Looks them up anew at each call, which reads directories and waits for nothing."""
+    """Looks them up at each call, which reads directories and waits for nothing."""
 
     kind = KIND
 

@@ -108,7 +108,7 @@ class CheckpointBook:
         self.ignored: dict[str, None] = {}
         """Why servers refuse what the program wrote; the latest last."""
         self.unnamed: dict[tuple[str, int], Holding] = {}
-        """By endpoint and rank of the newest run: names that are no steps."""
+        """By endpoint and rank of the newest run: names that are not steps."""
         self.stray: dict[str, set[Key]] = {}
         """By server: steps of runs that are not known."""
         self.allowed: set[str] = set()
@@ -155,7 +155,7 @@ class CheckpointBook:
         return holding.endpoint in self._ran_on or holding.endpoint in self.allowed
 
     def report(self, holding: Holding) -> Report | None:
-        """Return a holding as the ledger takes it; None for what is no part.
+        """Return the ledger's report of a holding; None when it is not a part.
 
         Only who ran a rank in the run of a step wrote its part; what others call their own is a
         copy, and must have the writer's digest.
@@ -225,7 +225,7 @@ class CheckpointBook:
         return (*texts[:MOST_IGNORED], *self.ignored)
 
     def unnamed_since(self, epoch: int) -> float | None:
-        """Return since when a run has written names that are no steps, in seconds since 1970."""
+        """Return since when a run has written names that are not steps, in seconds since 1970."""
         times = (one.seen_at for one in self.unnamed.values() if one.key.epoch == epoch)
         return min(times, default=None)
 
@@ -406,7 +406,7 @@ def was_whole(ledger: Ledger, key: Key) -> bool:
 
 
 def laid_out(spec: CheckpointSpec, places: Sequence[Place]) -> tuple[Layout, str]:
-    """Return a layout for ranks at ``places``; single and the reason when there is none."""
+    """Return a layout for ranks at ``places``; single and the reason when none is possible."""
     try:
         return schemes.lay_out(
             spec.copies.scheme, places, spec.copies.apart, spec.copies.set_size

@@ -1,8 +1,8 @@
-"""Hears what servers hold, and folds it into the books. A server's word may be a lie.
+"""Merges the servers' reports of stored parts into the books. Reports are not trusted.
 
-Believed are endpoints at which the job ran, or that were told to keep parts of it. What a server
-told before counts until it has told everything anew, so that a reconnection makes nothing look
-lost; only memory is gone at once when its machine has started again.
+Reports count for endpoints at which the job ran, or that were ordered to keep parts of it. A
+server's earlier reports count until it has listed everything again, so that a reconnection makes
+nothing look lost; only memory is gone at once when its machine has started again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from controller.state.state import State
 log = structlog.get_logger(__name__)
 
 MOST_TOLD = 500_000
-"""Holdings that one server may tell before it has told everything."""
+"""Holdings that one server may report before it has listed everything."""
 MOST_UNKNOWN = 4096
 """Unknown folders of one server that are remembered."""
-HEARD_TIMEOUT_S = 3.0
-"""Longest wait for servers that hold something and have not told everything."""
+CATCH_UP_TIMEOUT_S = 3.0
+"""Longest wait for servers that hold something and have not listed everything."""
 
 Failed = Callable[[str, str, Key], None]
 """Takes a folder, a server that could not keep a part of a step, and the step."""
@@ -37,24 +37,24 @@ Failed = Callable[[str, str, Key], None]
 
 @dataclass(slots=True)
 class _Server:
-    """What one server has told."""
+    """The reports of one server."""
 
     boot_id: str = ""
     caught_up: bool = False
-    """It told everything once since the start of the controller."""
+    """It has listed everything once since the start of the controller."""
     telling: bool = False
-    """It tells everything anew: ``told`` counts once it has."""
+    """It lists everything again: ``told`` counts once the list is complete."""
     told: dict[str, list[Holding]] = field(default_factory=dict)
     """By folder."""
     count: int = 0
     given_up: bool = False
-    """It was waited for in vain, and has not begun to tell since."""
+    """It was waited for in vain, and has not begun a list since."""
     unknown: dict[str, float] = field(default_factory=dict)
     """Folders of no known job, and since when, in seconds of the steady clock."""
 
 
 class HoldingsInbox:
-    """What servers tell. Belongs to the loop."""
+    """Receives the servers' reports of stored parts. Belongs to the loop."""
 
     def __init__(
         self,
@@ -75,19 +75,19 @@ class HoldingsInbox:
         """Set with everything that is new."""
 
     async def run(self) -> None:
-        """Hear until cancelled."""
+        """Receive reports until cancelled."""
         async for news in self._engine.holdings():
             await self._receive(news)
-            await asyncio.sleep(0)  # many servers may tell at once
+            await asyncio.sleep(0)  # many servers may report at once
 
     # --- what is known --------------------------------------------------------------------
 
     def caught_up(self, server: str) -> bool:
-        """Whether a server has told everything once."""
+        """Whether a server has listed everything once."""
         return server in self._servers and self._servers[server].caught_up
 
-    async def heard(self, servers: Collection[str]) -> None:
-        """Wait until servers have told everything; not for those that are known to be silent."""
+    async def await_caught_up(self, servers: Collection[str]) -> None:
+        """Wait until servers have listed everything, except those known to be silent."""
         answering = self._books.answering()
 
         def missing() -> list[str]:
@@ -100,7 +100,7 @@ class HoldingsInbox:
             ]
 
         try:
-            async with asyncio.timeout(HEARD_TIMEOUT_S), self._heard:
+            async with asyncio.timeout(CATCH_UP_TIMEOUT_S), self._heard:
                 await self._heard.wait_for(lambda: not missing())
         except TimeoutError:
             for name in missing():

@@ -198,7 +198,7 @@ class CheckpointKeeper:
                 state.events.add("warning", f"job/{job.name}", *warning)
 
     async def _lay_out(self, at: _JobCheck) -> None:
-        """Lay copies out anew when light moved and they are not apart any more."""
+        """Choose a new layout when light moved and the copies are not apart any more."""
         run, book = at.run, at.book
         if run is None or at.spec.copies.scheme is Scheme.SINGLE:
             return
@@ -225,7 +225,7 @@ class CheckpointKeeper:
             self._state.events.add("info", about, "CheckpointsLaidOut", text)
 
     def _failed(self, folder: str, server: str, key: Key) -> None:
-        """Choose the step to copy anew: with this one it may never succeed.
+        """Choose another step to copy: this one may never succeed.
 
         Transfers of a step that was given up before fail as well, because its parts are dropped:
         they say nothing of the step that is being copied now.

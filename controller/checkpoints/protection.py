@@ -306,7 +306,7 @@ def droppable(
 
 
 def _given_up(ledger: Ledger, keep: int, places: Places) -> set[Key]:
-    """Return the partial steps that nobody completes any more.
+    """Return the partial steps that no rank completes any more.
 
     They are older than a complete one of the run or of a later run, or than ``keep`` + 1 partial
     ones of the same run: a rank may never write its part. A rank that has a newer part may still

@@ -161,7 +161,7 @@ class Starts:
     ) -> Restore:
         """Plan until everything of a plan is there; with ``only`` that step or none."""
         record = self._record(job)
-        await self._hearing.heard(record.servers & self._books.endpoints.keys())
+        await self._hearing.await_caught_up(record.servers & self._books.endpoints.keys())
         book = await self._books.up_to_date(job.folder)
         if book is None:
             raise self._failed(job, "its record is gone")
@@ -190,7 +190,7 @@ class Starts:
                 return
             log.info("start_waits_for_servers", job=job.name, servers=sorted(silent))
             await asyncio.sleep(PAUSE_S)
-            await self._hearing.heard(held & self._books.endpoints.keys())
+            await self._hearing.await_caught_up(held & self._books.endpoints.keys())
 
     async def _rounds(
         self,
@@ -326,7 +326,7 @@ class Starts:
             state.events.add("warning", f"job/{job.name}", "CheckpointsNotApart", text)
 
     def _report_skipped(self, job: JobRecord, restore: Restore) -> None:
-        """Say loudly why not the newest step is loaded, or none."""
+        """Add an event when not the newest step is loaded, or none."""
         about, record = f"job/{job.name}", self._record(job)
         book = self._books.get(job.folder)
         if restore.key is not None and restore.why:

@@ -47,7 +47,7 @@ def warnings(
         yield (
             "NotAStep",
             (
-                f"what it writes is no step by rule {spec.complete}: {book.remarks()[0]};"
+                f"what it writes is not a step by rule {spec.complete}: {book.remarks()[0]};"
                 f" call a step {naming}, or choose another rule"
             ),
         )

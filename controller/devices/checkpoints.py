@@ -21,9 +21,9 @@ class HoldingsNews:
     server: str
     holdings: tuple[Holding, ...] = ()
     began: bool = False
-    """The server tells everything anew: what it told before no longer counts."""
+    """The server lists everything again: its earlier reports no longer count."""
     caught_up: bool = False
-    """Everything that it held when it began has been told."""
+    """It has reported everything that it held when it began."""
     boot_id: str = ""
     """With ``began``: changes with every start of the server's machine."""
 
@@ -31,24 +31,24 @@ class HoldingsNews:
 class CheckpointEngine(Protocol):
     """Keeps, fetches and drops parts of checkpoints on servers. Every call is idempotent.
 
-    Calls raise EngineError; one without an answer is repeated, never taken for done.
+    Calls raise EngineError; one without an answer is repeated, and does not count as done.
     """
 
     def holdings(self) -> AsyncIterator[HoldingsNews]:
-        """Tell what all servers hold, each first everything, then changes, until closed.
+        """Yield what all servers hold, each first everything, then changes, until closed.
 
-        A server that was away begins anew when it is back. What it says of other servers'
-        endpoints is dropped.
+        A server that was away reports everything again when it is back. Its reports about
+        other servers' endpoints are dropped.
         """
         ...
 
     async def keep(
         self, server: str, folder: str, keeps: Sequence[Keep], pace_bps: int, deadline_s: float
     ) -> None:
-        """Say which copies and parities a server is to make now, and what to write to a store.
+        """Order a server to make copies and parities now, and to write to a store.
 
         Returns when they are queued; ``holdings`` tells what became of them. ``pace_bps`` limits
-        each transfer in bits per second; 0 is no limit. An empty ``keeps`` ends what is queued.
+        each transfer in bits per second; 0 means unlimited. An empty ``keeps`` ends what is queued.
         """
         ...
 
@@ -65,7 +65,7 @@ class CheckpointEngine(Protocol):
     async def drop_steps(
         self, server: str, folder: str, keys: Sequence[Key], deadline_s: float
     ) -> None:
-        """Remove steps from a server, the oldest first; absent ones are no error."""
+        """Remove steps from a server, the oldest first; absent ones are not errors."""
         ...
 
     def verify_steps(

@@ -224,8 +224,8 @@ class RecordedOperation:
     max_s: Span
     histogram: Annotated[tuple[int, ...], Most(_MAX_BINS, "bins")]
     """Calls by duration: bin i counts those from 2^(i/4) to 2^((i+1)/4) microseconds."""
-    source: Annotated[RecordedSource, only(_SOURCES.__contains__, "{} is no source"), sys.intern]
-    timing: Annotated[Timing, only(_TIMINGS.__contains__, "{} is no timing"), sys.intern]
+    source: Annotated[RecordedSource, only(_SOURCES.__contains__, "invalid source {}"), sys.intern]
+    timing: Annotated[Timing, only(_TIMINGS.__contains__, "invalid timing {}"), sys.intern]
     exact: bool
 
 

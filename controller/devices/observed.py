@@ -1,8 +1,8 @@
 """The observed engine: a scheduler beside lightloom that owns the jobs of some endpoints.
 
 Slurm (later Kubernetes) queues, starts and ends these jobs. lightloom watches them, moves light
-under their endpoints, freezes their processes for the dark time, and tells the engine which
-endpoints are near each other now. The implementation is :mod:`controller.devices.slurm`.
+under their endpoints, freezes their processes for the dark time, and publishes to the engine
+which endpoints are near each other now. The implementation is :mod:`controller.devices.slurm`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Turn(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What lightloom tells the engine, and through it the user, about a job."""
+    """lightloom's answer to the engine, and through it to the user, about a job."""
 
     GO = "go"
     """Its light is as good as it gets: start it."""
@@ -47,7 +47,7 @@ class JobNeeds:
     servers: int
     """Nodes of the engine that they are spread over."""
     leaves: int = 0
-    """Most aggregators that it accepts (Slurm: ``--switches``); 0 says nothing."""
+    """Most aggregators that it accepts (Slurm: ``--switches``); 0 sets no limit."""
     locality: Locality | None = None
     """None leaves this and the next two to the site."""
     policy: Policy | None = None
@@ -66,7 +66,7 @@ class EngineJob:
     key: str
     """``slurm:4711``: never used again by another job."""
     attempt: int
-    """How often the engine has started it anew; the first is 0."""
+    """How often the engine has started it again; the first start is 0."""
     revision: str
     """Changes with all that a move of its light depends on: attempt, turn, end, endpoints."""
     turn: Turn
@@ -81,9 +81,9 @@ class EngineJob:
     scope: str = ""
     """Names its processes to the agents (``slurm:4711``); empty when they cannot be frozen."""
     reason: str = ""
-    """The engine's words: why it waits, or how it ended."""
+    """The engine's reason why it waits, or how it ended."""
     curable: bool = False
-    """It waits for something that light may change: whether it does is the model's to say."""
+    """It waits for something that light may change; the model decides whether it does."""
     ahead: int = 0
     """Its position in the engine's queue, the first is 0."""
     submitted_at: float = 0.0
@@ -99,11 +99,11 @@ class EngineJob:
 
 @dataclass(slots=True, frozen=True)
 class JobChanges:
-    """What the engine knows: everything, or what has changed since the batch before."""
+    """The engine's jobs: all of them, or those that have changed since the batch before."""
 
     seen: tuple[EngineJob, ...]
     complete: bool
-    """A job that is not in a complete batch is unknown to the engine: it has ended."""
+    """A job that is missing from a complete batch has ended."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -125,7 +125,7 @@ class ReadBack:
     differences: tuple[str, ...] = ()
     """In words; empty when the engine has what was published."""
     unknown: tuple[str, ...] = ()
-    """Nodes of the site file that the engine does not know; they are not published."""
+    """Nodes of the site file that the engine lacks; they are not published."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -193,7 +193,7 @@ class ObservedEngine(Protocol):
         ...
 
     def changes(self) -> AsyncIterator[JobChanges]:
-        """Yield everything first, then what changed, for ever.
+        """Yield everything first, then what changed, without end.
 
         Never raises for an engine that is away: it goes on when that answers again, with a
         complete batch.
@@ -201,7 +201,7 @@ class ObservedEngine(Protocol):
         ...
 
     async def read_job(self, key: str) -> EngineJob | None:
-        """Return one job as it is now; None when the engine knows none. ObservedError."""
+        """Return one job as it is now; None when the engine has no such job. ObservedError."""
         ...
 
     async def still(self, key: str, revision: str) -> bool:
@@ -209,9 +209,9 @@ class ObservedEngine(Protocol):
         ...
 
     async def answer(self, key: str, verdict: Verdict, text: str) -> None:
-        """Tell the engine and the job's owner what was decided. ObservedError.
+        """Send the engine and the job's owner the decision. ObservedError.
 
-        ``text`` is shown to the owner. A job that has gone meanwhile is no error.
+        ``text`` is shown to the owner. A job that has gone meanwhile is not an error.
         """
         ...
 

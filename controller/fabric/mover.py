@@ -226,7 +226,7 @@ class Mover:
     def rewired(
         self, moves: Mapping[str, str | None], besides: frozenset[AttachPoint] = frozenset()
     ) -> Rewiring:
-        """Return the circuits for the moves now. ServiceError ``conflict`` when there are none.
+        """Return the circuits for the moves now. ServiceError ``conflict`` without such circuits.
 
         ``besides`` are free ports that must not be used either.
         """

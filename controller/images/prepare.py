@@ -97,7 +97,7 @@ class Preparations:
         if found is None:
             raise ServiceError(
                 "not_found",
-                f"there is no preparation {ident}",
+                f"preparation {ident} does not exist",
                 object=f"preparation/{ident}",
                 hint="a restarted controller forgets them: prepare the image again",
             )

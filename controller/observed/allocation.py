@@ -1,6 +1,6 @@
 """Moves idle light under the endpoints that an engine has just given to a job.
 
-The engine places anywhere; nothing runs on the endpoints yet, so nobody is paused. The engine's
+The engine places anywhere; nothing runs on the endpoints yet, so no job is paused. The engine's
 hook waits for the answer. The work does not depend on the hook: it may be killed, it may be called
 again after a restart of the engine, and a poll that sees the allocation begins the same work.
 """

@@ -94,7 +94,7 @@ class ObservedDesk:
     @property
     def loops(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         """What goes on once the fabric is known."""
-        watching = {"observed engine": self._keeper.run, "frozen scopes": self._look_for_frozen}
+        watching = {"observed engine": self._keeper.run, "frozen scopes": self._thaw_forgotten}
         helping = {"topology": self._publisher.run, "waiting jobs": self._waiting.run}
         return watching | helping if self._policy.publish else watching
 
@@ -147,10 +147,10 @@ class ObservedDesk:
                 self._state.events.add("info", f"job/{name}", "JobResumed", "its processes run")
                 return
 
-    async def _look_for_frozen(self) -> None:
-        """Learn which agents freeze; let jobs continue that lightloom has left frozen.
+    async def _thaw_forgotten(self) -> None:
+        """Note which agents freeze; let jobs continue that lightloom has left frozen.
 
-        A scope that was frozen without a regroup a short while ago is somebody else's business.
+        Scopes not frozen by a recent regroup are left alone.
         """
         before: frozenset[str] = frozenset()
         while True:

@@ -65,7 +65,7 @@ def fold(
 ) -> tuple[JobRecord, ...]:
     """Return the records to put, in this order: endpoints become free before others get them.
 
-    A job that has just been started anew appears twice, first without its old endpoints. With
+    A job that has just been restarted appears twice, first without its old endpoints. With
     ``whole`` the engine has told everything: a job that had ended may be back, because an engine
     that was killed has forgotten the end.
     """

@@ -57,7 +57,7 @@ async def freeze(engine: ExecutionEngine, job: JobRecord) -> None:
 
 
 async def thaw(engine: ExecutionEngine, state: State, job: JobRecord) -> None:
-    """Let all processes of a job continue, whoever started them. ServiceError."""
+    """Let all processes of a job continue, also those that others started. ServiceError."""
     async with failpoints.around("thaw"):
         await _bounded(job.name, thaw_processes(engine, state, job.name))
 
@@ -65,7 +65,7 @@ async def thaw(engine: ExecutionEngine, state: State, job: JobRecord) -> None:
 async def freeze_processes(
     engine: ExecutionEngine, state: State, name: str, settle_s: float
 ) -> bool | None:
-    """Freeze all processes of a job, whoever started them; as :meth:`ExecutionEngine.freeze`."""
+    """Freeze a job's processes, also those of others, as :meth:`ExecutionEngine.freeze`."""
     job = state.jobs.get(name)
     if job is None or (scope := job.owner.scope) is None:
         return await engine.freeze(name, settle_s)
@@ -73,7 +73,7 @@ async def freeze_processes(
 
 
 async def thaw_processes(engine: ExecutionEngine, state: State, name: str) -> None:
-    """Let all processes of a job continue, whoever started them. Raises EngineError."""
+    """Let all processes of a job continue, also those that others started. Raises EngineError."""
     job = state.jobs.get(name)
     if job is None or (scope := job.owner.scope) is None:
         await engine.thaw(name)

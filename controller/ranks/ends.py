@@ -261,7 +261,7 @@ class JobEnder:
         def ended(now: JobRecord | None) -> JobRecord:
             if now is None or now.submitted_at != job.submitted_at:
                 raise ServiceError(
-                    "not_found", f"there is no job {job.name} any more", object=f"job/{job.name}"
+                    "not_found", f"job {job.name} does not exist any more", object=f"job/{job.name}"
                 )
             return replace(
                 now,

@@ -57,7 +57,7 @@ class Network:
 
     interface: str = "e0"
     rdma: str | None = None
-    """The RDMA device; empty where there is none, None where only the container knows."""
+    """The RDMA device; empty without one, None where only the container can read it."""
     gid_index: int | None = None
     """Entry of the GID table for RoCEv2 over IPv4; None lets NCCL (2.21 and newer) find it."""
     dscp: int = ROCE_DSCP

@@ -35,7 +35,7 @@ class SecretFolder:
     """The site's secret directory. Every call takes a few seconds at most."""
 
     def __init__(self, directory: Path | None) -> None:
-        """Without a ``directory`` there are no secrets."""
+        """Without a ``directory``, no job has secrets."""
         self._directory = directory
         self._pool = Pool("secrets", 2)
 

@@ -31,7 +31,7 @@ class Interrupted:
         """Where the endpoints of unfinished transactions belong: all old places or all new ones."""
         self.dark: set[str] = set()
         """Those of them that belong in the dark: one left lit could take the port of another one.
-        The first homes of a site are none of these: an endpoint of theirs may stay lit."""
+        The first homes of a site are not among these: an endpoint of theirs may stay lit."""
 
     def __bool__(self) -> bool:
         return bool(self._entries)

@@ -1,9 +1,9 @@
-"""Judges what was lost, from what devices and agents say. Pure.
+"""Judges what was lost, from reports of devices and agents. Pure.
 
-A silent agent is no lost server: its containers run on. A lost session is no lost aggregator or
-switch: both keep forwarding. Something is lost when it is silent *and* jobs cannot work through
-it: carriers are gone at the aggregators' ports or at the servers' NICs, or its job has stalled.
-The caller requires that to last.
+A silent agent does not mean a lost server: its containers run on. A lost session does not mean a
+lost aggregator or switch: both keep forwarding. Something is lost when it is silent *and* jobs
+cannot work through it: carriers are gone at the aggregators' ports or at the servers' NICs, or its
+job has stalled. The caller requires that to last.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _SURE = frozenset({"lost", "xid"})
 
 
 def surely_lost(fault: str) -> bool:
-    """Whether an agent's code says that a GPU is gone; a driver that hangs may come back."""
+    """Whether an agent's code means that a GPU is gone; a driver that hangs may come back."""
     return fault in _SURE
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class HealthSnapshot:
-    """What is seen at one moment."""
+    """The state of servers, devices and links at one moment."""
 
     answering: Mapping[str, bool]
     """Servers whose agent answers."""
     sessions: frozenset[str]
-    """Aggregators whose session is up; only their ports tell."""
+    """Aggregators whose session is up; only their ports count."""
     switches: frozenset[str]
     """Optical switches whose session is up."""
     carriers: Mapping[AttachPoint, bool]

@@ -488,7 +488,7 @@ class Swapper:
     # --- the fall-back --------------------------------------------------------------------
 
     async def _fall_back(self, work: _Work, why: str) -> None:
-        """Stop the job and put it back into the queue: it is placed anew and goes on there."""
+        """Stop the job and put it back into the queue: it is placed again and goes on there."""
         state, name = self._state, work.job
         job = self._wanted(work)
         state.events.add("warning", f"job/{name}", "SwapImpossible", why)

@@ -133,7 +133,7 @@ class Agents:
         self.asked.append((rank, tail))
         held = [s.rank for s in self._rack.engine.statuses.values() if s.job == job]
         if rank is not None and rank == self._silent:
-            raise EngineError([EngineFault("not_found", f"job/{job}", "there are no logs")])
+            raise EngineError([EngineFault("not_found", f"job/{job}", "it has no logs")])
         for one in held if rank is None else [rank]:
             for text in ("begins", "ends"):
                 yield LogLine(one, time.time(), "stdout", f"rank {one} {text}")
@@ -202,5 +202,5 @@ async def test_a_rank_whose_output_is_gone_is_named(
     await ended(rack)
     await read_output(page, url)
     shown = page.get_by_label("Output")
-    await expect(shown).to_have_text(re.compile(r"^ +2  job/red: there are no logs$", re.MULTILINE))
+    await expect(shown).to_have_text(re.compile(r"^ +2  job/red: it has no logs$", re.MULTILINE))
     await expect(shown).to_contain_text("rank 3 ends")

@@ -38,12 +38,12 @@ Address = Callable[[Source], str]
 
 
 def boot_id_of(batch: pb.HoldingsBatch) -> str:
-    """Read what names the start of a server's machine; empty for what is none."""
+    """Read what names the start of a server's machine; empty for an invalid name."""
     return batch.boot_id if _BOOT_ID.fullmatch(batch.boot_id) else ""
 
 
 def port_of(batch: pb.HoldingsBatch) -> int | None:
-    """Read where an agent gives parts to others; None for what is no port."""
+    """Read where an agent gives parts to others; None for an invalid one."""
     return batch.transfer_port if 0 < batch.transfer_port < 2**16 else None
 
 

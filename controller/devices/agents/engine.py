@@ -69,7 +69,7 @@ from controller.devices.engine import (
 from protos import agent_pb2 as pb
 
 _NO_FAULT = frozenset({"library", "unread"})
-"""Codes of what is no fault of an endpoint, but of the driver for all of them."""
+"""Codes of faults of the driver, not of an endpoint for all of them."""
 _CALL_TIMEOUT_S = 25.0
 """Longer than an agent's own time-out for its container engine, so that its answer arrives."""
 _OBSERVE_S = 5.0

@@ -69,7 +69,7 @@ async def merge(job: str, where: Sequence[tuple[str, int]], read: Read) -> Async
     lost = sorted(rank for rank, servers in places.items() if not servers and rank not in away)
     if not seen and len(lost) == len(places):
         others = [fault for fault in refused.values() if fault.code != "not_found"]
-        nothing = EngineFault("not_found", f"job/{job}", "there are no logs")
+        nothing = EngineFault("not_found", f"job/{job}", "it has no logs")
         raise EngineError(others or [nothing])
     for rank in lost:
         yield missing_line(rank, refused[rank], clock.time())

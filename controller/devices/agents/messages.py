@@ -80,7 +80,7 @@ def rank_message(spec: RankSpec) -> pb.Rank:
 
 
 def image_of(server: str, message: pb.ImageReply) -> ServerImage:
-    """Read what one server says about an image. An id that is none counts as absent."""
+    """Read what one server says about an image. An invalid id counts as absent."""
     present = message.present and DIGEST.fullmatch(message.image_id) is not None
     image_id = message.image_id if present else ""
     return read(ServerImage, message, server=server, present=present, id=image_id)

@@ -31,7 +31,7 @@ def items_of(body: Body, key: str) -> Iterator[object]:
 
     In a document of more than AT_ONCE bytes each item is parsed by itself, so that a parser holds
     the interpreter for one item at a time. Nothing is yielded where the key is missing or null.
-    Raises ValueError for what is no such document.
+    Raises ValueError for any other document.
     """
     if sum(map(len, body)) <= AT_ONCE:
         found = document_of(body).get(key)
@@ -134,7 +134,7 @@ class _Window:
         self._at = 0
 
     def next_is(self, char: str) -> bool:
-        """Whether this is the next character that is no space."""
+        """Whether this is the next character other than a space."""
         while True:
             found = _SPACE.match(self._text, self._at)
             self._at = found.end() if found else self._at

@@ -219,7 +219,7 @@ def _held(job: Document, nodes: NodeMap) -> _Held:
             endpoints.extend(found)
             if not whole:
                 strangers.append(host)
-                problems.append(f"node {host} has GPUs that are no endpoints, or are not named")
+                problems.append(f"node {host} has GPUs that are not endpoints, or are not named")
         elif len(mapped) == 1 or _has_whole_nodes(job):
             endpoints.extend(mapped)
         else:

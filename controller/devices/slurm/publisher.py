@@ -93,7 +93,7 @@ class TopologyWriter:
             return ReadBack(epoch, differences(wanted, shown), unknown)
 
     def mark(self) -> Mark | None:
-        """Return who wrote the file; None for nobody, or not lightloom. Blocks. ObservedError."""
+        """Return the file's mark; None without one of lightloom's. Blocks. ObservedError."""
         text = self._read()
         return mark_of(text) if text is not None else None
 
@@ -252,6 +252,6 @@ def lives(release: str) -> bool:
 
 
 def version_of(release: str) -> tuple[int, int]:
-    """Return (25, 5) for ``25.05.3``; (0, 0) for what is no release."""
+    """Return (25, 5) for ``25.05.3``; (0, 0) for any other text."""
     found = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release)
     return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -70,7 +70,7 @@ class Transport(Protocol):
         ...
 
     async def comment(self, number: int, text: str) -> bool:
-        """Show a text to a job's owner; False when there is no such job any more."""
+        """Show a text to a job's owner; False when the job has gone."""
         ...
 
     async def place(self, nodes: str, unit: str) -> None:

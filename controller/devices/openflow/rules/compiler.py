@@ -12,8 +12,8 @@ Pipeline (OpenFlow 1.3):
   towards the member's aggregator. RoCEv2 gets the site's DSCP (26 when it names none) and its
   queue. Everything else is dropped.
 
-Isolation between jobs and anti-spoofing follow from the construction: without a tag there is no
-forward rule, and a tag is given only to a bound triple.
+Isolation between jobs and anti-spoofing follow from the construction: a forward rule
+needs a tag, and only a bound triple gets one.
 
 ``Compiler.next`` compiles only what changed since the last time: the rules of a job
 depend on that job alone, so those of all others are reused as they are, and so are the programs of
