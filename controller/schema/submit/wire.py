@@ -28,7 +28,8 @@ class RequestBody(RequestModel):
 
     def value(self) -> Any:
         """Return what the request says, with the defaults of all that it leaves out."""
-        return self.kind(**{name: _value(found) for name, found in vars(self).items()})
+        found = vars(self)
+        return self.kind(**{name: _value(found[name]) for name in self.model_fields_set})
 
 
 _BODIES: dict[type[Any], type[RequestBody]] = {}
