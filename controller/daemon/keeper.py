@@ -57,6 +57,8 @@ LOADING_POLL_S = 0.05
 LONGEST_PAUSE_S = 30.0
 LONGEST_PAUSE_OPEN_S = 1.0
 """While a transaction is open: a regroup holds jobs, and they die of a long pause."""
+ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that end the controller on purpose."""
 _PR_SET_PDEATHSIG = 1
 _SIGNS_BYTES = 1 << 16
 
@@ -144,9 +146,12 @@ class _Keeper:
 
     def run(self) -> int:
         """Start children until one ends on purpose."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, self._end)
+        # Signals come to this thread alone, which blocks them until the pid of a child is known.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         self._loading.start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         self._rest(0.0)
         early_deaths = 0
         while True:
@@ -192,10 +197,9 @@ class _Keeper:
         """Start a child, relay for it, and return how it ended."""
         sys.stdout.flush()
         sys.stderr.flush()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until the pid of the child is known
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the pid of the child is known
         if self._ending.is_set():  # ordered while no child ran
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             return _Death(0, ready=False)
         self._child_ready = False
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -204,10 +208,10 @@ class _Keeper:
         parent, pid = os.getpid(), os.fork()
         if pid == 0:
             os.close(signs)
-            self._run_child(parent, ours, HandoverListener(theirs, self._address), sign, signals)
+            self._run_child(parent, ours, HandoverListener(theirs, self._address), sign)
         os.close(sign)
         self._child = pid
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         theirs.close()
         self._relay.attach(ours)
         died = os.pidfd_open(pid)
@@ -268,11 +272,10 @@ class _Keeper:
         ours: socket.socket,
         listener: HandoverListener,
         sign: int,
-        signals: tuple[signal.Signals, ...],
     ) -> NoReturn:
-        for number in signals:
+        for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)

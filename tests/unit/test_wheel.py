@@ -20,12 +20,12 @@ SERVED = """
 import importlib, json, sys
 from importlib.resources import files
 from console.cli.install.parts import Given, parts
-from console.cli.install.values import Role
+from console.cli.install.values import MachineRole
 names = sys.argv[1:]
 print(json.dumps({
     "places": [importlib.import_module(name).__file__ for name in names],
     "page": "</html>" in files("console.web").joinpath("static/index.html").read_text("utf-8"),
-    "parts": [len(parts(role, Given())) for role in Role],
+    "parts": [len(parts(role, Given())) for role in MachineRole],
 }))
 """
 

@@ -413,6 +413,24 @@ load = lambda: None
         process.communicate(timeout=PATIENCE_S)
 
 
+def test_the_thread_that_loads_takes_no_signal_from_the_one_that_forks(tmp_path: Path) -> None:
+    blocked = """
+def load():
+    print("blocked", sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), flush=True)
+def serve(listener, pulse):
+    print("in a child", sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), flush=True)
+    return 0
+"""
+    process = keeping(blocked, tmp_path)
+    try:
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert "blocked [<Signals.SIGINT: 2>, <Signals.SIGTERM: 15>]" in out
+        assert "in a child []" in out
+    finally:
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+
+
 @pytest.mark.parametrize("mode", [(), ("--no-keeper",)])
 def test_the_service_manager_hears_that_it_serves_and_that_it_lives(
     tmp_path: Path, mode: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -179,7 +179,7 @@ def test_a_refusal_names_the_object_and_what_to_do(run: Run, rack: Rack) -> None
 
 
 def test_a_file_is_imported_and_a_missing_one_named(run: Run, rack: Rack, tmp_path: Path) -> None:
-    answer(rack.desks.measurements, take=studied.storage())
+    answer(rack.desks.measurements, import_result=studied.storage())
     file = tmp_path / "out.json"
     file.write_text("{}")
     ran = run("measure", "storage", "--from", str(file), "--tool", "fio", "-o", "json")
