@@ -402,7 +402,7 @@ def _keepers(record: StepRecord, rank: int) -> frozenset[str]:
 
 
 @dataclass(slots=True, frozen=True)
-class Way:
+class PartRoute:
     """How one rank's part can be had now."""
 
     rank: int
@@ -420,7 +420,7 @@ class Way:
 
 def ways(
     ledger: Ledger, key: Key, servers: Collection[str], places: Places, store: bool
-) -> tuple[tuple[Way, ...], str]:
+) -> tuple[tuple[PartRoute, ...], str]:
     """Return how the parts of a step can be had from ``servers`` and a store that is up or not.
 
     One way for each rank; for identical replicas the ways of ranks whose part is left. Returns
@@ -445,16 +445,18 @@ def ways(
 
 def _way(
     record: StepRecord, rank: int, servers: Collection[str], places: Places, store: bool
-) -> Way | None:
+) -> PartRoute | None:
     part = record.parts.get(rank)
     if part is not None:
         holders, stored = _living(part.holders, servers, places), part.stored and store
         if holders or stored:
-            return Way(rank, part.digest, part.bytes, holders, stored)
+            return PartRoute(rank, part.digest, part.bytes, holders, stored)
     return _rebuilt(record, rank, servers, places)
 
 
-def _rebuilt(record: StepRecord, rank: int, servers: Collection[str], places: Places) -> Way | None:
+def _rebuilt(
+    record: StepRecord, rank: int, servers: Collection[str], places: Places
+) -> PartRoute | None:
     rings = {
         parity.covers
         for parity in record.parities.values()
@@ -473,7 +475,7 @@ def _from_ring(
     ring: tuple[Member, ...],
     servers: Collection[str],
     places: Places,
-) -> Way | None:
+) -> PartRoute | None:
     own, parts, parities = Member(rank, "", 0), {}, {}
     for member in ring:
         part, parity = record.parts.get(member.rank), record.parities.get(member.rank)
@@ -489,7 +491,9 @@ def _from_ring(
         if not holders or not keepers:
             return None
         parts[member.rank], parities[member.rank] = holders[0], keepers[0]
-    return Way(rank, own.digest, own.bytes, ring=ring, parts_from=parts, parities_from=parities)
+    return PartRoute(
+        rank, own.digest, own.bytes, ring=ring, parts_from=parts, parities_from=parities
+    )
 
 
 def _living(holders: Collection[str], servers: Collection[str], places: Places) -> tuple[str, ...]:

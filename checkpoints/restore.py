@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from checkpoints.ledger import Key, Ledger, StepRecord, Way, ways
+from checkpoints.ledger import Key, Ledger, PartRoute, StepRecord, ways
 from checkpoints.values import Places
 
 MAX_REASONS = 8
@@ -32,7 +32,7 @@ class Get:
     how: How
     source: str
     """The endpoint whose folder has it (``local``: on the rank's server); else empty."""
-    way: Way
+    way: PartRoute
     """The part to read: another rank's where replicas are identical or parts are shared."""
 
 
@@ -43,7 +43,7 @@ class Restore:
     key: Key | None
     gets: tuple[Get, ...] = ()
     """In the order of the ranks."""
-    everywhere: tuple[Way, ...] = ()
+    everywhere: tuple[PartRoute, ...] = ()
     """Parts that every server of the job needs besides, as its ranks may read all (``dcp``)."""
     why: str = ""
     """Warning why not a newer step, or why from 0. Empty when the newest serves."""
@@ -92,7 +92,7 @@ def _reasons(skipped: Sequence[str]) -> str:
     return f"{text}; and {more} older ones" if more > 0 else text
 
 
-def _own(found: Sequence[Way], ranks: Sequence[str], places: Places) -> tuple[Get, ...]:
+def _own(found: Sequence[PartRoute], ranks: Sequence[str], places: Places) -> tuple[Get, ...]:
     """Return how each rank gets its own part; ranks beyond the parts get none."""
     by_rank = {way.rank: way for way in found}
     return tuple(
@@ -102,9 +102,9 @@ def _own(found: Sequence[Way], ranks: Sequence[str], places: Places) -> tuple[Ge
     )
 
 
-def _any(found: Sequence[Way], ranks: Sequence[str], places: Places) -> tuple[Get, ...]:
+def _any(found: Sequence[PartRoute], ranks: Sequence[str], places: Places) -> tuple[Get, ...]:
     """Return how each rank gets a part that serves all: from its server, else spread over all."""
-    here: dict[str, Way] = {}
+    here: dict[str, PartRoute] = {}
     for way in found:
         for holder in way.holders:
             here.setdefault(places[holder].server, way)
@@ -117,7 +117,7 @@ def _any(found: Sequence[Way], ranks: Sequence[str], places: Places) -> tuple[Ge
     return tuple(gets)
 
 
-def _get(way: Way, rank: int, server: str, places: Places) -> Get:
+def _get(way: PartRoute, rank: int, server: str, places: Places) -> Get:
     here = [name for name in way.holders if places[name].server == server]
     how, source = How.STORE, ""
     if here:

@@ -125,7 +125,7 @@ class NvmlGpu:
         """Return the current figures. GpuLostError when the GPU no longer works, NvmlError."""
         handle = self._handle
         try:
-            # Every GPU supports this call, so it tells whether the GPU works.
+            # Every GPU supports this call, so its success shows that the GPU works.
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
         except pynvml.NVMLError as error:
             if error.value in _GONE:

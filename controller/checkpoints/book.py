@@ -296,7 +296,7 @@ class CheckpointBook:
     def advance(self, safety: Mapping[Key, Safety], now: float, *, seen: bool) -> list[Key]:
         """Note which steps reached which state; return those that are written since.
 
-        ``seen`` is false while servers tell what they held before: those times are not known.
+        ``seen`` is false while servers report what they held before: those times are not known.
         """
         fresh = []
         for key, found in safety.items():

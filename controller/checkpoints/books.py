@@ -17,7 +17,7 @@ from controller.state.records import CheckpointSpec, JobRecord
 from controller.state.state import State
 
 
-class Books:
+class CheckpointBooks:
     """One book for each record of the state. Belongs to the loop."""
 
     def __init__(self, state: State) -> None:

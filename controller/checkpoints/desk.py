@@ -20,7 +20,7 @@ from controller.base.errors import ServiceError
 from controller.checkpoints.book import CheckpointBook, complete_of
 from controller.checkpoints.keeper import CheckpointKeeper
 from controller.checkpoints.protection import holders_of
-from controller.checkpoints.views import Known, checkpoints_view, verification_view
+from controller.checkpoints.views import CheckpointFacts, checkpoints_view, verification_view
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 from controller.schema.checkpoints import (
@@ -60,7 +60,7 @@ class CheckpointDesk:
         restart_s: Seconds,
         exposures: Exposures,
     ) -> None:
-        """``step_s`` tells of a job's step, ``restart_s`` of its recoveries."""
+        """``step_s`` gives the time of a job's step, ``restart_s`` that of a recovery."""
         self._state = state
         self._engine = engine
         self._keeper = keeper
@@ -92,7 +92,7 @@ class CheckpointDesk:
                 gathers=gathers,
             )
         )
-        told = {name for name in record.servers if self._keeper.hearing.caught_up(name)}
+        told = {name for name in record.servers if self._keeper.inbox.caught_up(name)}
         held = {
             places[name].server
             for one in ledger.steps.values()
@@ -104,7 +104,7 @@ class CheckpointDesk:
             for name in record.servers & self._books.endpoints.keys()
             if name not in answering and (name in held or name not in told)
         }
-        data = Known(
+        data = CheckpointFacts(
             ledger,
             places,
             dict(book.extras),

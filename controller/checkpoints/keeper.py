@@ -16,9 +16,9 @@ from checkpoints.schemes import not_apart
 from checkpoints.values import Places, Scheme
 from controller.base.tasks import Tasks
 from controller.checkpoints.book import CheckpointBook, complete_of, laid_out, safety_of, sizes_of
-from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import HoldingsInbox
-from controller.checkpoints.orders import Orders
+from controller.checkpoints.books import CheckpointBooks
+from controller.checkpoints.inbox import HoldingsInbox
+from controller.checkpoints.orders import KeepOrders
 from controller.checkpoints.protection import (
     Flush,
     RunningRanks,
@@ -31,7 +31,7 @@ from controller.checkpoints.protection import (
     wanted,
 )
 from controller.checkpoints.removal import Removal
-from controller.checkpoints.starts import Starts
+from controller.checkpoints.starts import CheckpointStarts
 from controller.checkpoints.warnings import warnings
 from controller.devices.checkpoints import CheckpointEngine
 from controller.state.kept.checkpoints import CheckpointRecord, CheckpointRun, RunEnd
@@ -77,15 +77,15 @@ class CheckpointKeeper:
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
-        self._orders = Orders(engine, tasks, monotonic)
-        self.books = Books(state)
-        self.hearing = HoldingsInbox(state, engine, self.books, self._failed, monotonic)
-        self.starts = Starts(state, engine, self.books, self.hearing, monotonic)
-        self._removal = Removal(state, engine, self.books, self.hearing, monotonic)
+        self._orders = KeepOrders(engine, tasks, monotonic)
+        self.books = CheckpointBooks(state)
+        self.inbox = HoldingsInbox(state, engine, self.books, self._failed, monotonic)
+        self.starts = CheckpointStarts(state, engine, self.books, self.inbox, monotonic)
+        self._removal = Removal(state, engine, self.books, self.inbox, monotonic)
         self._pace_bps = pace_bps(state.site)
         self._monotonic = monotonic
 
-    # --- what others ask and tell ---------------------------------------------------------
+    # --- questions and reports of other parts ----------------------------------------------
 
     async def ready(self, name: str) -> Mapping[int, RankCheckpoint]:
         """Fetch what a job's ranks resume from and make their run durable. ServiceError."""
@@ -144,13 +144,13 @@ class CheckpointKeeper:
     async def run(self) -> None:
         """Look after all jobs' checkpoints until cancelled."""
         while True:
-            self.hearing.news.clear()
+            self.inbox.news.clear()
             if self._state.ready and not self._state.command_lost:
                 await self.check()
             await asyncio.sleep(PAUSE_S)
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
-                    await self.hearing.news.wait()
+                    await self.inbox.news.wait()
             except TimeoutError:
                 pass
 
@@ -181,7 +181,7 @@ class CheckpointKeeper:
                 sizes_of(ledger),
             )
         )
-        known = all(self.hearing.caught_up(name) for name in at.record.servers & at.answering)
+        known = all(self.inbox.caught_up(name) for name in at.record.servers & at.answering)
         book.advance(safety, state.clock(), seen=known)
         book.counted.update(complete)
         book.sum_up(safety, sizes)
@@ -320,5 +320,5 @@ class CheckpointKeeper:
             for name in holders_of(ledger.steps[key]) & at.places.keys():
                 drops.setdefault(at.places[name].server, set()).add(key)
         for server, keys in drops.items():
-            if keys and server in at.answering and self.hearing.caught_up(server):
+            if keys and server in at.answering and self.inbox.caught_up(server):
                 self._orders.drop(book.folder, server, sorted(keys))

@@ -1,4 +1,4 @@
-"""Tells servers what to keep, close and drop: once, and again later while it is not done."""
+"""Orders servers to keep, close and drop: once, and again later while it is not done."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Given:
     under_way: bool = True
 
 
-class Orders:
+class KeepOrders:
     """The orders that servers have. An order replaces the last one of its kind for its folder."""
 
     def __init__(

@@ -9,8 +9,8 @@ import structlog
 
 from base import clock
 from controller.base.errors import ServiceError
-from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import HoldingsInbox
+from controller.checkpoints.books import CheckpointBooks
+from controller.checkpoints.inbox import HoldingsInbox
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
 from controller.state.intend import keys
@@ -39,14 +39,14 @@ class Removal:
         self,
         state: State,
         engine: CheckpointEngine,
-        books: Books,
-        hearing: HoldingsInbox,
+        books: CheckpointBooks,
+        inbox: HoldingsInbox,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._state = state
         self._engine = engine
         self._books = books
-        self._hearing = hearing
+        self._inbox = inbox
         self._monotonic = monotonic
         self._told: frozenset[str] = frozenset()
         """Servers whose unknown folders are kept, and were reported."""
@@ -107,16 +107,16 @@ class Removal:
         jobs = {job.folder for job in self._state.jobs.values()}
         reached, due = self._books.answering(), list[tuple[str, str]]()
         kept = dict[str, int]()
-        for server, folder, since in self._hearing.unknown():
+        for server, folder, since in self._inbox.unknown():
             if folder in self._state.checkpoints or folder in jobs:
-                self._hearing.forget(server, folder)
+                self._inbox.forget(server, folder)
             elif self._state.unknown:
                 kept[server] = kept.get(server, 0) + 1
             elif since + KEEP_S <= steady and server in reached:
                 due.append((server, folder))
         self._tell_kept(kept)
         for server, folder in await self._forget(due[:AT_ONCE]):
-            self._hearing.forget(server, folder)
+            self._inbox.forget(server, folder)
 
     def _tell_kept(self, kept: Mapping[str, int]) -> None:
         """Report once per server that it keeps checkpoints of unknown jobs."""

@@ -14,7 +14,7 @@ from agentlink.checkpoints import (
     Source,
 )
 from agentlink.values import VolumeMount
-from checkpoints.ledger import Key, Missing, Report, Way
+from checkpoints.ledger import Key, Missing, PartRoute, Report
 from checkpoints.restore import Get, How, Restore
 from checkpoints.schemes import chunk_bytes
 from checkpoints.values import Places
@@ -37,7 +37,7 @@ def parts_by_server(
         mine.setdefault(places[ranks[get.rank]].server, set()).add(get.way.rank)
     for rank, endpoint in enumerate(ranks):
         server = places[endpoint].server
-        wanted: list[tuple[Way, HowGot]] = []
+        wanted: list[tuple[PartRoute, HowGot]] = []
         here = {get.part for get in found.get(server, [])} | mine.get(server, set())
         if rank in own:
             wanted.append((own[rank].way, _planned(own[rank], places, store)))
@@ -60,7 +60,9 @@ def _planned(get: Get, places: Places, store: VolumeMount | None) -> HowGot:
     return _far(get.way, places, store)
 
 
-def _nearest(way: Way, rank: int, server: str, places: Places, store: VolumeMount | None) -> HowGot:
+def _nearest(
+    way: PartRoute, rank: int, server: str, places: Places, store: VolumeMount | None
+) -> HowGot:
     here = [name for name in way.holders if places[name].server == server]
     if here:
         return GetLocal(here[0])
@@ -69,7 +71,7 @@ def _nearest(way: Way, rank: int, server: str, places: Places, store: VolumeMoun
     return _far(way, places, store)
 
 
-def _far(way: Way, places: Places, store: VolumeMount | None) -> HowGot:
+def _far(way: PartRoute, places: Places, store: VolumeMount | None) -> HowGot:
     if way.stored and store is not None:
         return GetStored(store)
     longest = max(member.bytes for member in way.ring)
@@ -88,7 +90,7 @@ def _far(way: Way, places: Places, store: VolumeMount | None) -> HowGot:
     )
 
 
-def _source(way: Way, endpoint: str, places: Places) -> Source:
+def _source(way: PartRoute, endpoint: str, places: Places) -> Source:
     return Source(way.rank, way.digest, way.bytes, endpoint, places[endpoint].server)
 
 

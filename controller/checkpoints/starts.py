@@ -21,8 +21,8 @@ from controller.base import failpoints
 from controller.base.errors import ServiceError
 from controller.checkpoints import runs
 from controller.checkpoints.book import CheckpointBook, laid_out, was_whole
-from controller.checkpoints.books import Books
-from controller.checkpoints.hearing import HoldingsInbox
+from controller.checkpoints.books import CheckpointBooks
+from controller.checkpoints.inbox import HoldingsInbox
 from controller.checkpoints.restoring import blamed, parts_by_server
 from controller.devices.checkpoints import CheckpointEngine
 from controller.devices.engine import EngineError
@@ -45,7 +45,7 @@ FETCH_BPS = 10e6
 
 
 @dataclass(slots=True, frozen=True)
-class Planned:
+class PlannedStart:
     """A restore that is planned, and what is left out of it."""
 
     restore: Restore
@@ -53,21 +53,21 @@ class Planned:
     """By server."""
 
 
-class Starts:
+class CheckpointStarts:
     """Prepares the starts of jobs' ranks."""
 
     def __init__(
         self,
         state: State,
         engine: CheckpointEngine,
-        books: Books,
-        hearing: HoldingsInbox,
+        books: CheckpointBooks,
+        inbox: HoldingsInbox,
         monotonic: Callable[[], float],
     ) -> None:
         self._state = state
         self._engine = engine
         self._books = books
-        self._hearing = hearing
+        self._inbox = inbox
         self._monotonic = monotonic
         self._alone: dict[str, asyncio.Lock] = {}
         """By folder: one start or fetch ahead at a time."""
@@ -161,7 +161,7 @@ class Starts:
     ) -> Restore:
         """Plan until everything of a plan is there; with ``only`` that step or none."""
         record = self._record(job)
-        await self._hearing.await_caught_up(record.servers & self._books.endpoints.keys())
+        await self._inbox.await_caught_up(record.servers & self._books.endpoints.keys())
         book = await self._books.up_to_date(job.folder)
         if book is None:
             raise self._failed(job, "its record is gone")
@@ -190,7 +190,7 @@ class Starts:
                 return
             log.info("start_waits_for_servers", job=job.name, servers=sorted(silent))
             await asyncio.sleep(PAUSE_S)
-            await self._hearing.await_caught_up(held & self._books.endpoints.keys())
+            await self._inbox.await_caught_up(held & self._books.endpoints.keys())
 
     async def _rounds(
         self,

@@ -27,7 +27,7 @@ MOST_DAMAGES = 1000
 
 
 @dataclass(slots=True, frozen=True)
-class Known:
+class CheckpointFacts:
     """What the documents are made from."""
 
     ledger: Ledger
@@ -43,7 +43,7 @@ class Known:
 def checkpoints_view(
     job: str,
     spec: CheckpointSpec,
-    known: Known,
+    known: CheckpointFacts,
     restore: Restore,
     *,
     caught_up: bool,
@@ -76,7 +76,7 @@ def _is_left(record: StepRecord) -> bool:
     )
 
 
-def _step(key: Key, known: Known) -> CheckpointView:
+def _step(key: Key, known: CheckpointFacts) -> CheckpointView:
     record, run = known.ledger.steps[key], known.ledger.runs[key.epoch]
     extra = known.extras.get(key, StepFigures())
     found, why = ways(known.ledger, key, known.answering, known.places, known.store_up)

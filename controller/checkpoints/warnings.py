@@ -1,4 +1,4 @@
-"""What a job's owner must hear of its checkpoints: none are written, or none are safe. Pure."""
+"""Warnings to the owner of a job: no checkpoints are written, or none are safe. Pure."""
 
 from __future__ import annotations
 

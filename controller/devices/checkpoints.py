@@ -1,6 +1,6 @@
 """What an execution engine can do with jobs' checkpoints: the contract, apart from the ranks' own.
 
-Servers hold parts, copies and parities, and tell of them; the controller says what to keep, fetch
+Servers hold parts, copies and parities, and report them; the controller orders what to keep, fetch
 and drop. The implementation built in is :class:`controller.devices.agents.engine.AgentEngine`.
 """
 
@@ -47,7 +47,7 @@ class CheckpointEngine(Protocol):
     ) -> None:
         """Order a server to make copies and parities now, and to write to a store.
 
-        Returns when they are queued; ``holdings`` tells what became of them. ``pace_bps`` limits
+        Returns when they are queued; ``holdings`` reports what became of them. ``pace_bps`` limits
         each transfer in bits per second; 0 means unlimited. An empty ``keeps`` ends what is queued.
         """
         ...

@@ -590,7 +590,7 @@ class ExecutionEngine(Protocol):
     ) -> list[Recording]:
         """Return the recordings of all ranks, or of one job's, from the servers that answer.
 
-        ``limits`` None takes all that the servers tell.
+        ``limits`` None takes all that the servers report.
         """
         ...
 

@@ -123,7 +123,7 @@ def decide_and_explain(
 ) -> tuple[Decisions, QueueReport]:
     """Decide which jobs start now, and explain why the others wait.
 
-    ``movable`` tells which running jobs a regroup may touch; the hints respect it. ``promises``
+    ``movable`` gives the running jobs that a regroup may touch; the hints respect it. ``promises``
     belong to jobs for which others were stopped; ``avoid`` has endpoints that refused to start a
     job; ``held`` jobs cannot be preempted now.
     """

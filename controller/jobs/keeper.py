@@ -258,9 +258,9 @@ class JobKeeper:
         never answer again. ``tried`` is set after an attempt that failed. Return whether the job is
         in the queue.
         """
-        tell = True
+        report = True
         while (job := self._starting(name, epoch)) is not None:
-            problem = await self._ender.stop(job, tell=tell)
+            problem = await self._ender.stop(job, report=report)
             if self._starting(name, epoch) is None:
                 break  # cancelled meanwhile; the name may belong to another job now
             if not problem:
@@ -269,9 +269,9 @@ class JobKeeper:
             self._state.jobs.change(name, reason=f"{reason}; {problem}")
             if tried is not None:
                 tried.set()
-            if not tell and await self._lost_at_start(name):  # agents get one attempt to connect
+            if not report and await self._lost_at_start(name):  # agents get one attempt to connect
                 break
-            tell = False
+            report = False
             await asyncio.sleep(STOP_AGAIN_S)
         return False
 
@@ -364,10 +364,10 @@ class JobKeeper:
         """
         state = self._state
         servers = set(calls.placed(state, job).values())
-        asked, tell = set(servers), True
+        asked, report = set(servers), True
         while job.name not in state.jobs.unwanted:
             asked -= self._left_behind(job, asked)
-            problem = await self._ender.stop(job, tell=tell, servers=asked) if asked else ""
+            problem = await self._ender.stop(job, report=report, servers=asked) if asked else ""
             if self._starting(job.name, job.epoch) is None:
                 return False
             if not problem:
@@ -376,7 +376,7 @@ class JobKeeper:
             state.jobs.change(job.name, reason=f"{text}; {problem}")
             if await self._lost_at_start(job.name):  # it waits as long as silence must last
                 return False
-            tell = False
+            report = False
             await asyncio.sleep(STOP_AGAIN_S)
         return False
 

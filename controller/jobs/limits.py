@@ -53,7 +53,7 @@ class TimeLimits:
         busy: Callable[[str], bool],
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
-        """``busy`` tells whether another operation works on a job: it is finished first."""
+        """``busy``: whether another operation works on a job: it is finished first."""
         self._state = state
         self._ender = ender
         self._busy = busy

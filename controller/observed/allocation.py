@@ -84,7 +84,7 @@ class Allocations:
         moved: Callable[[], None],
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
-        """``moved`` hears that light was moved: the topology is to be published."""
+        """``moved`` is called when light was moved: the topology is to be published."""
         self._state = state
         self._observed = observed
         self._keeper = keeper
@@ -155,7 +155,7 @@ class Allocations:
     async def _former(self, found: EngineJob) -> list[EngineJob]:
         """Return the jobs that had the endpoints before, as the engine has them now.
 
-        It gives endpoints away in the moment in which a job ends, and tells of that end later.
+        It gives endpoints away in the moment in which a job ends, and reports that end later.
         """
         holders = self._state.jobs.holders()
         keys = {

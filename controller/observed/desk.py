@@ -46,7 +46,7 @@ SHOWN = 20
 
 
 class ObservedDesk:
-    """Watches the other engine's jobs, arranges their light, and tells how it stands."""
+    """Watches the other engine's jobs, arranges their light, and reports the state."""
 
     def __init__(
         self,

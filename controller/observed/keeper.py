@@ -50,7 +50,7 @@ class ObservedKeeper:
         tasks: Tasks,
         changed: Callable[[], None],
     ) -> None:
-        """``changed`` hears that jobs got or left endpoints, or that the engine's queue changed."""
+        """``changed`` is called when jobs got or left endpoints or the queue changed."""
         self._state = state
         self._observed = observed
         self._engine = engine
@@ -206,7 +206,7 @@ class ObservedKeeper:
             self._state.events.add("warning", f"job/{record.name}", "NotUnderstood", problem)
 
     async def _converge(self, put: list[JobRecord]) -> None:
-        """Bring the rules to what the jobs hold now, and tell who waits for a change."""
+        """Bring the rules to what the jobs hold now, and wake who waits for a change."""
         if not put:
             return
         state = self._state

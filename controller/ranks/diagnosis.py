@@ -91,7 +91,7 @@ def merged(
 ) -> tuple[list[RankStatus], frozenset[int]]:
     """Return how all ranks ended, and which of them lived when the job was stopped.
 
-    A rank that had ended, or was unfit, stays as it was then; of the others the stop tells.
+    A rank that had ended, or was unfit, stays as it was then; the stop reports the others.
     """
     after = {s.rank: s for s in stopped}
     lived = {s.rank for s in before if _lives(s)}

@@ -184,18 +184,18 @@ class JobEnder:
         self,
         job: JobRecord,
         *,
-        tell: bool = True,
+        report: bool = True,
         grace_s: float = STOP_GRACE_S,
         all_runs: bool = False,
         servers: Collection[str] | None = None,
     ) -> str:
-        """Stop a job's containers; return what went wrong. ``tell`` also records an event.
+        """Stop a job's containers; return what went wrong. ``report`` also records an event.
 
         The ranks have ``grace_s`` seconds to end by themselves. With ``all_runs`` those of runs
         that this store does not know are stopped as well; with ``servers`` those there only.
         """
         until = None if all_runs else job.epoch
-        stopping = self._stop(job, tell=tell, grace_s=grace_s, until=until, servers=servers)
+        stopping = self._stop(job, report=report, grace_s=grace_s, until=until, servers=servers)
         problem, _ = await stopping
         return problem
 
@@ -207,14 +207,14 @@ class JobEnder:
         before = self._diagnosis.before(job)
         if job.failure is not None and job.failure.epoch == job.epoch:
             await self.keep(job.name)
-        problem, stopped = await self._stop(job, tell=True, until=job.epoch)
+        problem, stopped = await self._stop(job, report=True, until=job.epoch)
         return problem, await self._diagnosis.failure(job, before, stopped)
 
     async def _stop(
         self,
         job: JobRecord,
         *,
-        tell: bool,
+        report: bool,
         until: int | None,
         grace_s: float = STOP_GRACE_S,
         servers: Collection[str] | None = None,
@@ -227,7 +227,7 @@ class JobEnder:
                 return "", await self._engine.stop(job.name, grace_s, *where, until=until)
         except DEVICE_ERRORS as error:
             text = f"not every container stopped: {str(error) or 'time-out'}"
-            if tell:
+            if report:
                 self._state.events.add("error", f"job/{job.name}", "NotStopped", text)
             return text, []
 

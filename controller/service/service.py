@@ -131,7 +131,7 @@ class Service:
         core.switches.start()
         await core.intent.converge()
         core.tasks.keep("take over", self._upkeep.take_over)
-        core.tasks.keep("holdings", core.checkpoints.hearing.run)
+        core.tasks.keep("holdings", core.checkpoints.inbox.run)
         features.publisher.begin()
         core.tasks.keep("feed", self._publish)
         core.tasks.spawn(self._recover(), "recover")

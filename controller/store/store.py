@@ -228,7 +228,7 @@ class Store:
                     "failed",
                     f"the store failed: {_cause(again)}",
                     object=f"store/{self._path}",
-                    hint="check the disk; the controller then learns whether the write is durable",
+                    hint="check the disk; whether the write is durable is then looked up",
                 ) from error
             if self._done != number:
                 raise

@@ -48,12 +48,12 @@ class Spares:
                 text = f"{', '.join(gone)} is out of use and stands by no more"
                 state.events.add("warning", f"job/{job.name}", "SpareMissing", text)
             if len(job.spares) - len(gone) < job.request.spares:
-                self.replace(job.name, tell=False)
+                self.replace(job.name, report=False)
 
-    def replace(self, name: str, *, tell: bool = True) -> None:
+    def replace(self, name: str, *, report: bool = True) -> None:
         """Reserve other endpoints in the place of the spares that a job has used.
 
-        ``tell`` records an event about those that are missing.
+        ``report`` records an event about those that are missing.
         """
         state = self._state
         job = state.jobs[name]
@@ -66,7 +66,7 @@ class Spares:
             state.journal.owe(keys.job(name))
             text = f"{', '.join(found)} stands by"
             state.events.add("info", f"job/{name}", "SpareReplaced", text)
-        if tell and len(found) < missing:
+        if report and len(found) < missing:
             text = f"{missing - len(found)} of {job.request.spares} spares are missing"
             state.events.add("warning", f"job/{name}", "SpareMissing", text)
 

@@ -1,4 +1,4 @@
-"""What agents do with jobs' checkpoints: they tell what they hold, and keep, fetch and drop it."""
+"""What agents do with checkpoints: they report what they hold, and keep, fetch and drop it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AgentCheckpoints:
     """Implements :class:`controller.devices.checkpoints.CheckpointEngine`.
 
     A call that fails says nothing about the agent as a whole, whose disk may be slow or full:
-    observations tell whether it answers.
+    observations show whether it answers.
     """
 
     def __init__(self, agents: AgentConnections) -> None:
@@ -117,7 +117,7 @@ class AgentCheckpoints:
         if last is None or now >= last + _LOG_EVERY_S:
             self._logged_at[server] = now
             _log.warning(
-                "an agent tells of checkpoints that it cannot have",
+                "an agent reports checkpoints that it cannot have",
                 server=server,
                 dropped=self._dropped[server],
             )
@@ -182,7 +182,7 @@ class AgentCheckpoints:
                 self._count(server, left_out)
                 seen += len(batch.verified)
                 if seen > MAX_VERIFIED:
-                    text = f"its agent tells of more than {MAX_VERIFIED} parts"
+                    text = f"its agent reports more than {MAX_VERIFIED} parts"
                     raise EngineError([EngineFault("failed", f"server/{server}", text)])
                 for one in found:
                     yield one

@@ -108,7 +108,7 @@ class AgentConnections:
     async def ask(self, server: str, method: str, request: Any, limit_s: float) -> Any:
         """Make one call and return its reply. Raises EngineError, and Fenced.
 
-        It tells whether the server answers.
+        It shows whether the server answers.
         """
         try:
             reply = await self.invoke(server, method, request, limit_s)
@@ -129,7 +129,7 @@ class AgentConnections:
     async def ask_storage(self, server: str, method: str, request: Any, limit_s: float) -> Any:
         """Make one call that waits for a disk or is not known to each agent. Raises EngineError.
 
-        When it fails, that says nothing about the agent: observations tell whether it answers.
+        When it fails, that says nothing about the agent: observations show whether it answers.
         """
         try:
             return read(server, await self.invoke(server, method, request, limit_s))

@@ -171,7 +171,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
             self._seen.get(server, set()).discard(job)
 
     def command(self, term: int) -> None:
-        """Act as the controller of this term; each server learns it at its next observation."""
+        """Act as the controller of this term; each server receives it with its next observation."""
         self._agents.command(term)
 
     async def find_image(
@@ -263,7 +263,7 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
         """Return what each reachable server offers, and what jobs left there."""
 
         async def ask(server: str) -> tuple[OfferedVolume, ...]:
-            # Slow storage says nothing about the agent: observations tell whether it answers.
+            # Slow storage says nothing about the agent: observations show whether it answers.
             request = pb.VolumesRequest()
             reply = await self._agents.ask_storage(server, "Volumes", request, timeout_s)
             return await asyncio.to_thread(volumes_of, reply, clock.time())
@@ -292,14 +292,14 @@ class AgentEngine(AgentCheckpoints, AgentScopes):
     ) -> list[Recording]:
         """Return the recordings of all ranks, or of one job's, from the servers that answer.
 
-        ``limits`` None takes all that the servers tell.
+        ``limits`` None takes all that the servers report.
         """
         jobs = None if limits is None else limits.jobs
 
         async def ask(server: str) -> list[Recording]:
             most = None if limits is None else limits.servers.get(server, 0)
             request = pb.RecordingsRequest(job=job, most_bytes=most)
-            # An older agent has no recordings: observations tell whether it answers.
+            # An older agent has no recordings: observations show whether it answers.
             reply = await self._agents.ask_storage(server, "Recordings", request, timeout_s)
             return await asyncio.to_thread(recordings_of, server, reply, clock.time(), jobs)
 

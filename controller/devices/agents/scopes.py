@@ -48,7 +48,7 @@ class AgentScopes:
         agents = self._scope_agents
 
         async def ask(server: str) -> Mapping[str, ScopeState] | None:
-            # An older agent knows no scopes: observations tell whether it answers.
+            # An older agent knows no scopes: observations show whether it answers.
             request = pb.ScopesRequest()
             reply = await agents.ask_storage(server, "Scopes", request, timeout_s)
             return scopes_of(reply) if reply.observes else None

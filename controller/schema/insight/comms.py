@@ -24,7 +24,7 @@ class CommsRowView(View):
     op: Plain
     """As nccl-tests names it: ``all_reduce``."""
     bytes: int
-    """S, the size of the whole array; 0 where the source does not tell."""
+    """S, the size of the whole array; 0 where the source does not report it."""
     dtype: Plain = ""
     tag: Plain = ""
     calls: int

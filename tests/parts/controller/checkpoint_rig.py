@@ -180,9 +180,9 @@ class Rig:
         self.state.take_offers({s.name: ServerOffer(offered, {}, 0.0) for s in self.site.servers})
         self.tasks = Tasks()
         self.keeper = CheckpointKeeper(self.state, self.kept, self.tasks, lambda: self.now)
-        hearing = self.keeper.hearing
-        self.removal = Removal(self.state, self.kept, self.keeper.books, hearing, lambda: self.now)
-        self.tasks.keep("holdings", hearing.run)
+        inbox = self.keeper.inbox
+        self.removal = Removal(self.state, self.kept, self.keeper.books, inbox, lambda: self.now)
+        self.tasks.keep("holdings", inbox.run)
         await self.quiet()
 
     async def down(self) -> None:

@@ -51,12 +51,12 @@ class Site:
     telemetry: Telemetry
 
     async def tell(self, sample: RankSample) -> None:
-        hearing = asyncio.create_task(self.telemetry.run_samples())
+        inbox = asyncio.create_task(self.telemetry.run_samples())
         self.engine.samples.put_nowait(sample)
         async with asyncio.timeout(60):
             while self.telemetry.sample("red", 0) != sample:
                 await settled()
-        hearing.cancel()
+        inbox.cancel()
 
     async def series(self) -> SeriesView:
         one = self.telemetry

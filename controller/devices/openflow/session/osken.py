@@ -126,7 +126,7 @@ class OpenFlowSession(Datapath):  # type: ignore[misc]  # os_ken has no types
         peer: Peer,
         over: Callable[[OpenFlowSession], None] = lambda session: None,
     ) -> None:
-        """``over`` is called once at the session's end, before the application learns of it."""
+        """``over`` is called once at the session's end, before the application is notified."""
         self.peer = peer
         self._over = over
         self._lock = threading.RLock()

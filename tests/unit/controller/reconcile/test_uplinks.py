@@ -16,7 +16,7 @@ from controller.schema.plans import PlanRequest
 from controller.state.transactions import RunningTransaction
 from controller.transaction.circuits import Cabling, SwitchChange
 from controller.transaction.model import Cause, Outcome, Transaction
-from controller.transaction.model import Path as Way
+from controller.transaction.model import Path as PartRoute
 from ocs_driver.base import ApplyResult, CircuitRequest
 from scheduler.occupancy import capacities
 from tests.parts.controller.emulated import KINDS, Kind, rack_on, told
@@ -147,7 +147,7 @@ async def test_an_uplink_is_made_and_removed_by_a_transaction(rack: Rack) -> Non
     """The same phases as for an endpoint; it is proven by the carrier at both ends."""
     link = Cabling(rack.site).link(NEAR, FAR)
     assert link is not None
-    made = await moved(rack, Way(NEAR, None, FAR), SwitchChange("ocs0", (), (link,)))
+    made = await moved(rack, PartRoute(NEAR, None, FAR), SwitchChange("ocs0", (), (link,)))
     assert made.outcome is Outcome.COMMITTED
     assert lies(rack)
     assert [r.name for r in rack.switch.applied[-1][1]] == ["as0-4~as1-4"]
@@ -155,7 +155,7 @@ async def test_an_uplink_is_made_and_removed_by_a_transaction(rack: Rack) -> Non
     await crash(rack)
     await rack.up()
     assert (rack.see.light.uplinks, about(rack)) == ({NEAR: FAR}, [])
-    removed = await moved(rack, Way(NEAR, FAR, None), SwitchChange("ocs0", (link,), ()))
+    removed = await moved(rack, PartRoute(NEAR, FAR, None), SwitchChange("ocs0", (link,), ()))
     assert removed.outcome is Outcome.COMMITTED
     assert (lies(rack), rack.see.light.uplinks) == (False, {})
 
@@ -164,7 +164,7 @@ async def test_an_uplink_without_light_is_undone_and_its_port_not_used_again(rac
     link = Cabling(rack.site).link(NEAR, FAR)
     assert link is not None
     rack.switch.dull.add((link.a, link.b))
-    tried = await moved(rack, Way(NEAR, None, FAR), SwitchChange("ocs0", (), (link,)))
+    tried = await moved(rack, PartRoute(NEAR, None, FAR), SwitchChange("ocs0", (), (link,)))
     assert tried.outcome is Outcome.ROLLED_BACK
     assert tried.reasons == ("as0/4: no carrier on as1/4",)
     assert (lies(rack), rack.see.light.uplinks) == (False, {})
@@ -184,7 +184,7 @@ async def test_a_restart_in_the_middle_keeps_an_uplink_as_it_is_found(rack: Rack
 
     rack.switch.apply = made_and_dead  # type: ignore[method-assign]
     change = SwitchChange("ocs0", (), (link,))
-    moving = asyncio.create_task(moved(rack, Way(NEAR, None, FAR), change))
+    moving = asyncio.create_task(moved(rack, PartRoute(NEAR, None, FAR), change))
     await made.wait()
     moving.cancel()
     await crash(rack)
@@ -195,7 +195,7 @@ async def test_a_restart_in_the_middle_keeps_an_uplink_as_it_is_found(rack: Rack
     assert rack.see.blocked_points() == {NEAR, FAR}
 
 
-async def moved(rack: Rack, path: Way, change: SwitchChange) -> Transaction:
+async def moved(rack: Rack, path: PartRoute, change: SwitchChange) -> Transaction:
     state = rack.parts.state
     state.transactions.number += 1
     ident = f"t{state.transactions.number}"

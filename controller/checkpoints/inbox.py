@@ -18,7 +18,7 @@ from agentlink.values import Where
 from base import clock
 from checkpoints.ledger import NOTHING, Key, Report, ServerLost
 from controller.checkpoints.book import CheckpointBook
-from controller.checkpoints.books import Books
+from controller.checkpoints.books import CheckpointBooks
 from controller.devices.checkpoints import CheckpointEngine, HoldingsNews
 from controller.state.state import State
 
@@ -60,7 +60,7 @@ class HoldingsInbox:
         self,
         state: State,
         engine: CheckpointEngine,
-        books: Books,
+        books: CheckpointBooks,
         failed: Failed,
         monotonic: Callable[[], float] = clock.monotonic,
     ) -> None:
