@@ -1,6 +1,8 @@
 """Computes bit/s from two readings of all port counters, in a few array operations. Pure.
 
-Rates use the aggregators' own clocks, because a reading by the controller can be late.
+Rates use the aggregators' own clocks, because a reading by the controller can be late. Some
+switches do not report how long a port has counted (Dell MX9116n: "Not supported"): there the
+controller's clock is used.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ Floats = NDArray[np.float64]
 Octets = NDArray[np.uint64]
 Ports = NDArray[np.uint32]
 _NONE: Floats = np.empty((0, 2))
+_UNREPORTED_S = float(2**32 - 1)
+"""A duration of all ones, or of zero, is not measured."""
 
 
 class RateTable:
@@ -38,13 +42,17 @@ class RateTable:
         self.layout = 0
         """Number of changes of the positions so far."""
 
-    def update(self, blocks: Mapping[str, PortBlock]) -> None:
-        """Compute the rates from a new reading of the aggregators that answered."""
+    def update(self, blocks: Mapping[str, PortBlock], now: float) -> None:
+        """Compute the rates from a new reading of the aggregators that answered.
+
+        ``now`` is the controller's monotonic time in seconds.
+        """
         names = tuple(blocks)
         pieces = [block.data for block in blocks.values()]
         layouts = [block.layout for block in blocks.values()]
         sizes = list(map(len, pieces))
         ports, octets, duration = _columns(pieces, layouts)
+        duration[(duration == 0) | (duration >= _UNREPORTED_S)] = now
         known = names == self._names and sizes == self._sizes and layouts == self._layouts
         if known and np.array_equal(ports, self._ports):
             self.rates = _rates(self._octets, self._duration, octets, duration)
@@ -123,7 +131,7 @@ def _seconds(rows: Rows) -> Floats:
 
 
 def _rates(before: Octets, was: Floats, now: Octets, duration: Floats) -> Floats:
-    """Return bit/s by the aggregator's own clock; NaN after a counter reset."""
+    """Return bit/s by the clock of the durations; NaN after a counter reset."""
     span_s = duration - was
     # Differences of unsigned numbers wrap around; read as signed, a counter that fell is negative.
     moved = (now - before).view(np.int64)

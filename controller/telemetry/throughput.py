@@ -18,6 +18,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from base import clock
 from controller.devices.aggregators import Aggregators, AttachPoint
 from controller.devices.counters import PortBlock
 from controller.devices.engine import ExecutionEngine, RankSample, ServerSample
@@ -184,7 +185,7 @@ class Telemetry:
 
     def record(self, blocks: Mapping[str, PortBlock]) -> None:
         """Record one second from one reading of the aggregators that answered."""
-        self._table.update(blocks)
+        self._table.update(blocks, clock.monotonic())
         moves = self._follow()
         self._now = self._blank()
         # What the port sends is what the container receives.

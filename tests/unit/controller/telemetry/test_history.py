@@ -256,15 +256,15 @@ def block(duration_s: float, **ports: tuple[int, int]) -> PortBlock:
 
 def test_rates_are_per_port_and_survive_a_change_of_layout() -> None:
     table = RateTable()
-    table.update({"as0": block(1.0, p1=(0, 0), p2=(0, 0))})
+    table.update({"as0": block(1.0, p1=(0, 0), p2=(0, 0))}, 0.0)
     assert np.isnan(table.rates).all()
-    table.update({"as0": block(3.0, p1=(1000, 0), p2=(0, 500))})
+    table.update({"as0": block(3.0, p1=(1000, 0), p2=(0, 500))}, 0.0)
     assert table.rates.tolist() == [[4000, 0], [0, 2000]]
-    table.update({"as0": block(4.0, p2=(0, 1500)), "as1": block(9.0, p1=(7, 7))})
+    table.update({"as0": block(4.0, p2=(0, 1500)), "as1": block(9.0, p1=(7, 7))}, 0.0)
     assert table.rates[table.position(AttachPoint("as0", 2))].tolist() == [0, 8000]
     assert np.isnan(table.rates[table.position(AttachPoint("as1", 1))]).all()
     assert table.position(AttachPoint("as0", 1)) == -1
-    table.update({})
+    table.update({}, 0.0)
     assert not len(table.rates)
 
 
@@ -275,15 +275,31 @@ def test_rates_are_per_port_and_survive_a_change_of_layout() -> None:
 )
 def test_a_counter_reset_gives_no_rate(later_s: float, rx: int) -> None:
     table = RateTable()
-    table.update({"as0": block(1.0, p1=(1000, 0))})
-    table.update({"as0": block(later_s, p1=(rx, 0))})
+    table.update({"as0": block(1.0, p1=(1000, 0))}, 0.0)
+    table.update({"as0": block(later_s, p1=(rx, 0))}, 0.0)
     assert np.isnan(table.rates).all()
+
+
+@pytest.mark.parametrize("unreported_s", [0.0, 2.0**32 - 1])
+def test_a_switch_without_durations_is_measured_by_the_controllers_clock(
+    unreported_s: float,
+) -> None:
+    table = RateTable()
+    for now, octets in ((100.0, 0), (102.0, 1000)):
+        table.update(
+            {
+                "as0": block(unreported_s, p1=(octets, 0), p2=(5, 5)),
+                "as1": block(now / 2, p1=(octets, 0)),
+            },
+            now,
+        )
+    assert table.rates.tolist() == [[4000, 0], [0, 0], [8000, 0]]
 
 
 def test_counters_above_63_bits_give_rates() -> None:
     table = RateTable()
-    table.update({"as0": block(1.0, p1=(2**64 - 1000, 0))})
-    table.update({"as0": block(2.0, p1=(2**64 - 500, 0))})
+    table.update({"as0": block(1.0, p1=(2**64 - 1000, 0))}, 0.0)
+    table.update({"as0": block(2.0, p1=(2**64 - 500, 0))}, 0.0)
     assert table.rates[0, 0] == 4000
 
 
@@ -309,7 +325,7 @@ def test_one_table_holds_rates_of_two_southbounds() -> None:
     for second, octets in ((1.0, 0), (2.0, 1000)):
         native = block(second, p1=(octets, 0))
         wire = PortBlock(as_openflow(block(second, p1=(0, octets), p2=(octets, octets))), WIRE)
-        table.update({"as0": native, "as1": wire, "as2": block(second, p4=(octets, octets))})
+        table.update({"as0": native, "as1": wire, "as2": block(second, p4=(octets, octets))}, 0.0)
     rates = {
         (point.aggregator, point.port): table.rates[at].tolist()
         for point, at in table.points().items()
