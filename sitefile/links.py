@@ -8,11 +8,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from sitefile import names
 from sitefile.quantities import NUMBER
 
 DEFAULT_OPTIC = "default"
 LONGEST_UP_S = 60.0
-Optic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]{1,40}$")]
+Optic = Annotated[str, StringConstraints(pattern=f"^{names.SITE_OBJECT}$")]
 UpTime = Annotated[float, Field(ge=0, le=LONGEST_UP_S), NUMBER]
 
 

@@ -134,7 +134,7 @@ class CarrierWatch:
         """How long the carrier took; None while it is down, or when it was never seen down."""
         return self._rose - self.began if self._rose is not None and self._was_down else None
 
-    def look(self, now: float, *, up: bool) -> float:
+    def observe(self, now: float, *, up: bool) -> float:
         """Return when to give up. A carrier that goes again is waited for again."""
         if not up:
             self._rose, self._was_down = None, True
@@ -375,7 +375,7 @@ class Executor:
             observe_at = clock.monotonic() + OBSERVE_AFTER_S
             wait_s = FIRST_PROBE_S
             while True:
-                end = carrier.look(clock.monotonic(), up=self._has_carrier(near, point))
+                end = carrier.observe(clock.monotonic(), up=self._has_carrier(near, point))
                 # Once more when the time is over: this process may have stalled, not the path.
                 last = clock.monotonic() >= end
                 if await self._reached(near, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
@@ -399,10 +399,10 @@ class Executor:
 
     def _lit(self, end: End, point: AttachPoint, carrier: CarrierWatch) -> None:
         """Learn from a carrier that was seen to come."""
-        carrier.look(clock.monotonic(), up=self._has_carrier(end, point))
+        carrier.observe(clock.monotonic(), up=self._has_carrier(end, point))
         if carrier.rose_after_s is None:
             return
-        self._links.learn(end, point, carrier.rose_after_s)
+        self._links.add(end, point, carrier.rose_after_s)
         log.info(
             "link_up",
             end=str(end),

@@ -55,8 +55,8 @@ class LinkTimes:
         found = (self.of(k.end, k.point) for change in rewiring.changes for k in change.make)
         return max(found, key=lambda known: known.up_s, default=LinkUp())
 
-    def learn(self, end: End, point: AttachPoint, carrier_s: float) -> None:
-        """Keep how long a carrier took to come."""
+    def add(self, end: End, point: AttachPoint, carrier_s: float) -> None:
+        """Keep how long a carrier took to come, in seconds."""
         optics = self._optics(end, point)
         self._measured.setdefault(optics, deque(maxlen=MEASURED)).append(carrier_s)
 

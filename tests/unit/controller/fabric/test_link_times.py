@@ -105,9 +105,9 @@ async def test_longer_links_than_the_site_file_says_are_learnt(rack: Rack) -> No
 def test_what_is_learnt_is_the_99th_percentile_plus_half_of_the_last_two_hundred() -> None:
     times = LinkTimes(slow_site())
     end, point = EndpointEnd("gpu0"), AttachPoint("as0", 1)
-    times.learn(end, point, 50.0)
+    times.add(end, point, 50.0)
     for _ in range(200):
-        times.learn(end, point, 8.0)
+        times.add(end, point, 8.0)
     assert times.of(end, point).up_s == 12.0
     assert times.of(EndpointEnd("gpu1"), point).source == "configured"
 
@@ -115,5 +115,5 @@ def test_what_is_learnt_is_the_99th_percentile_plus_half_of_the_last_two_hundred
 def test_links_that_come_up_at_once_need_no_allowance() -> None:
     times = LinkTimes(load_site(PAPER))
     end, point = EndpointEnd("gpu0"), AttachPoint("as0", 1)
-    times.learn(end, point, 0.05)
+    times.add(end, point, 0.05)
     assert times.of(end, point).up_s == 0.0
