@@ -52,7 +52,7 @@ class FakeAggregators:
         return frozenset(a.name for a in self._site.aggregators) - self.away
 
     def carrier(self, as_name: str) -> Mapping[int, bool]:
-        lit = self._recognised(FakeOcs.carrying)
+        lit = self._recognised(lambda ocs: ocs.carrying())
         ends = lit.keys() | lit.values()
         cable = self._site.aggregator(as_name)
         return {port: AttachPoint(as_name, port) in ends for port in cable.fibers}
@@ -62,7 +62,7 @@ class FakeAggregators:
         return of_endpoints(self._circuits())
 
     def _circuits(self) -> dict[End, AttachPoint]:
-        return self._recognised(FakeOcs.lit)
+        return self._recognised(lambda ocs: ocs.lit())
 
     def _recognised(
         self, pairs: Callable[[FakeOcs], list[tuple[str, str]]]
