@@ -11,6 +11,7 @@ from pathlib import Path
 from scheduler.queue.model import DEFAULT_PROJECT
 from sitefile.engine import engine_of, engine_problems
 from sitefile.errors import FileProblem
+from sitefile.links import DEFAULT_OPTIC, links_of
 from sitefile.logs import logs_of
 from sitefile.model import (
     AggregatorCable,
@@ -163,6 +164,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[FileProblem]]:
     _receivers(cabling, model)
     _spares(cabling, model)
     _engine(cabling, model)
+    _optics(cabling, model)
     if cabling.problems:
         return None, cabling.problems
     emulation = _emulation(model.emulation) if model.emulation else None
@@ -182,6 +184,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[FileProblem]]:
                 gpu_uuid=e.gpu_uuid,
                 emulated=e.emulated,
                 attach=e.attach,
+                optic=e.optic,
             )
             for e in model.endpoints
         ),
@@ -195,6 +198,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[FileProblem]]:
                 certificate=a.certificate,
                 fingerprint=a.fingerprint,
                 address=str(a.address) if a.address is not None else None,
+                optic=a.optic,
             )
             for a in model.aggregators
         ),
@@ -216,6 +220,7 @@ def cable(model: SiteModel) -> tuple[CabledSite | None, list[FileProblem]]:
         volumes={name: volume_of(name, volume) for name, volume in model.volumes.items()},
         mtu=model.network.mtu,
         dscp=model.network.dscp,
+        links=links_of(model.links),
         recording=model.recording,
         logs=logs_of(model.logs),
         registries=registries_of(model.registries),
@@ -253,6 +258,18 @@ def _engine(cabling: _Cabling, model: SiteModel) -> None:
     spares = frozenset(model.recovery.spares)
     for path, message, fix in engine_problems(model.engine, servers, spares):
         cabling.problem(path, message, fix)
+
+
+def _optics(cabling: _Cabling, model: SiteModel) -> None:
+    known = {DEFAULT_OPTIC, *model.links.optics}
+    if DEFAULT_OPTIC in model.links.optics:
+        text = f"{DEFAULT_OPTIC!r} is the kind of links.up_s"
+        cabling.problem("links.optics", text, "write its time as links.up_s")
+    named = [(f"endpoints[{i}]", e.optic) for i, e in enumerate(model.endpoints)]
+    named += [(f"aggregators[{i}]", a.optic) for i, a in enumerate(model.aggregators)]
+    for path, optic in named:
+        if optic not in known:
+            cabling.problem(f"{path}.optic", f"unknown optic {optic!r}", "add it to links.optics")
 
 
 def _emulation(model: EmulationModel) -> Emulation:

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from scheduler.model import Aggregator, Endpoint, Site
 from sitefile import names
 from sitefile.engine import EnginePolicy
+from sitefile.links import DEFAULT_OPTIC, LinkPolicy
 from sitefile.logs import LogPolicy
 from sitefile.notices import Receiver
 from sitefile.passwords import PasswordRef
@@ -76,6 +77,7 @@ class EndpointCable:
     emulated: bool = False
     attach: Literal["move", "macvlan"] = "move"
     """How a container gets the NIC: the NIC itself moves in, or a macvlan on top of it."""
+    optic: str = DEFAULT_OPTIC
 
     @property
     def nic(self) -> str:
@@ -109,6 +111,7 @@ class AggregatorCable:
     """SHA-256 of its certificate, 64 hexadecimal digits; replaces the name."""
     address: str | None = None
     """The only IP address it may connect from; None means any."""
+    optic: str = DEFAULT_OPTIC
 
 
 @dataclass(slots=True, frozen=True)
@@ -176,6 +179,8 @@ class CabledSite:
     """MTU of every data NIC; None keeps the interfaces' values."""
     dscp: int | None = None
     """DSCP of RoCE traffic, 0 to 63; None keeps the devices' values."""
+    links: LinkPolicy = field(default_factory=LinkPolicy)
+    """How long links need from light to carrier."""
     recording: names.Recording = "counts"
     """How much of a job's communication is recorded, if the job does not set it."""
     logs: LogPolicy = field(default_factory=LogPolicy)

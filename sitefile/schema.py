@@ -24,6 +24,7 @@ from pydantic import (
 from base.addresses import split_address
 from sitefile import names
 from sitefile.engine import EngineModel
+from sitefile.links import DEFAULT_OPTIC, LinksModel, Optic
 from sitefile.logs import LogsModel
 from sitefile.notices import MAX_NOTICES, NoticeModel
 from sitefile.passwords import PasswordModel
@@ -101,6 +102,7 @@ class EndpointModel(_Strict):
         description="how a container gets the NIC: the interface (or virtual function)"
         " itself moves in, or a macvlan on top of it",
     )
+    optic: Optic = Field(DEFAULT_OPTIC, description="kind of its optics, a key of links.optics")
 
 
 class AggregatorModel(_Strict):
@@ -120,6 +122,7 @@ class AggregatorModel(_Strict):
     address: IPvAnyAddress | None = Field(
         None, description="the only address that it may connect from"
     )
+    optic: Optic = Field(DEFAULT_OPTIC, description="kind of its optics, a key of links.optics")
 
     @model_validator(mode="after")
     def _one_pin(self) -> AggregatorModel:
@@ -236,6 +239,7 @@ class SiteModel(_Strict):
     recovery: RecoveryModel = RecoveryModel()
     controller: ControllerModel = ControllerModel()
     network: NetworkModel = NetworkModel()
+    links: LinksModel = LinksModel()
     recording: Annotated[names.Recording, BeforeValidator(off_word)] = Field(
         "counts", description="of jobs that do not say how much of their communication is recorded"
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from controller.transaction.circuits import Rewiring
+from controller.transaction.circuits import Link, Rewiring
 from ocs_driver.base import Capabilities
 
 CONTROL_S = 0.02
@@ -19,11 +19,17 @@ USUAL_BULK_S = 0.2
 
 
 def predicted_dark_time_s(
-    rewiring: Rewiring, capabilities: Mapping[str, Capabilities | None]
+    rewiring: Rewiring,
+    capabilities: Mapping[str, Capabilities | None],
+    link_up_s: Callable[[Link], float],
 ) -> float:
-    """Return the longest bulk time plus the controller's share; 0 when no light is cut."""
+    """Return the longest bulk and link-up time plus the controller's share, in seconds.
+
+    0 when no light is cut. ``link_up_s`` returns how long a link needs from light to carrier.
+    """
     times = [
         _bulk_s(max(len(change.delete), len(change.make)), capabilities.get(change.switch))
+        + max(map(link_up_s, change.make), default=0.0)
         for change in rewiring.changes
         if change.delete
     ]

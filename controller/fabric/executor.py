@@ -28,6 +28,7 @@ from controller.devices.engine import (
 from controller.devices.errors import DEVICE_ERRORS
 from controller.devices.switches import Switches
 from controller.fabric.intent import FabricIntent
+from controller.fabric.link_times import LinkTimes
 from controller.fabric.quiet import QuietWatch
 from controller.ranks.calls import freeze_processes, thaw_processes
 from controller.ranks.starter import RankStarter
@@ -83,6 +84,7 @@ from ocs_driver.base import (
     CircuitState,
 )
 from ocs_driver.errors import OcsError, OcsTimeout, OcsUnreachable
+from ocs_driver.light import lit
 from scheduler.model import Policy
 
 _KILLED, _TERMINATED = 128 + 9, 128 + 15
@@ -98,6 +100,8 @@ SWITCH_TIMEOUT_S = 8.0
 CONFIRM_TIMEOUT_S = 4.0
 """How long the agents may take to confirm that this controller still commands them."""
 QUALIFY_TIMEOUT_S = 4.0
+"""Time for an answer, once there is a carrier; also for a carrier that comes at once."""
+POWER_TIMEOUT_S = 3.0
 FIRST_PROBE_S = 0.005
 """Time-out of a path's first probe: most paths work by then, and the others soon will."""
 PROBE_TIMEOUT_S = 0.05
@@ -108,6 +112,36 @@ OBSERVE_AFTER_S = 0.5
 RETURN_WAIT_S = 20.0
 """When rolling back: how long one attempt waits for a vanished switch; the machine repeats it."""
 AWAY_PAUSE_S = 2.0
+
+
+class CarrierWatch:
+    """How long to wait for a path: for its carrier first, then for an answer."""
+
+    def __init__(self, began: float, up_s: float) -> None:
+        """``up_s``: how long the link may need from light to carrier."""
+        self.began = began
+        self._up_s = up_s
+        self._rose: float | None = None
+        self._was_down = False
+
+    @property
+    def up(self) -> bool:
+        """Whether there was a carrier at the last look."""
+        return self._rose is not None
+
+    @property
+    def rose_after_s(self) -> float | None:
+        """How long the carrier took; None while it is down, or when it was never seen down."""
+        return self._rose - self.began if self._rose is not None and self._was_down else None
+
+    def observe(self, now: float, *, up: bool) -> float:
+        """Return when to give up. A carrier that goes again is waited for again."""
+        if not up:
+            self._rose, self._was_down = None, True
+            return self.began + max(self._up_s, QUALIFY_TIMEOUT_S)
+        if self._rose is None:
+            self._rose = now
+        return min(self._rose, self.began + self._up_s) + QUALIFY_TIMEOUT_S
 
 
 class JobOwners(Protocol):
@@ -134,6 +168,7 @@ class Executor:
         *,
         intent: FabricIntent,
         starter: RankStarter,
+        links: LinkTimes,
     ) -> None:
         self._state = state
         self._switches = switches
@@ -141,6 +176,7 @@ class Executor:
         self._engine = engine
         self._intent = intent
         self._starter = starter
+        self._links = links
         self.owners: JobOwners
         """Set before the first transaction."""
         self._holds: dict[str, tuple[int, asyncio.Task[None]]] = {}
@@ -333,15 +369,17 @@ class Executor:
     async def _qualify(self, tx: Transaction, order: Qualify, steady: SteadyClock) -> Event:
         """Prove the path with a packet; the switch step has read back the circuit state."""
         point, near = order.point, order.end
+        carrier = CarrierWatch(clock.monotonic(), self._links.of(near, point).up_s)
         try:
             await self._held(tx, order.step)
-            end = clock.monotonic() + QUALIFY_TIMEOUT_S
-            observe_at = end - QUALIFY_TIMEOUT_S + OBSERVE_AFTER_S
+            observe_at = clock.monotonic() + OBSERVE_AFTER_S
             wait_s = FIRST_PROBE_S
             while True:
+                end = carrier.observe(clock.monotonic(), up=self._has_carrier(near, point))
                 # Once more when the time is over: this process may have stalled, not the path.
                 last = clock.monotonic() >= end
                 if await self._reached(near, point, QUALIFY_TIMEOUT_S / 8 if last else wait_s):
+                    self._lit(near, point, carrier)
                     return Qualified(order.step, near, steady())
                 if last:
                     break
@@ -352,8 +390,42 @@ class Executor:
         except (ServiceError, *DEVICE_ERRORS) as error:
             # The port is not to blame: its aggregator cannot be asked.
             return NotQualified(order.step, near, str(error) or "time-out", blame=False)
-        what = "no answer through" if self._intent.answers(endpoint_of(near)) else "no carrier on"
-        return NotQualified(order.step, near, f"{near}: {what} {point}")
+        answers = self._intent.answers(endpoint_of(near))
+        what = "no answer through" if answers and carrier.up else "no carrier on"
+        silent = "" if tx.back else await self._silent(near)
+        reason = f"{near}: {what} {point}{silent and f': {silent}'}"
+        # On the way back the path itself is lost, whatever the cause.
+        return NotQualified(order.step, near, reason, blame=not silent)
+
+    def _lit(self, end: End, point: AttachPoint, carrier: CarrierWatch) -> None:
+        """Learn from a carrier that was seen to come."""
+        carrier.observe(clock.monotonic(), up=self._has_carrier(end, point))
+        if carrier.rose_after_s is None:
+            return
+        self._links.add(end, point, carrier.rose_after_s)
+        log.info(
+            "link_up",
+            end=str(end),
+            port=str(point),
+            carrier_s=round(carrier.rose_after_s, 3),
+            probe_s=round(clock.monotonic() - carrier.began - carrier.rose_after_s, 3),
+        )
+
+    async def _silent(self, end: End) -> str:
+        """Return why a port cannot be blamed for silence; empty when light enters from ``end``."""
+        endpoint = endpoint_of(end)
+        if not endpoint:
+            return ""
+        fiber = self._state.cables[endpoint].fiber
+        try:
+            async with asyncio.timeout(POWER_TIMEOUT_S):
+                measured = await self._switches.power(fiber.device, (fiber.port,))
+        except (OcsError, OSError, TimeoutError):
+            return "its light cannot be measured"
+        if any(lit(power.in_dbm) is not None for power in measured):
+            return ""
+        dark = any(power.in_dbm is not None for power in measured)
+        return "NIC silent" if dark else "NIC silent, or its light has no meter"
 
     async def _observe_again(self) -> None:
         """Observe the containers again: once for all paths that wait for it."""

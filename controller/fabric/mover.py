@@ -16,6 +16,7 @@ from controller.devices.switches import Switches
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.fabric.executor import Executor, JobOwners
 from controller.fabric.intent import FabricIntent
+from controller.fabric.link_times import LinkTimes
 from controller.fabric.runner import run
 from controller.ranks.ends import JobEnder
 from controller.ranks.starter import RankStarter
@@ -74,6 +75,7 @@ class Mover:
         self._switches = switches
         self._intent = intent
         self._ender = ender
+        self.links = LinkTimes(state.site)
         self._executor = Executor(
             state,
             switches,
@@ -81,6 +83,7 @@ class Mover:
             engine,
             intent=intent,
             starter=starter,
+            links=self.links,
         )
 
     def report_to(self, owners: JobOwners) -> None:
@@ -131,6 +134,7 @@ class Mover:
             paths=tuple(Path(EndpointEnd(e), before.get(e), after.get(e)) for e in touched),
             changes=rewiring.changes,
             jobs=() if stopped else self._held_jobs(touched, checks),
+            link_up_s=self._patience_s(rewiring),
         )
         running = RunningTransaction(tx, plan_id, SteadyClock(state.clock), room)
         state.transactions.running[tx.id] = running
@@ -299,11 +303,21 @@ class Mover:
                 hint=f"see `lightloom get {'switches' if kind == 'switch' else 'aggregators'}`",
             )
 
+    def dark_time_s(self, rewiring: Rewiring) -> float:
+        """Return how long a rewiring is predicted to leave endpoints without light, in seconds."""
+        switches = self._state.site.switches
+        known = {s.name: self._switches.capabilities(s.name) for s in switches}
+        return predicted_dark_time_s(rewiring, known, self.links.up_s)
+
+    def _patience_s(self, rewiring: Rewiring) -> float:
+        """Return the slowest link-up, in seconds, on the way there or back."""
+        back = Rewiring(tuple(c.undone() for c in rewiring.changes), rewiring.attachments)
+        return max(self.links.slowest(rewiring).up_s, self.links.slowest(back).up_s)
+
     def dark_time_checks(self, rewiring: Rewiring) -> dict[str, DarkTimeCheck]:
         """Return, by name, what the dark time means for each job whose light is cut."""
-        state, holders = self._state, self._state.jobs.holders()
-        known = {s.name: self._switches.capabilities(s.name) for s in state.site.switches}
-        dark_s = predicted_dark_time_s(rewiring, known)
+        holders = self._state.jobs.holders()
+        dark_s = self.dark_time_s(rewiring)
         cut = [link.endpoint for change in rewiring.changes for link in change.delete]
         jobs = {job.name: job for e in cut if (job := holders.get(e))}
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
-from controller.fabric.dark_time import predicted_dark_time_s
+from controller.fabric.link_times import LinkUp
 from controller.ranks.tolerance import DarkTimeCheck
 from controller.schema.plans import (
     BoundView,
@@ -18,7 +18,6 @@ from controller.schema.plans import (
 from controller.telemetry.steps import roads_of
 from controller.transaction.circuits import Rewiring
 from controller.views.transactions import circuit_changes
-from ocs_driver.base import Capabilities
 from scheduler import ring
 from scheduler.metrics import span
 from scheduler.model import Job, Move, Plan
@@ -34,7 +33,8 @@ def plan_view(
     homes: Mapping[str, str | None],
     rewiring: Rewiring,
     flows: FlowChangesView,
-    capabilities: Mapping[str, Capabilities | None],
+    dark_s: float,
+    link_up: LinkUp,
     budgets: Iterable[DarkTimeCheck],
 ) -> PlanView:
     """Return the plan's document, with a new id."""
@@ -60,7 +60,9 @@ def plan_view(
         solver_seconds=plan.solver_seconds,
         circuits=circuit_changes(rewiring.changes),
         flows=flows,
-        predicted_dark_time_s=predicted_dark_time_s(rewiring, capabilities),
+        predicted_dark_time_s=dark_s,
+        predicted_link_up_s=link_up.up_s,
+        link_up_source=link_up.source,
         budgets=[
             BudgetView(**{key: getattr(verdict, key) for key in BudgetView.model_fields})
             for verdict in budgets

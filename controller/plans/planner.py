@@ -156,7 +156,8 @@ class Planner:
             rewiring=rewiring,
             flows=await self._flow_changes(rewiring),
             budgets=self._mover.dark_time_checks(rewiring).values(),
-            capabilities={s.name: self._switches.capabilities(s.name) for s in state.site.switches},
+            dark_s=self._mover.dark_time_s(rewiring),
+            link_up=self._mover.links.slowest(rewiring),
         )
         extra: dict[str, object] = {
             "left_alone": _left_alone_views(fabric, plan, alone, all_jobs=waiting is not None),

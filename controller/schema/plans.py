@@ -191,6 +191,10 @@ class PlanView(View):
     circuits: CircuitChangesView = Field(default_factory=CircuitChangesView)
     flows: FlowChangesView = Field(default_factory=FlowChangesView)
     predicted_dark_time_s: float = 0.0
+    """With the link-up time."""
+    predicted_link_up_s: float = 0.0
+    link_up_source: str = ""
+    """How the link-up time is known: configured, or learnt from re-lights."""
     predicted_gain: list[GainView] = Field(default_factory=list)
     budgets: list[BudgetView] = Field(default_factory=list)
     """Of every job that the plan affects; one ``refused`` job refuses the plan."""

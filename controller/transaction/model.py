@@ -135,6 +135,8 @@ class Transaction:
     reasons: tuple[str, ...] = ()
     phases: tuple[PhaseTime, ...] = ()
     outcome: Outcome | None = None
+    link_up_s: float = 0.0
+    """How long its slowest link may need from light to carrier."""
 
     @property
     def endpoints(self) -> tuple[str, ...]:

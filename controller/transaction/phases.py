@@ -109,7 +109,9 @@ def enter(tx: Transaction, phase: Phase, now: float, *, attempt: int = 0) -> Res
 
 
 def deadline_s(tx: Transaction) -> float:
-    """Return the longest time of the present phase; a checkpoint's comes on top."""
+    """Return the longest time of the present phase, with its checkpoints or its links on top."""
+    if tx.phase is Phase.QUALIFY:
+        return PHASES[tx.phase].deadline_s + tx.link_up_s
     if tx.phase is not Phase.QUIESCE:
         return PHASES[tx.phase].deadline_s
     checkpoints = [job.checkpoint_s or 0.0 for job in tx.jobs if job.policy is Policy.RESTART]

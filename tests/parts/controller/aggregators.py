@@ -52,7 +52,7 @@ class FakeAggregators:
         return frozenset(a.name for a in self._site.aggregators) - self.away
 
     def carrier(self, as_name: str) -> Mapping[int, bool]:
-        lit = self._circuits()
+        lit = self._recognised(lambda ocs: ocs.carrying())
         ends = lit.keys() | lit.values()
         cable = self._site.aggregator(as_name)
         return {port: AttachPoint(as_name, port) in ends for port in cable.fibers}
@@ -62,9 +62,14 @@ class FakeAggregators:
         return of_endpoints(self._circuits())
 
     def _circuits(self) -> dict[End, AttachPoint]:
+        return self._recognised(lambda ocs: ocs.lit())
+
+    def _recognised(
+        self, pairs: Callable[[FakeOcs], list[tuple[str, str]]]
+    ) -> dict[End, AttachPoint]:
         found: dict[End, AttachPoint] = {}
         for name, ocs in self._switches.items():
-            found.update(recognise(self._site, name, ocs.lit()).circuits)
+            found.update(recognise(self._site, name, pairs(ocs)).circuits)
         return found
 
     def lacking(self, programs: Mapping[str, FlowProgram]) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import (
     AsyncIterator,
+    Callable,
     Sequence,
 )
 
@@ -42,6 +43,13 @@ class FakeOcs(OcsDriver):
         self.circuits: list[Circuit] = []
         self.dull: set[tuple[str, str]] = set()
         self.refused: set[str] = set()
+        self.up_s: Callable[[str, str], float] = lambda a, b: 0.0
+        """How long the link through two ports needs from light to carrier."""
+        self.flap_at_s: float | None = None
+        """When a link has a carrier for one second, before it comes up."""
+        self.made_at: dict[tuple[str, str], float] = {}
+        self.in_dbm: dict[str, float | None] = {}
+        """Light that enters a port, where it is not -3 dBm; None: the port has no meter."""
         self.away = False
         self.late = False
         """Carries out requests but does not answer them."""
@@ -51,7 +59,19 @@ class FakeOcs(OcsDriver):
         self.circuits.append(Circuit(a, b, True, CircuitState.TUNED, "", owner))
 
     def lit(self) -> list[tuple[str, str]]:
+        return [p for p in self._pairs() if self._age_s(p) >= self.up_s(*p)]
+
+    def carrying(self) -> list[tuple[str, str]]:
+        """Return the pairs whose port at the aggregator has a carrier."""
+        at = self.flap_at_s
+        flapping = [p for p in self._pairs() if at is not None and at <= self._age_s(p) < at + 1]
+        return list(dict.fromkeys([*self.lit(), *flapping]))
+
+    def _pairs(self) -> list[tuple[str, str]]:
         return [(c.a, c.b) for c in self.circuits if (c.a, c.b) not in self.dull]
+
+    def _age_s(self, pair: tuple[str, str]) -> float:
+        return clock.monotonic() - self.made_at.get(pair, float("-inf"))
 
     async def connect(self) -> None:
         self._check()
@@ -101,6 +121,7 @@ class FakeOcs(OcsDriver):
         busy = {p for c in self.circuits for p in (c.a, c.b)}
         assert not {request.a, request.b} & busy, "a make on a busy port"
         self.add(request.a, request.b)
+        self.made_at[(request.a, request.b)] = clock.monotonic()
         return PairResult(*asked, CircuitOutcome.DONE)
 
     async def check(
@@ -114,7 +135,7 @@ class FakeOcs(OcsDriver):
 
     async def power(self, ports: Sequence[str]) -> tuple[PortPower, ...]:
         self._check()
-        return tuple(PortPower(port, -3.0, -4.0) for port in ports)
+        return tuple(PortPower(port, self.in_dbm.get(port, -3.0), -4.0) for port in ports)
 
     async def alarms(self) -> tuple[Alarm, ...]:
         return ()

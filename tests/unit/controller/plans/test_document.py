@@ -8,7 +8,7 @@ from controller.devices.aggregators import AttachPoint
 from controller.fabric.dark_time import predicted_dark_time_s
 from controller.schema.jobs import read_job
 from controller.schema.plans import PlanRequest, PlanView
-from controller.transaction.circuits import rewire
+from controller.transaction.circuits import Link, rewire
 from ocs_driver.base import BusyPort, Capabilities
 from sitefile import load_site
 from tests.parts.controller.jobs import scattered
@@ -51,15 +51,27 @@ def known(switch_s: float, bulk_s: float) -> Capabilities:
     return Capabilities("v", "m", "s", "f", True, True, False, BusyPort.REJECT, switch_s, bulk_s)
 
 
+def at_once(_link: Link) -> float:
+    return 0.0
+
+
+def test_dark_time_includes_the_slowest_link_that_is_lit() -> None:
+    at = {f"gpu{i}": AttachPoint("as0", i + 1) for i in range(2)}
+    two, light = rewire(SITE, at, dict.fromkeys(at, "as1")), {"ocs0": known(0.05, 0.15)}
+    slow = {"gpu0": 6.0, "gpu1": 12.0}
+    found = predicted_dark_time_s(two, light, lambda link: slow[link.endpoint])
+    assert found == pytest.approx(0.1 + 12 + 0.02)
+
+
 def test_dark_time_grows_with_circuits_up_to_a_bulk() -> None:
     at = {f"gpu{i}": AttachPoint("as0", i + 1) for i in range(4)}
     one = rewire(SITE, at, {"gpu0": "as1"})
     four = rewire(SITE, at, dict.fromkeys(at, "as1"))
     light = {"ocs0": known(0.05, 0.15)}
-    assert predicted_dark_time_s(one, light) == pytest.approx(0.07)
-    assert predicted_dark_time_s(four, light) == pytest.approx(0.17)
-    assert predicted_dark_time_s(four, {}) == pytest.approx(0.12)  # 4 usual circuits
-    assert predicted_dark_time_s(rewire(SITE, {}, {"gpu0": "as1"}), light) == 0
+    assert predicted_dark_time_s(one, light, at_once) == pytest.approx(0.07)
+    assert predicted_dark_time_s(four, light, at_once) == pytest.approx(0.17)
+    assert predicted_dark_time_s(four, {}, at_once) == pytest.approx(0.12)  # 4 usual circuits
+    assert predicted_dark_time_s(rewire(SITE, {}, {"gpu0": "as1"}), light, at_once) == 0
 
 
 @pytest.mark.parametrize("name", ["Red", "a_b", "", "x" * 64, "-n 7\n"])

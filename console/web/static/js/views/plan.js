@@ -174,7 +174,7 @@ function stats(made) {
   return h("div", { class: "stats" },
     tile("Excess span", `${made.excess_span_before} → ${made.excess_span_after}`, proof),
     tile("Moves", String(made.moves.length), `${made.running_moves} of running jobs`),
-    tile("Dark time", seconds(made.predicted_dark_time_s), "predicted, the longest switch"),
+    tile("Dark time", seconds(made.predicted_dark_time_s), made.predicted_link_up_s ? `predicted, ${seconds(made.predicted_link_up_s)} for link-up, ${made.link_up_source}` : "predicted, the longest switch"),
     tile("Paused", plural(made.paused_gpus, "GPU"), made.jobs_paused.join(", ") || "no job"),
     made.batches && !made.batches.refused ? tile("Batches", String(made.batches.batches), `at most ${plural(made.batches.largest, "endpoint")} dark at once${often(made.batches)}`) : "",
     tile("Flows", `+${made.flows.add} −${made.flows.delete}`, "on all aggregators"),
