@@ -92,7 +92,7 @@ def judge(profile: Profile, rules: tuple[int, int, int]) -> tuple[Finding, ...]:
 
 
 def differences(before: Profile, after: Profile) -> tuple[str, ...]:
-    """Return in words what changed between two profiles of one switch; unknown is no change."""
+    """Return in words what changed between two profiles of one switch, of what is known now."""
     changed = []
     for field in fields(Profile):
         old, new = getattr(before, field.name), getattr(after, field.name)

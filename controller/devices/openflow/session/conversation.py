@@ -277,7 +277,7 @@ class Conversation:
                     self._installed = installed
 
     async def _send(self, session: OpenFlowSession, batch: Sequence[bytes]) -> list[str | None]:
-        """Send messages and a barrier; return the refusal of each, None where there is none."""
+        """Send messages and a barrier; return the refusal of each, None for one that was taken."""
         waiting: list[asyncio.Future[list[Any]]] = []
         xids = session.take_xids(len(batch))
         for xid in xids:

@@ -51,7 +51,7 @@ class _Far:
 
 
 @dataclass(slots=True, frozen=True)
-class Attempt:
+class TrialMessage:
     """One message that tries something, what removes it, and how it is recognised."""
 
     name: str
@@ -61,7 +61,7 @@ class Attempt:
     """As ``looks`` sees what is read back."""
 
 
-def attempts(port: int) -> tuple[Attempt, ...]:
+def attempts(port: int) -> tuple[TrialMessage, ...]:
     """Return the trials of rules; ``port`` is one of the switch's."""
     mac, ip = _MAC.format(0), _IP
     at: dict[str, MatchValue] = {"in_port": port, "eth_src": mac}
@@ -95,7 +95,7 @@ def attempts(port: int) -> tuple[Attempt, ...]:
     )
 
 
-def group_attempts(port: int) -> tuple[Attempt, ...]:
+def group_attempts(port: int) -> tuple[TrialMessage, ...]:
     """Return the trials of groups."""
     plain, watch = SCRATCH_GROUPS
     return (
@@ -104,7 +104,9 @@ def group_attempts(port: int) -> tuple[Attempt, ...]:
     )
 
 
-def read_trial(attempt: Attempt, refusal: str | None, found: Iterable[tuple[Any, ...]]) -> Trial:
+def read_trial(
+    attempt: TrialMessage, refusal: str | None, found: Iterable[tuple[Any, ...]]
+) -> Trial:
     """Judge one attempt by its refusal and by what was read back."""
     outcome: Outcome = "altered"
     if refusal is not None:
@@ -181,7 +183,7 @@ def _text(parts: Iterable[Any]) -> str:
     return " ".join(str(part) for part in parts)
 
 
-def _of_width(width: int) -> Iterator[Attempt]:
+def _of_width(width: int) -> Iterator[TrialMessage]:
     mask = (1 << width) - 1
     value, mac = _PATTERN & mask, _MAC.format(0x10 + width)
     # Frames of this type miss in the next table.
@@ -205,7 +207,7 @@ def _apply(action: Any) -> Any:
     return parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, [action])
 
 
-def _rule(name: str, table: int, instructions: list[Any], **fields: MatchValue) -> Attempt:
+def _rule(name: str, table: int, instructions: list[Any], **fields: MatchValue) -> TrialMessage:
     def packed(command: int, inside: list[Any]) -> bytes:
         return _bytes(
             parser.OFPFlowMod(
@@ -225,7 +227,7 @@ def _rule(name: str, table: int, instructions: list[Any], **fields: MatchValue) 
     return _attempt(name, add, packed(ofproto.OFPFC_DELETE_STRICT, []), parser.OFPFlowMod.parser)
 
 
-def _group(name: str, group: int, port: int, watch: int) -> Attempt:
+def _group(name: str, group: int, port: int, watch: int) -> TrialMessage:
     buckets = [parser.OFPBucket(weight=1, watch_port=watch, actions=[parser.OFPActionOutput(port)])]
 
     def packed(command: int, inside: list[Any]) -> bytes:
@@ -233,13 +235,13 @@ def _group(name: str, group: int, port: int, watch: int) -> Attempt:
 
     add = packed(ofproto.OFPGC_ADD, buckets)
     msg = parser.OFPGroupMod(_Far, ofproto.OFPGC_ADD, ofproto.OFPGT_SELECT, group, buckets)
-    return Attempt(name, add, packed(ofproto.OFPGC_DELETE, []), looks(msg))
+    return TrialMessage(name, add, packed(ofproto.OFPGC_DELETE, []), looks(msg))
 
 
-def _attempt(name: str, add: bytes, remove: bytes, read: Callable[..., Any]) -> Attempt:
+def _attempt(name: str, add: bytes, remove: bytes, read: Callable[..., Any]) -> TrialMessage:
     # Decoded as an answer is, so that both are compared in one form.
     msg = read(_Far, ofproto.OFP_VERSION, ofproto.OFPT_FLOW_MOD, len(add), 0, add)
-    return Attempt(name, add, remove, looks(msg))
+    return TrialMessage(name, add, remove, looks(msg))
 
 
 def _bytes(msg: Any) -> bytes:

@@ -11,7 +11,6 @@ from controller.devices.openflow.rules import compiler
 from controller.devices.openflow.session.osken import ofproto as ofp
 from controller.devices.openflow.session.osken import parser
 from controller.devices.openflow.wire.table_features import features_of
-from tests.parts.openflow import fake_switch
 from tests.parts.openflow.fake_switch import FakeSwitch, message
 from tests.parts.openflow.sites import attach
 
@@ -71,8 +70,15 @@ async def test_refusals_are_facts_and_a_full_table_is_none(control):
     assert set(outcomes.values()) == {"same"}
 
 
+class Far:
+    """What os-ken's decoders ask of a datapath."""
+
+    ofproto = ofp
+    ofproto_parser = parser
+
+
 def wide_metadata(frame: bytes) -> bool:
-    mod = parser.OFPFlowMod.parser(fake_switch._Far, 4, ofp.OFPT_FLOW_MOD, len(frame), 0, frame)
+    mod = parser.OFPFlowMod.parser(Far, 4, ofp.OFPT_FLOW_MOD, len(frame), 0, frame)
     matched = mod.match.get("metadata", 0)
     masks = [matched[1] if isinstance(matched, tuple) else matched and ALL]
     masks += [getattr(instruction, "metadata_mask", 0) for instruction in mod.instructions]
@@ -108,9 +114,10 @@ class Forgetful(FakeSwitch):
 
 
 async def test_what_is_read_back_otherwise_is_altered(control):
-    await joined(control, Forgetful)
+    switch = await joined(control, Forgetful)
     profile = await control.aggregators.profile("as0")
     assert {t.name for t in profile.trials if t.outcome == "altered"} == {"queue"}
+    assert not switch.rules, "a trial that was altered is removed, too"
 
 
 async def test_what_is_not_answered_is_unknown(control):
@@ -131,7 +138,10 @@ async def test_without_barriers_all_trials_are_unknown_and_the_next_reading_clea
     profile = await control.aggregators.profile("as0")
     assert {t.outcome for t in profile.trials} == {"unknown"}
     assert (profile.metadata_bits, profile.barrier) == (None, None)
-    assert control.conversation()._installed is None
+    switch.barriers = True
+    left = compiler.compile(control.site, 1, PLACES, {})["as0"]
+    await control.aggregators.install({"as0": left}, deadline_s=5)
+    assert {rule for rule, _ in switch.rules.values()} == set(left.rules)
 
 
 async def test_an_endless_answer_ends_in_time(control):
