@@ -19,6 +19,7 @@ from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.engine import HeldImage, RankSample, RankState, RankStatus
 from controller.devices.openflow.rules.program import FlowProgram, diff
 from controller.devices.openflow.session import messages
+from controller.devices.profile import Profile
 from ocs_driver.base import (
     Action,
     ApplyResult,
@@ -149,6 +150,10 @@ class SimAggregators(FakeAggregators):
         far = circuit.b if circuit.a == fiber.port else circuit.a
         there = self._points.get(Port(fiber.device, far))
         return 0.001 if there == AttachPoint(as_name, port) else None
+
+    async def profile(self, as_name: str) -> Profile:
+        """Return one that lacks nothing."""
+        return Profile(hardware="memory", metadata_bits=64)
 
     async def port_counters(self, as_name: str) -> PortBlock:
         """Return constant counters."""

@@ -26,7 +26,7 @@ from console.cli.verbs import (
 )
 from console.cli.verbs import usage as usages
 from console.cli.verbs.insight import advice, comms, compare, measure
-from console.cli.verbs.light import allocation, plans, repairs, trace
+from console.cli.verbs.light import aggregator, allocation, plans, repairs, trace
 from console.cli.verbs.standalone import (
     daemons,
     demo,
@@ -117,6 +117,7 @@ app.add_typer(people.audit, name="audit")
 app.add_typer(testbed.app, name="testbed")
 app.add_typer(pki.app, name="pki")
 app.add_typer(ocs.app, name="ocs")
+app.add_typer(aggregator.aggregator, name="aggregator")
 
 
 def _version(given: bool) -> None:

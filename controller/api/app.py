@@ -35,7 +35,7 @@ from controller.api.routes import (
     session,
     submissions,
 )
-from controller.api.routes.hardware import drains, optics, repairs
+from controller.api.routes.hardware import drains, optics, profiles, repairs
 from controller.api.routes.insight import advice, comms, measurements
 from controller.api.routes.metrics import site as metrics
 from controller.api.routes.streams import events, execs
@@ -57,6 +57,7 @@ PARTS = (
     plans,
     repairs,
     drains,
+    profiles,
     engine,
     measurements,
     live,

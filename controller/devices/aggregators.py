@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from controller.devices.counters import PortBlock
+from controller.devices.profile import Profile
 from sitefile.model import Uplink
 
 ROCE_DSCP = 26
@@ -145,6 +146,12 @@ class Aggregators(Protocol):
 
     async def port_counters(self, as_name: str) -> PortBlock:
         """Read the port counters. Raises AggregatorError."""
+
+    async def profile(self, as_name: str) -> Profile:
+        """Measure what the aggregator is and can do; forwarding stays as it is.
+
+        Raises AggregatorError; what is not answered is unknown.
+        """
 
     async def audit(self, as_name: str) -> list[str]:
         """Read the tables from the device; list what differs from what ``converge`` made.

@@ -86,6 +86,11 @@ class AggregatorView(View):
     endpoints: list[Plain]
     jobs: JobNames
     ports: list[AggregatorPortView]
+    model: Plain = ""
+    """What the switch says it is; empty until it was probed."""
+    tables: int | None = None
+    metadata_bits: int | None = None
+    """Widest metadata that a probe found kept and matched."""
     readings: Annotated[Readings | None, Visibility.ALL] = None
 
 

@@ -17,6 +17,7 @@ from controller.measurements.keeper import MeasurementKeeper
 from controller.plans.allocation import AllocationFiles
 from controller.plans.planner import Planner
 from controller.plans.rollout import RolloutDesk
+from controller.reconcile.profiles import ProfileKeeper
 from controller.reconcile.quarantine import QuarantineKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.service.data import DataDesk
@@ -53,6 +54,7 @@ class Desks:
     drift: DriftWatch
     quarantine: QuarantineKeeper
     drains: DrainKeeper
+    profiles: ProfileKeeper
     checkpoints: CheckpointDesk
     recoveries: RecoveryViews
     comms: CommsDesk
@@ -95,6 +97,7 @@ def desks_of(features: Features) -> Desks:
         drift=features.reconciled.drift,
         quarantine=QuarantineKeeper(state, adopter, jobs.swaps.relight),
         drains=jobs.swaps.drains,
+        profiles=features.reconciled.profiles,
         checkpoints=features.checkpoints,
         recoveries=features.recoveries,
         comms=features.comms,

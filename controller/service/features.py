@@ -40,6 +40,7 @@ from controller.reconcile.adopt import Adopter
 from controller.reconcile.drift_policy import DriftPolicy
 from controller.reconcile.interrupted import Interrupted
 from controller.reconcile.links import LinkWatch
+from controller.reconcile.profiles import ProfileKeeper
 from controller.reconcile.watch import DriftWatch
 from controller.service.core import Core
 from controller.state.kept.failures import exposures, exposures_of
@@ -247,6 +248,7 @@ class Reconciled:
     """The world against the intent."""
 
     links: LinkWatch
+    profiles: ProfileKeeper
     interrupted: Interrupted
     adopter: Adopter
     drift: DriftWatch
@@ -273,7 +275,11 @@ class Reconciled:
             policy=policy,
         )
         return cls(
-            links=LinkWatch(core.state), interrupted=interrupted, adopter=adopter, drift=drift
+            links=LinkWatch(core.state),
+            profiles=ProfileKeeper(core.state, core.aggregators, core.tasks),
+            interrupted=interrupted,
+            adopter=adopter,
+            drift=drift,
         )
 
 

@@ -30,6 +30,7 @@ class Upkeep:
         self._adopter = reconciled.adopter
         self._drift = reconciled.drift
         self._links = reconciled.links
+        self._profiles = reconciled.profiles
         self._jobs = features.jobs
         self._stalls = features.figures.stalls
         self._taken_over = asyncio.Event()
@@ -128,3 +129,4 @@ class Upkeep:
         self._links.handle(event)
         if isinstance(event, AggregatorConnected):
             self._taken_over.set()
+            self._profiles.greeted(event.as_name)

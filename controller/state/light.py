@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from controller.devices.aggregators import AttachPoint
 from controller.schema.fabric import EndpointState
+from controller.state.kept.profiles import PROFILES
 from controller.state.kinds.kind import Records
 from controller.state.records import QUARANTINE
 from controller.transaction.circuits import End, EndpointEnd, fixed_attachments, homes
@@ -48,6 +49,8 @@ class Light:
         self.held: dict[str, AttachPoint | None] = {}
         """Endpoints whose traffic the aggregators drop, and where probes may reach them."""
         self.quarantine = Records(QUARANTINE)
+        self.profiles = Records(PROFILES)
+        """What was measured of aggregators."""
         self.detached: set[str] = set()
         """Endpoints that an operator darkened; they are not lit again automatically."""
         self.flapping: frozenset[str] = frozenset()

@@ -138,6 +138,7 @@ class State:
             self.checkpoints,
             self.recoveries,
             self.rollouts,
+            self.light.profiles,
         )
 
     def restore(self, loaded: Loaded) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from controller.base.slices import in_slices
 from controller.devices.aggregators import Aggregators, AttachPoint
+from controller.devices.profile import Profile
 from controller.devices.switches import Switches
 from controller.schema.fabric import (
     AggregatorPortView,
@@ -123,6 +124,8 @@ class FabricViews:
             size = len(cable.fibers) + len(cable.fixed)
             used = len(present) + uplinks[cable.name]
             jobs = {job.name for e in present.values() if (job := holders.get(e))}
+            kept = self._state.light.profiles.get(cable.name)
+            profile = kept.profile if kept else Profile()
             return AggregatorView(
                 name=cable.name,
                 dpid=f"{cable.dpid:#018x}",
@@ -132,6 +135,9 @@ class FabricViews:
                 free=size - used,
                 endpoints=[present[port] for port in sorted(present)],
                 jobs=sorted(jobs),
+                model=profile.model,
+                tables=profile.tables,
+                metadata_bits=profile.metadata_bits,
                 readings=self._readings(Object.AGGREGATOR, cable.name),
                 ports=self._ports(cable, present, known=cable.name in connected),
             )

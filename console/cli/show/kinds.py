@@ -224,7 +224,12 @@ KINDS: Sequence[ListedKind] = (
             "ENDPOINTS": _list("endpoints"),
             "JOBS": _list("jobs"),
         },
-        {"DPID": _field("dpid")},
+        {
+            "DPID": _field("dpid"),
+            "MODEL": _field("model"),
+            "TABLES": _field("tables"),
+            "METADATA": _field("metadata_bits"),
+        },
         _field("name"),
         ("readings", Object.AGGREGATOR),
     ),

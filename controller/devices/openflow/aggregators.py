@@ -39,6 +39,7 @@ from controller.devices.openflow.session.app import (
 from controller.devices.openflow.session.conversation import Conversation
 from controller.devices.openflow.session.listen import Listener, listening_socket
 from controller.devices.openflow.session.osken import OpenFlowSession, Runtime
+from controller.devices.profile import Profile
 from sitefile.model import CabledSite
 
 GREETING_DEADLINE_S = 30.0
@@ -49,6 +50,7 @@ QUICK_GREETINGS = 4
 LONGEST_PAUSE_S = 30.0
 AUDIT_DEADLINE_S = 30.0
 COUNTERS_DEADLINE_S = 5.0
+PROFILE_DEADLINE_S = 15.0
 
 log = structlog.get_logger(__name__)
 
@@ -179,6 +181,10 @@ class OpenFlowAggregators:
     async def port_counters(self, as_name: str) -> PortBlock:
         """Read the counters of every port; rates come from differences of ``duration_s``."""
         return await self._conversation(as_name).counters(deadline_s=COUNTERS_DEADLINE_S)
+
+    async def profile(self, as_name: str) -> Profile:
+        """Measure what the switch is and can do, with trial rules that are removed again."""
+        return await self._conversation(as_name).profile(deadline_s=PROFILE_DEADLINE_S)
 
     def _conversation(self, as_name: str) -> Conversation:
         try:

@@ -17,6 +17,7 @@ from controller.devices.aggregators import (
 from controller.devices.counters import PortBlock
 from controller.devices.openflow.rules.compiler import Compiled, Compiler
 from controller.devices.openflow.rules.program import FlowProgram, diff
+from controller.devices.profile import Profile
 from sitefile import CabledSite
 
 INSTALL_TIMEOUT_S = 8.0
@@ -50,6 +51,9 @@ class FlowTables(Protocol):
 
     async def port_counters(self, as_name: str) -> PortBlock:
         """Read the port counters. AggregatorError."""
+
+    async def profile(self, as_name: str) -> Profile:
+        """Measure what the switch is and can do. AggregatorError."""
 
     async def audit(self, as_name: str) -> list[str]:
         """Read the tables; list what differs from what was installed last. AggregatorError."""
@@ -115,6 +119,10 @@ class FlowKeeper:
     async def port_counters(self, as_name: str) -> PortBlock:
         """Read the port counters. AggregatorError."""
         return await self._tables.port_counters(as_name)
+
+    async def profile(self, as_name: str) -> Profile:
+        """Measure what the switch is and can do. AggregatorError."""
+        return await self._tables.profile(as_name)
 
     async def audit(self, as_name: str) -> list[str]:
         """Read the tables; list what differs from what was installed last. AggregatorError."""

@@ -8,6 +8,7 @@ from typing import Any
 from controller.state.kept.checkpoints import CHECKPOINTS
 from controller.state.kept.comms import COMMS
 from controller.state.kept.predictions import PREDICTIONS
+from controller.state.kept.profiles import PROFILES
 from controller.state.kept.recoveries import RECOVERIES
 from controller.state.kept.rollouts import ROLLOUTS
 from controller.state.kinds.kind import Key, Kind
@@ -21,6 +22,7 @@ KINDS: tuple[Kind[Any], ...] = (
     CHECKPOINTS,
     RECOVERIES,
     ROLLOUTS,
+    PROFILES,
 )
 _BY_TYPE: Mapping[type[Any], Kind[Any]] = {kind.record: kind for kind in KINDS}
 

@@ -13,6 +13,7 @@ from controller.devices.aggregators import AggregatorError, AggregatorEvent, Att
 from controller.devices.counters import PortBlock, PortCounters
 from controller.devices.openflow.rules.program import FlowProgram
 from controller.devices.openflow.rules.rule import ToController
+from controller.devices.profile import Profile
 from controller.transaction.circuits import End, of_endpoints, recognise
 from sitefile import CabledSite
 from tests.parts.controller.engine import FakeEngine
@@ -40,6 +41,8 @@ class FakeAggregators:
         self.counters: dict[AttachPoint, int] = {}
         self.sent: Callable[[AttachPoint], int] = lambda point: 0
         """Frames that a port has transmitted."""
+        self.profiles: dict[str, Profile] = {}
+        """What a probe finds, where it is not the same as of all."""
         self.reads: Counter[str] = Counter()
         self.probes: list[AttachPoint] = []
 
@@ -116,6 +119,11 @@ class FakeAggregators:
         if as_name in self.away:
             raise AggregatorError("unavailable", as_name, "no session", "wait")
         return list(self.edited.get(as_name, ()))
+
+    async def profile(self, as_name: str) -> Profile:
+        if as_name in self.away:
+            raise AggregatorError("unavailable", as_name, "no session", "wait")
+        return self.profiles.get(as_name, Profile(hardware="fake", metadata_bits=64))
 
     async def port_counters(self, as_name: str) -> PortBlock:
         if as_name in self.away:

@@ -17,6 +17,7 @@ from controller.devices.openflow.session.osken import parser
 from controller.devices.openflow.wire import arp
 from controller.devices.openflow.wire.framing import take_frames
 
+_BAD_MULTIPART = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_BAD_MULTIPART)
 _TABLE_FULL = (ofp.OFPET_FLOW_MOD_FAILED, ofp.OFPFMFC_TABLE_FULL)
 
 
@@ -42,6 +43,10 @@ class FakeSwitch:
         self.groups: dict[int, bytes] = {}
         self.seen: Counter[int] = Counter()
         self.refuse: Callable[[FlowRule], bool] = lambda rule: False
+        self.description = b""
+        """The body of its answer to what it is; none: it refuses to say."""
+        self.features = b""
+        """The features of its tables; none: it refuses to say."""
         self.barriers = True
         self.answers = True
         self.neighbours: dict[int, tuple[str, str]] = {}
@@ -118,6 +123,15 @@ class FakeSwitch:
                 self.send(message(ofp.OFPT_BARRIER_REPLY, xid))
 
     def multipart(self, xid: int, what: int) -> None:
+        told = {ofp.OFPMP_DESC: self.description, ofp.OFPMP_TABLE_FEATURES: self.features}
+        if what in told:
+            if not (body := told[what]):
+                self.send(message(ofp.OFPT_ERROR, xid, struct.pack("!HH", *_BAD_MULTIPART)))
+            else:
+                self.send(
+                    message(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + body)
+                )
+            return
         pieces = {
             ofp.OFPMP_PORT_DESC: [_port(port, True) for port in self.ports],
             ofp.OFPMP_FLOW: [flow_stats(rule, rest) for rule, rest in self.rules.values()],

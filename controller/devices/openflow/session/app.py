@@ -131,6 +131,8 @@ class AggregatorApp(osken.OSKenApp):  # type: ignore[misc]  # os_ken has no type
             ofp_event.EventOFPGroupDescStatsReply,
             ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
+            ofp_event.EventOFPDescStatsReply,
+            ofp_event.EventOFPTableFeaturesStatsReply,
         ],
         MAIN_DISPATCHER,
     )

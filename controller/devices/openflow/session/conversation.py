@@ -6,7 +6,7 @@ Lives on the asyncio loop. os-ken's threads reach it only through ``OpenFlowAggr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +18,29 @@ from controller.devices.openflow.rules.program import FlowDiff, FlowProgram, dif
 from controller.devices.openflow.session import messages
 from controller.devices.openflow.session.app import ProbeAnswered
 from controller.devices.openflow.session.osken import OpenFlowSession, ofproto
+from controller.devices.openflow.session.trials import (
+    attempts,
+    description_of,
+    facts_of,
+    group_attempts,
+    is_of_width,
+    is_scratch,
+    looks,
+    read_trial,
+    width_of,
+)
 from controller.devices.openflow.wire import arp
 from controller.devices.openflow.wire.port_stats import block_of
+from controller.devices.openflow.wire.table_features import TABLES
+from controller.devices.profile import Profile, Trial
 
 PROBE_INTERVAL_S = 0.25
+SAID_S = 5.0
+"""Longest wait for what a switch says of itself; then it is unknown."""
+TRIALS_S = 3.0
+"""Longest time that trial rules wait for answers; and again for their removal."""
+SETTLE_S = 0.5
+"""Wait for rules that are not there when the barrier is answered."""
 REFUSALS = 16
 """Refusals of one change that an error names."""
 ENTRIES = 1 << 16
@@ -96,7 +115,8 @@ class Conversation:
         request = self._requests.get(xid)
         if request is None or request.done.done():
             return
-        request.pieces.extend(getattr(msg, "body", ()))
+        body = getattr(msg, "body", ())
+        request.pieces.extend(body if isinstance(body, list) else [body] if body else ())
         if len(request.pieces) > ENTRIES:
             request.done.set_exception(self._no_session("its answer is endless"))
             if self._session is not None:
@@ -185,6 +205,94 @@ class Conversation:
         async with self._deadline(deadline_s):
             session = self._current()
             return block_of(await self._ask(session, messages.ports_request(session)))
+
+    async def profile(self, *, deadline_s: float) -> Profile:
+        """Measure what the switch is and can do; what it does not answer stays unknown.
+
+        The trials change the tables for a moment, and no change of forwarding goes on meanwhile.
+        """
+        session = self._current()
+        said = await self._said(session, messages.description_request(session))
+        features = await self._said(session, messages.table_features_request(session))
+        ports = block_of(await self._said(session, messages.ports_request(session)) or [])
+        async with self._exclusive(deadline_s):
+            trials, barrier = await self._try_out(session)
+        outcomes = {trial.name: trial.outcome for trial in trials}
+        return Profile(
+            **(description_of(said[0]) if said else {}),
+            tables=len(features) if features else None,
+            facts=tuple(facts_of(table) for table in features or () if table.table < TABLES),
+            trials=tuple(trial for trial in trials if not is_of_width(trial)),
+            metadata_bits=width_of(outcomes),
+            barrier=barrier,
+            durations=any(c.duration_s > 0 for c in ports.values()) if ports else None,
+        )
+
+    async def _said(self, session: OpenFlowSession, msg: Any) -> list[Any] | None:
+        """Return the answer; None when it is refused or does not come in time."""
+        try:
+            async with asyncio.timeout(SAID_S):
+                return await self._ask(session, msg)
+        except TimeoutError:
+            return None
+        except AggregatorError as error:
+            if error.code != "failed":
+                raise
+            return None
+
+    async def _try_out(self, session: OpenFlowSession) -> tuple[list[Trial], bool | None]:
+        """Try rules and groups; remove them in any case."""
+        port = min(self.ports, default=1)
+        rules, groups = attempts(port), group_attempts(port)
+        tried = (*groups, *rules)
+        try:
+            async with asyncio.timeout(TRIALS_S):
+                refusals = await self._send(session, [a.add for a in tried])
+                seen = await self._seen(session)
+                kept = [a for a, why in zip(tried, refusals, strict=True) if why is None]
+                early = {a.name for a in kept if a.look in seen}
+                if len(early) < len(kept):
+                    await asyncio.sleep(SETTLE_S)
+                    seen = await self._seen(session)
+        except TimeoutError:
+            return [Trial(name=a.name, outcome="unknown") for a in tried], None
+        finally:
+            await self._clear(session, [a.remove for a in (*rules, *groups)])
+        late = {a.name for a in kept if a.look in seen} - early
+        trials = [read_trial(a, why, seen) for a, why in zip(tried, refusals, strict=True)]
+        return trials, not late if kept else None
+
+    async def _seen(self, session: OpenFlowSession) -> set[tuple[Any, ...]]:
+        rules = await self._ask(session, messages.flows_request(session))
+        groups = await self._ask(session, messages.groups_request(session))
+        return {looks(entry) for entry in (*rules, *groups) if is_scratch(entry)}
+
+    async def _clear(self, session: OpenFlowSession, removals: Sequence[bytes]) -> None:
+        """Remove all trials; where that fails the tables are unknown, and are read again."""
+        installed, self._installed = self._installed, None
+        with suppress(TimeoutError, AggregatorError):
+            async with asyncio.timeout(TRIALS_S):
+                await self._send(session, removals)
+                if not await self._seen(session):
+                    self._installed = installed
+
+    async def _send(self, session: OpenFlowSession, batch: Sequence[bytes]) -> list[str | None]:
+        """Send messages and a barrier; return the refusal of each, None for one that was taken."""
+        waiting: list[asyncio.Future[list[Any]]] = []
+        xids = session.take_xids(len(batch))
+        for xid in xids:
+            future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            self._requests[xid] = _Request(future)
+            waiting.append(future)
+        try:
+            stamped = [m[:4] + x.to_bytes(4) + m[8:] for m, x in zip(batch, xids, strict=True)]
+            session.send(b"".join(stamped))
+            await self._ask(session, messages.barrier(session))
+            return [_refusal(future) for future in waiting]
+        finally:
+            for xid, future in zip(xids, waiting, strict=True):
+                self._requests.pop(xid, None)
+                _ = future.exception() if future.done() else future.cancel()
 
     async def probe(
         self, port: int, ip: str, mac: str, sender: str, *, deadline_s: float
@@ -308,3 +416,11 @@ class Conversation:
             f"the aggregator refused {reason}",
             "free table space or roll back; lightloom reads the tables before the next change",
         )
+
+
+def _refusal(answer: asyncio.Future[list[Any]]) -> str | None:
+    """Return why a message was refused; None when it was not."""
+    if not answer.done():
+        return None
+    error = answer.exception()
+    return None if error is None else str(error).rpartition("the aggregator refused ")[2]

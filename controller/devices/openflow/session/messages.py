@@ -147,6 +147,16 @@ def groups_request(session: OpenFlowSession) -> Any:
     return parser.OFPGroupDescStatsRequest(session)
 
 
+def description_request(session: OpenFlowSession) -> Any:
+    """Ask what the switch is."""
+    return parser.OFPDescStatsRequest(session)
+
+
+def table_features_request(session: OpenFlowSession) -> Any:
+    """Ask what each table takes; changes nothing."""
+    return parser.OFPTableFeaturesStatsRequest(session)
+
+
 def ports_request(session: OpenFlowSession) -> Any:
     """Ask for the counters of every port."""
     return parser.OFPPortStatsRequest(session)

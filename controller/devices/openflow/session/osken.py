@@ -53,6 +53,7 @@ from controller.devices.openflow.session.listen import Acceptor, Listener
 from controller.devices.openflow.session.liveness import ECHO_INTERVAL_S, Alive, Liveness
 from controller.devices.openflow.session.meter import CPU_BURST_S, CPU_SHARE, Handling, Meter
 from controller.devices.openflow.session.peer import Peer, is_pinned, pinned
+from controller.devices.openflow.wire import table_features
 from controller.devices.openflow.wire.framing import BadFrameError, take_frames
 from controller.devices.openflow.wire.port_stats import reply_parser
 from sitefile.model import AggregatorCable
@@ -90,7 +91,8 @@ log = structlog.get_logger(__name__)
 
 
 parser._MSG_PARSERS[ofproto.OFPT_MULTIPART_REPLY] = reply_parser(
-    parser.OFPPortStatsReply, parser.OFPMultipartReply.parser
+    parser.OFPPortStatsReply,
+    table_features.reply_parser(parser.OFPTableFeaturesStatsReply, parser.OFPMultipartReply.parser),
 )
 
 

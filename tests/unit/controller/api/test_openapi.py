@@ -27,6 +27,8 @@ ROUTES = {
     ("get", "/api/v1/jobs/{name}/recoveries"),
     ("get", "/api/v1/recoveries"),
     ("get", "/api/v1/drains"),
+    ("get", "/api/v1/aggregators/{name}/profile"),
+    ("post", "/api/v1/aggregators/{name}/probe"),
     ("get", "/api/v1/engine"),
     ("get", "/api/v1/engine/check"),
     ("post", "/api/v1/engine/allocations/{number}"),

@@ -45,6 +45,8 @@ const ABOUT = {
     ["endpoints", linked("endpoints", a.endpoints)],
     ["faulty ports", a.ports.filter((p) => p.quarantined).map((p) => `${a.name}/${p.port}`).join(" ") || "none"],
     ["datapath", h("code", {}, a.dpid)],
+    a.model && ["model", a.model],
+    a.metadata_bits != null && ["metadata", `${a.metadata_bits} bits, ${a.tables ?? "?"} tables`],
     ...readingFacts("aggregator", a.readings),
     ...a.ports.flatMap((p) => readingFacts("port", p.readings).map(([label, text]) => [`${label}, port ${p.port}`, text])),
     ["", h("a", { class: "button", href: `#/topology?focus=aggregator/${encodeURIComponent(a.name)}` }, "Show only this")],

@@ -88,6 +88,7 @@ async def whole(tmp_path: Path) -> AsyncIterator[Site]:
         rack, desks = site.rack, site.desks
         await written(rack, "alpha-red")
         rack.parts.state.light.quarantine.put(Quarantine("as0/3", "no light", 1.0))
+        await desks.profiles.probe("as0")
         drained = await desks.drains.drain("node", "srv3", now=True)
         rollout = await desks.rollouts.begin(
             RolloutRequest(plan=await desks.plans.make_plan(PLAN), max_dark=1)
@@ -131,6 +132,8 @@ async def call(site: Site, who: str | None, method: str, path: str, name: str) -
         "drain_aggregator": "as0",
         "undrain_aggregator": "as0",
         "drain_switch": "ocs0",
+        "get_profile": "as0",
+        "probe_aggregator": "as0",
         "undrain_switch": "ocs0",
         "prepare_exec": "alpha-red",
         "stream_exec": "alpha-red",
