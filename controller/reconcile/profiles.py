@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import cast
 
@@ -22,7 +21,6 @@ class ProfileKeeper:
         self._state = state
         self._aggregators = aggregators
         self._tasks = tasks
-        self._busy = asyncio.Lock()
 
     def greeted(self, name: str) -> None:
         """Measure an aggregator that has connected, beside everything else."""
@@ -39,8 +37,7 @@ class ProfileKeeper:
         """Measure an aggregator now. ServiceError."""
         self._state.require_command()
         try:
-            async with self._busy:
-                profile = await self._aggregators.profile(name)
+            profile = await self._aggregators.profile(name)
         except AggregatorError as error:
             raise ServiceError(
                 cast(ErrorCode, error.code),
