@@ -59,7 +59,7 @@ class FakeOcs(OcsDriver):
         self.circuits.append(Circuit(a, b, True, CircuitState.TUNED, "", owner))
 
     def lit(self) -> list[tuple[str, str]]:
-        return [p for p in self._pairs() if self._age_s(p) >= self.up_s(*p)]
+        return [p for p in self._pairs() if not self.up_s(*p) or self._age_s(p) >= self.up_s(*p)]
 
     def carrying(self) -> list[tuple[str, str]]:
         """Return the pairs whose port at the aggregator has a carrier."""

@@ -25,7 +25,7 @@ def test_submit_defaults_to_the_image_and_its_command(run: Run, requests: list[J
     assert ran.code == 0
     assert ran.out.startswith("job/blue pending")
     assert "lightloom describe job blue" in ran.err
-    assert requests[0].command == []
+    assert requests[0].command == ()
     assert requests[0].image is None
 
 
