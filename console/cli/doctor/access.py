@@ -64,7 +64,7 @@ def run(command: Sequence[str]) -> str | None:
 
 
 def ask_engine(place: Path, path: str) -> bytes:
-    """Return the engine's answer to ``GET path``. OSError when there is none, or not a good one."""
+    """Return the engine's answer to ``GET path``. OSError without one, or if it is an error."""
     connection = _UnixConnection(str(place))
     try:
         connection.request("GET", path)

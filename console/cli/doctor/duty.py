@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from console.cli.doctor.access import MachineAccess
-from console.cli.doctor.finding import Duty, Role, parse_options
+from console.cli.doctor.finding import CheckedRole, Duty, parse_options
 from sitefile import SiteFileError, load_site
 
 INSTALLED_SITE = "/etc/lightloom/site.yaml"
 
 
 def read_duty(
-    machine: MachineAccess, role: Role, site_file: Path | None, server: str | None
+    machine: MachineAccess, role: CheckedRole, site_file: Path | None, server: str | None
 ) -> Duty:
     """Return the duty of this machine; without ``site_file`` the installed one counts."""
     name = str(role)

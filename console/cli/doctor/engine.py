@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from console.cli.doctor.access import MachineAccess
-from console.cli.doctor.finding import Duty, Judgement
+from console.cli.doctor.finding import Duty, Judged
 from container_mgr.hardware.gpu_binding import CDI_KIND
 
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -136,85 +136,87 @@ def _cdi_file(path: str, spec: Mapping[str, Any]) -> CdiFile:
     return CdiFile(path, frozenset(str(d["name"]) for d in devices), (*mounts, *nodes))
 
 
-def judge_engine(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_engine(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """Docker Engine answers, and not another engine behind its socket."""
     if report.problem:
-        yield Judgement(None if report.silent else False, report.problem)
+        yield Judged(None if report.silent else False, report.problem)
         return
     components = _list(report.version.get("Components"))
     parts = [str(part.get("Name")) for part in components if isinstance(part, dict)]
     said = report.version.get("Version", "?")
     if any("podman" in part.lower() for part in parts):
-        yield Judgement(False, f"Podman {said} answers at Docker's socket")
+        yield Judged(False, f"Podman {said} answers at Docker's socket")
     elif "Engine" in parts:
         api, least = report.version.get("ApiVersion"), report.version.get("MinAPIVersion")
-        yield Judgement(True, f"Docker Engine {said}, API {api} (least {least})")
+        yield Judged(True, f"Docker Engine {said}, API {api} (least {least})")
     else:
-        yield Judgement(None, f"it does not say what it is: {', '.join(parts) or 'no components'}")
+        yield Judged(None, f"it does not say what it is: {', '.join(parts) or 'no components'}")
 
 
-def judge_version(report: EngineReport, _: Duty) -> Iterator[Judgement]:
-    """The engine's version is one that the agent has been tried with."""
+def judge_version(report: EngineReport, _: Duty) -> Iterator[Judged]:
+    """The agent uses what this version of the engine offers."""
     number, said = report.number, str(report.version.get("Version"))
     if number is None:
-        yield Judgement(None, "the engine does not say its version")
+        yield Judged(None, "the engine does not say its version")
     elif number[0] > NEWEST:
-        yield Judgement(None, f"{said} is newer than {NEWEST}, the newest that was considered")
+        yield Judged(
+            None, f"{said} is newer than {NEWEST}, the newest whose interface was compared"
+        )
     else:
-        yield Judgement(number >= OLDEST, said)
+        yield Judged(number >= OLDEST, said)
 
 
-def judge_rootless(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_rootless(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """The engine runs as root: the agent moves NICs into its containers."""
     if not report.info:
-        yield Judgement(None, "the engine does not say it")
+        yield Judged(None, "the engine does not say it")
     else:
         rootless = "rootless" in report.options
-        yield Judgement(not rootless, "rootless" if rootless else "the engine runs as root")
+        yield Judged(not rootless, "rootless" if rootless else "the engine runs as root")
 
 
-def judge_cgroup_driver(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_cgroup_driver(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """The engine puts containers into control groups."""
     driver = report.info.get("CgroupDriver")
     known = driver in ("systemd", "cgroupfs")
     if not driver:
-        yield Judgement(None, "the engine does not say it")
+        yield Judged(None, "the engine does not say it")
     else:
-        yield Judgement(known, f"{driver}, cgroup version {report.info.get('CgroupVersion', '?')}")
+        yield Judged(known, f"{driver}, cgroup version {report.info.get('CgroupVersion', '?')}")
 
 
-def judge_image_store(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_image_store(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """Says where images are kept; ids of images differ between the two kinds."""
     if not report.info:
-        yield Judgement(None, "the engine does not say it")
+        yield Judged(None, "the engine does not say it")
         return
     status = [str(pair) for pair in _list(report.info.get("DriverStatus"))]
     if any("driver-type" in pair and "io.containerd" in pair for pair in status):
         kind = "containerd: an image's id is the digest of its manifest"
     else:
         kind = f"{report.info.get('Driver')}: an image's id is the digest of its configuration"
-    yield Judgement(True, kind)
+    yield Judged(True, kind)
 
 
-def judge_cdi(report: EngineReport, duty: Duty) -> Iterator[Judgement]:
+def judge_cdi(report: EngineReport, duty: Duty) -> Iterator[Judged]:
     """The engine can give a container one GPU."""
     if not any(e.gpu_uuid for e in duty.endpoints):
         return
     if not report.info:
-        yield Judgement(None, "the engine does not say it")
+        yield Judged(None, "the engine does not say it")
     elif report.directories:
-        yield Judgement(True, f"CDI, from {', '.join(report.directories)}")
+        yield Judged(True, f"CDI, from {', '.join(report.directories)}")
     elif report.has_nvidia_runtime:
-        yield Judgement(True, "the nvidia runtime")
+        yield Judged(True, "the nvidia runtime")
     else:
-        yield Judgement(False, "neither CDI nor the nvidia runtime", fix=_cdi_fix(report.number))
+        yield Judged(False, "neither CDI nor the nvidia runtime", fix=_cdi_fix(report.number))
 
 
-def judge_cdi_on(report: EngineReport, duty: Duty) -> Iterator[Judgement]:
+def judge_cdi_on(report: EngineReport, duty: Duty) -> Iterator[Judged]:
     """CDI is on: device nodes that the runtime's hook adds are lost when systemd reloads."""
     if any(e.gpu_uuid for e in duty.endpoints) and report.has_nvidia_runtime:
         is_on = bool(report.directories)
-        yield Judgement(is_on, "on" if is_on else "off", fix=_cdi_fix(report.number))
+        yield Judged(is_on, "on" if is_on else "off", fix=_cdi_fix(report.number))
 
 
 def _cdi_fix(number: tuple[int, int] | None) -> str:
@@ -225,7 +227,7 @@ def _cdi_fix(number: tuple[int, int] | None) -> str:
     return 'remove "features": {"cdi": false} from /etc/docker/daemon.json, then restart Docker'
 
 
-def judge_cdi_names(report: EngineReport, duty: Duty) -> Iterator[Judgement]:
+def judge_cdi_names(report: EngineReport, duty: Duty) -> Iterator[Judged]:
     """CDI files name each GPU of the site by its UUID."""
     if not report.directories:
         return
@@ -234,36 +236,36 @@ def judge_cdi_names(report: EngineReport, duty: Duty) -> Iterator[Judgement]:
         if endpoint.gpu_uuid:
             is_named = endpoint.gpu_uuid in names
             said = "in a CDI file" if is_named else f"in none of {len(report.files)} CDI files"
-            yield Judgement(is_named, f"{endpoint.gpu_uuid} {said}", endpoint.name)
+            yield Judged(is_named, f"{endpoint.gpu_uuid} {said}", endpoint.name)
 
 
-def judge_cdi_age(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_cdi_age(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """CDI files are of the driver that is loaded."""
     for file in report.files:
         if not report.driver or not file.drivers:
-            yield Judgement(None, "names no library with a driver's version", file.path)
+            yield Judged(None, "names no library with a driver's version", file.path)
         else:
             said = f"of driver {', '.join(sorted(file.drivers))}; loaded: {report.driver}"
-            yield Judgement(file.drivers == {report.driver}, said, file.path)
+            yield Judged(file.drivers == {report.driver}, said, file.path)
 
 
-def judge_cdi_paths(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_cdi_paths(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """All that the CDI files mount exists."""
     if report.files:
         few = ", ".join(report.absent[:3])
         count = sum(len(file.paths) for file in report.files)
         said = f"{len(report.absent)} of {count} absent: {few}" if report.absent else f"all {count}"
-        yield Judgement(not report.absent, said)
+        yield Judged(not report.absent, said)
 
 
-def judge_engine_proxy(report: EngineReport, _: Duty) -> Iterator[Judgement]:
+def judge_engine_proxy(report: EngineReport, _: Duty) -> Iterator[Judged]:
     """The engine's proxy has exceptions: a registry of the site is not behind it."""
     if not report.info:
-        yield Judgement(None, "the engine does not say it")
+        yield Judged(None, "the engine does not say it")
         return
     proxy = report.info.get("HttpsProxy") or report.info.get("HttpProxy")
     spared = report.info.get("NoProxy")
     if not proxy:
-        yield Judgement(True, "none")
+        yield Judged(True, "none")
     else:
-        yield Judgement(bool(spared), f"{proxy}, except for {spared or 'nothing'}")
+        yield Judged(bool(spared), f"{proxy}, except for {spared or 'nothing'}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 State = Literal["ok", "emulated", "warning", "missing", "unknown"]
 
 
-class Role(StrEnum):
+class CheckedRole(StrEnum):
     """What a machine is checked for."""
 
     RACK = "rack"
@@ -41,7 +41,7 @@ class CheckResult:
 
 
 @dataclass(slots=True, frozen=True)
-class Judgement:
+class Judged:
     """What a check says of one part of the machine. ``good`` None: it could not be read."""
 
     good: bool | None
@@ -56,10 +56,10 @@ class Judgement:
 class Duty:
     """What the site file, and the daemon's file of options, assign to the machine."""
 
-    role: Role
+    role: CheckedRole
     site: CabledSite | None = None
     problem: str = ""
-    """Why there is no site."""
+    """Why the site is not known."""
     server: str = ""
     """Name of the server that this machine is; empty when it is not known."""
     options: Mapping[str, str] = field(default_factory=dict)

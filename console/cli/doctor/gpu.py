@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from console.cli.doctor.access import MachineAccess
 from console.cli.doctor.engine import driver_version
-from console.cli.doctor.finding import Duty, Judgement
+from console.cli.doctor.finding import Duty, Judged
 from container_mgr.hardware import sysfs as hardware
 
 _GPUS = "proc/driver/nvidia/gpus"
@@ -118,63 +118,63 @@ def _sought(duty: Duty) -> list[tuple[str, str]]:
     return [(e.name, e.gpu_uuid) for e in duty.endpoints if e.gpu_uuid]
 
 
-def judge_driver(report: GpuReport, duty: Duty) -> Iterator[Judgement]:
+def judge_driver(report: GpuReport, duty: Duty) -> Iterator[Judged]:
     """The driver is loaded, where the site has GPUs here."""
     if _sought(duty) or report.driver:
         said = f"{report.driver}, {len(report.gpus)} GPUs" if report.driver else "not loaded"
-        yield Judgement(bool(report.driver), said)
+        yield Judged(bool(report.driver), said)
 
 
-def judge_present(report: GpuReport, duty: Duty) -> Iterator[Judgement]:
+def judge_present(report: GpuReport, duty: Duty) -> Iterator[Judged]:
     """The driver reports each GPU of the site."""
     if report.driver:
         for name, uuid in _sought(duty):
             here = uuid in report.gpus
-            yield Judgement(here, f"{uuid} {'is here' if here else 'is not here'}", name)
+            yield Judged(here, f"{uuid} {'is here' if here else 'is not here'}", name)
 
 
-def judge_mig(report: GpuReport, duty: Duty) -> Iterator[Judgement]:
+def judge_mig(report: GpuReport, duty: Duty) -> Iterator[Judged]:
     """MIG is off: a program in a container finds no whole GPU otherwise."""
     yield from _judge_mode(report, duty, 0, bad="Enabled")
 
 
-def judge_ecc(report: GpuReport, duty: Duty) -> Iterator[Judgement]:
+def judge_ecc(report: GpuReport, duty: Duty) -> Iterator[Judged]:
     """Memory errors are corrected, where the GPU can."""
     yield from _judge_mode(report, duty, 1, bad="Disabled")
 
 
-def _judge_mode(report: GpuReport, duty: Duty, which: int, bad: str) -> Iterator[Judgement]:
+def _judge_mode(report: GpuReport, duty: Duty, which: int, bad: str) -> Iterator[Judged]:
     for name, uuid in _sought(duty):
         gpu = report.gpus.get(uuid)
         if gpu is not None and gpu.modes is None:
-            yield Judgement(None, "nvidia-smi does not say it", name)
+            yield Judged(None, "nvidia-smi does not say it", name)
         elif gpu is not None and gpu.modes is not None:
-            yield Judgement(gpu.modes[which] != bad, gpu.modes[which], name)
+            yield Judged(gpu.modes[which] != bad, gpu.modes[which], name)
 
 
-def judge_persistence(report: GpuReport, _: Duty) -> Iterator[Judgement]:
+def judge_persistence(report: GpuReport, _: Duty) -> Iterator[Judged]:
     """The driver stays ready between jobs, and makes its nodes without the agent."""
     if not report.gpus:
         return
     if _PERSISTENCED in report.processes:
-        yield Judgement(True, "nvidia-persistenced runs")
+        yield Judged(True, "nvidia-persistenced runs")
     elif all(gpu.modes is None for gpu in report.gpus.values()):
-        yield Judgement(None, "nvidia-persistenced does not run; the mode is not known")
+        yield Judged(None, "nvidia-persistenced does not run; the mode is not known")
     else:
         on = all(
             gpu.modes is not None and gpu.modes[2] == "Enabled" for gpu in report.gpus.values()
         )
-        yield Judgement(on, "mode on" if on else "neither nvidia-persistenced nor the mode")
+        yield Judged(on, "mode on" if on else "neither nvidia-persistenced nor the mode")
 
 
-def judge_fabric_manager(report: GpuReport, _: Duty) -> Iterator[Judgement]:
+def judge_fabric_manager(report: GpuReport, _: Duty) -> Iterator[Judged]:
     """Servers with NVSwitches run their manager: CUDA does not start without it."""
     if report.has_nvswitch:
         runs = _FABRIC_MANAGER in report.processes
-        yield Judgement(runs, "runs" if runs else "does not run, and this server has NVSwitches")
+        yield Judged(runs, "runs" if runs else "does not run, and this server has NVSwitches")
 
 
-def judge_nodes(report: GpuReport, _: Duty) -> Iterator[Judgement]:
+def judge_nodes(report: GpuReport, _: Duty) -> Iterator[Judged]:
     """All device nodes exist, and any user of a container may open them."""
     if not report.gpus:
         return
@@ -182,47 +182,47 @@ def judge_nodes(report: GpuReport, _: Duty) -> Iterator[Judgement]:
     absent = [name for name in needed if name not in report.nodes]
     closed = [name for name in needed if name not in absent and report.nodes[name] & 0o666 != 0o666]
     if absent:
-        yield Judgement(False, f"absent: {', '.join(absent)}")
+        yield Judged(False, f"absent: {', '.join(absent)}")
     elif closed:
         fix = "NVreg_DeviceFileMode=0666 in /etc/modprobe.d, then load the driver again"
-        yield Judgement(False, f"not open to all: {', '.join(closed)}", fix=fix)
+        yield Judged(False, f"not open to all: {', '.join(closed)}", fix=fix)
     else:
-        yield Judgement(True, ", ".join(needed))
+        yield Judged(True, ", ".join(needed))
 
 
-def judge_gpudirect(report: GpuReport, _: Duty) -> Iterator[Judgement]:
+def judge_gpudirect(report: GpuReport, _: Duty) -> Iterator[Judged]:
     """RDMA reaches a GPU's memory without a copy."""
     if not report.gpus or not any(device for device, _ in report.nics.values()):
         return
     if "nvidia_peermem" in report.modules:
-        yield Judgement(True, "nvidia_peermem is loaded")
+        yield Judged(True, "nvidia_peermem is loaded")
     elif report.kernel is None:
-        yield Judgement(None, "nvidia_peermem is not loaded; the kernel's version is not known")
+        yield Judged(None, "nvidia_peermem is not loaded; the kernel's version is not known")
     elif report.open_module and report.kernel >= DMA_BUF_SINCE:
-        yield Judgement(True, "dma-buf, by the open kernel module")
+        yield Judged(True, "dma-buf, by the open kernel module")
     else:
-        yield Judgement(False, "neither nvidia_peermem nor dma-buf")
+        yield Judged(False, "neither nvidia_peermem nor dma-buf")
 
 
-def judge_acs(report: GpuReport, _: Duty) -> Iterator[Judgement]:
+def judge_acs(report: GpuReport, _: Duty) -> Iterator[Judged]:
     """Bridges let a NIC and a GPU talk directly."""
     if not report.gpus or not any(device for device, _ in report.nics.values()):
         return
     if report.redirecting is None:
-        yield Judgement(None, "lspci does not say it; it needs root")
+        yield Judged(None, "lspci does not say it; it needs root")
     else:
         few = ", ".join(report.redirecting[:4])
-        yield Judgement(not report.redirecting, f"redirected at {few}" if few else "direct")
+        yield Judged(not report.redirecting, f"redirected at {few}" if few else "direct")
 
 
-def judge_numa(report: GpuReport, duty: Duty) -> Iterator[Judgement]:
+def judge_numa(report: GpuReport, duty: Duty) -> Iterator[Judged]:
     """A GPU and its NIC are at the same socket."""
     for endpoint in duty.endpoints:
         gpu, nic = report.gpus.get(endpoint.gpu_uuid), report.nics.get(endpoint.nic)
         if gpu is None or nic is None:
             continue
         if gpu.numa is None or nic[1] is None:
-            yield Judgement(None, "the firmware does not say the NUMA nodes", endpoint.name)
+            yield Judged(None, "the firmware does not say the NUMA nodes", endpoint.name)
         else:
             said = f"GPU at node {gpu.numa}, NIC at node {nic[1]}"
-            yield Judgement(gpu.numa == nic[1], said, endpoint.name)
+            yield Judged(gpu.numa == nic[1], said, endpoint.name)

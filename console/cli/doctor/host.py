@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from console.cli.doctor.access import MachineAccess
-from console.cli.doctor.finding import Duty, Judgement, Role
+from console.cli.doctor.finding import CheckedRole, Duty, Judged
 from container_mgr import users
 from container_mgr.kernel import cgroup
 from pki.credentials import Credentials
@@ -76,7 +76,7 @@ def _synchronised(machine: MachineAccess) -> bool | None:
 
 
 def _folders(duty: Duty) -> list[tuple[str, str]]:
-    if duty.role is Role.AGENT:
+    if duty.role is CheckedRole.AGENT:
         folder = duty.options.get("--tls") or "/etc/lightloom/tls"
         return [(folder, agent_name(duty.server))] if duty.server else []
     folders = [(duty.options.get("--agent-tls") or "/etc/lightloom/controller-tls", CONTROLLER)]
@@ -97,7 +97,7 @@ def _trust(machine: MachineAccess, folder: str, name: str) -> TrustState:
     return TrustState(folder, own.expires)
 
 
-def _variables(machine: MachineAccess, role: Role) -> dict[str, str]:
+def _variables(machine: MachineAccess, role: CheckedRole) -> dict[str, str]:
     text = "\n".join(
         machine.text(path) for path in ("etc/environment", f"etc/lightloom/{role}.env")
     )
@@ -105,68 +105,68 @@ def _variables(machine: MachineAccess, role: Role) -> dict[str, str]:
     return {k.lower(): v.strip("\"'") for k, equals, v in pairs if equals and k[:1] != "#"}
 
 
-def judge_site(_: HostReport, duty: Duty) -> Iterator[Judgement]:
+def judge_site(_: HostReport, duty: Duty) -> Iterator[Judged]:
     """The site file is valid."""
     if duty.site is not None:
-        yield Judgement(True, f"site {duty.site.name}")
+        yield Judged(True, f"site {duty.site.name}")
     else:
         given = "no site file" not in duty.problem
-        yield Judgement(False if given else None, duty.problem)
+        yield Judged(False if given else None, duty.problem)
 
 
-def judge_server(_: HostReport, duty: Duty) -> Iterator[Judgement]:
+def judge_server(_: HostReport, duty: Duty) -> Iterator[Judged]:
     """The machine is a server of the site."""
     if duty.site is None:
         return
     names = [server.name for server in duty.site.servers]
     if not duty.server:
-        yield Judgement(None, f"it is not known which of {', '.join(names)} this is")
+        yield Judged(None, f"it is not known which of {', '.join(names)} this is")
     elif duty.server not in names:
-        yield Judgement(False, f"the site has no {duty.server}; it has {', '.join(names)}")
+        yield Judged(False, f"the site has no {duty.server}; it has {', '.join(names)}")
     else:
-        yield Judgement(True, duty.server)
+        yield Judged(True, duty.server)
 
 
-def judge_clock(report: HostReport, _: Duty) -> Iterator[Judgement]:
+def judge_clock(report: HostReport, _: Duty) -> Iterator[Judged]:
     """The clock follows a time server; certificates and causes of events need it."""
     said = {True: "synchronised", False: "not synchronised", None: "no time service answers"}
-    yield Judgement(report.synchronised, said[report.synchronised])
+    yield Judged(report.synchronised, said[report.synchronised])
 
 
-def judge_trust(report: HostReport, _: Duty) -> Iterator[Judgement]:
+def judge_trust(report: HostReport, _: Duty) -> Iterator[Judged]:
     """Certificates are there, valid, and of the right name."""
     for own in report.trust:
         if own.expires is None:
             good = None if own.unreadable else False
-            yield Judgement(good, own.problem, own.folder, own.fix)
+            yield Judged(good, own.problem, own.folder, own.fix)
         else:
-            yield Judgement(True, "valid", own.folder)
+            yield Judged(True, "valid", own.folder)
 
 
-def judge_renewal(report: HostReport, _: Duty) -> Iterator[Judgement]:
+def judge_renewal(report: HostReport, _: Duty) -> Iterator[Judged]:
     """Certificates do not expire soon."""
     for own in report.trust:
         if own.expires is not None:
             soon = own.expires - report.now <= RENEW
-            yield Judgement(not soon, f"{own.expires:%Y-%m-%d}", own.folder)
+            yield Judged(not soon, f"{own.expires:%Y-%m-%d}", own.folder)
 
 
-def judge_proxy(report: HostReport, duty: Duty) -> Iterator[Judgement]:
+def judge_proxy(report: HostReport, duty: Duty) -> Iterator[Judged]:
     """The site's own addresses are not asked through a proxy."""
     proxy = next((report.variables[n] for n in _PROXIES if report.variables.get(n)), "")
     if not proxy:
-        yield Judgement(True, "none")
+        yield Judged(True, "none")
     elif duty.site is None:
-        yield Judgement(None, f"{proxy}; the site's addresses are not known")
+        yield Judged(None, f"{proxy}; the site's addresses are not known")
     else:
         own = [duty.site.api_listen]
-        if duty.role is Role.CONTROLLER:
+        if duty.role is CheckedRole.CONTROLLER:
             own = [server.agent for server in duty.site.servers]
         hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in own)
         spared = report.variables.get("no_proxy", "").replace(" ", "").split(",")
         caught = [host for host in hosts if not is_spared(host, spared)]
         said = f"{proxy} takes {', '.join(caught)}" if caught else f"{proxy}, not for the site"
-        yield Judgement(not caught, said)
+        yield Judged(not caught, said)
 
 
 def is_spared(host: str, spared: Sequence[str]) -> bool:
@@ -186,7 +186,7 @@ def is_spared(host: str, spared: Sequence[str]) -> bool:
     return False
 
 
-def judge_users(_: HostReport, duty: Duty) -> Iterator[Judgement]:
+def judge_users(_: HostReport, duty: Duty) -> Iterator[Judged]:
     """The agent permits the users and groups of the site's projects."""
     if duty.site is None:
         return
@@ -194,7 +194,7 @@ def judge_users(_: HostReport, duty: Duty) -> Iterator[Judgement]:
         low, high = users.parse_range(duty.options.get("--uids") or "1000-60000")
         usual = users.parse_user(duty.options.get("--user") or str(users.DEFAULT_ID))
     except ValueError as error:
-        yield Judgement(False, f"the agent's --user and --uids: {error}")
+        yield Judged(False, f"the agent's --user and --uids: {error}")
         return
     every = {"default": duty.site.users.default, **duty.site.users.projects}
     bad = [
@@ -203,18 +203,18 @@ def judge_users(_: HostReport, duty: Duty) -> Iterator[Judgement]:
         for kind, number, own in (("uid", user.uid, usual.uid), ("gid", user.gid, usual.gid))
         if number is not None and number != own and not low <= number <= high
     ]
-    yield Judgement(not bad, f"{', '.join(bad) or 'all'}; the agent permits {low} to {high}")
+    yield Judged(not bad, f"{', '.join(bad) or 'all'}; the agent permits {low} to {high}")
 
 
-def judge_lsm(report: HostReport, _: Duty) -> Iterator[Judgement]:
+def judge_lsm(report: HostReport, _: Duty) -> Iterator[Judged]:
     """No security module refuses containers the files that the agent gives them."""
     if report.selinux == "1":
-        yield Judgement(False, "SELinux is enforcing")
+        yield Judged(False, "SELinux is enforcing")
     else:
         permissive = "SELinux is permissive" if report.selinux else "no SELinux"
-        yield Judgement(True, f"AppArmor; {permissive}" if report.apparmor else permissive)
+        yield Judged(True, f"AppArmor; {permissive}" if report.apparmor else permissive)
 
 
-def judge_freezer(report: HostReport, _: Duty) -> Iterator[Judgement]:
+def judge_freezer(report: HostReport, _: Duty) -> Iterator[Judged]:
     """The agent freezes containers itself; the engine takes 50 ms each way."""
-    yield Judgement(bool(report.freezer), report.freezer or report.freezer_problem)
+    yield Judged(bool(report.freezer), report.freezer or report.freezer_problem)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from console.cli.doctor.access import MachineAccess
-from console.cli.doctor.finding import Duty, Judgement
+from console.cli.doctor.finding import Duty, Judged
 from container_mgr.hardware import sysfs as hardware
 
 _UP = 1
@@ -46,7 +46,7 @@ class NicState:
 
 
 @dataclass(slots=True, frozen=True)
-class NicReport:
+class SiteNics:
     """The NICs of the site that are here, by name."""
 
     nics: Mapping[str, NicState] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class NicReport:
     """Other network namespaces that may have a NIC; None when they cannot be seen."""
 
 
-def read_nics(machine: MachineAccess, duty: Duty) -> NicReport:
+def read_nics(machine: MachineAccess, duty: Duty) -> SiteNics:
     """Read every NIC of the site that this network namespace has."""
     base = "sys/class/net"
     physical = [n for n in machine.names(base) if machine.at(f"{base}/{n}/device").exists()]
@@ -66,7 +66,7 @@ def read_nics(machine: MachineAccess, duty: Duty) -> NicReport:
     nics = {name: _nic(machine, name, managed) for name in dict.fromkeys(present)}
     spaces = other_namespaces(machine)
     others = None if spaces is None else sum(_may_have_nic(machine, s) for s in spaces.values())
-    return NicReport(nics, by_mac, others)
+    return SiteNics(nics, by_mac, others)
 
 
 @dataclass(slots=True, frozen=True)
@@ -202,97 +202,95 @@ def _managed_by_network_manager(machine: MachineAccess) -> frozenset[str] | None
     return frozenset(name for name, _, state in pairs if state != "unmanaged")
 
 
-def judge_present(report: NicReport, duty: Duty) -> Iterator[Judgement]:
+def judge_present(report: SiteNics, duty: Duty) -> Iterator[Judged]:
     """Each NIC of the site is here, or may be in a container."""
     for endpoint in duty.endpoints:
         nic, mac = report.nics.get(endpoint.nic), endpoint.mac.lower()
         other = report.by_mac.get(mac, endpoint.nic)
         if other != endpoint.nic:
             fix = f"a .link file that names it by its address: MACAddress={mac}"
-            yield Judgement(False, f"{other} has its address {mac}", endpoint.nic, fix)
+            yield Judged(False, f"{other} has its address {mac}", endpoint.nic, fix)
         elif nic is not None:
             firmware = nic.firmware or "unknown"
-            yield Judgement(True, f"{mac}, {nic.driver}, firmware {firmware}", endpoint.nic)
+            yield Judged(True, f"{mac}, {nic.driver}, firmware {firmware}", endpoint.nic)
         elif report.others != 0:
             count = "any" if report.others is None else report.others
             said = f"not here; it may be in one of {count} other network namespaces"
-            yield Judgement(None, said, endpoint.nic)
+            yield Judged(None, said, endpoint.nic)
         else:
-            yield Judgement(False, "not here", endpoint.nic)
+            yield Judged(False, "not here", endpoint.nic)
 
 
-def judge_up(report: NicReport, _: Duty) -> Iterator[Judgement]:
-    """A NIC that is down sends no light."""
+def judge_up(report: SiteNics, _: Duty) -> Iterator[Judged]:
+    """The NIC is up, so that it sends light."""
     for nic in report.nics.values():
-        yield Judgement(nic.is_up, "up" if nic.is_up else "down", nic.name)
+        yield Judged(nic.is_up, "up" if nic.is_up else "down", nic.name)
 
 
-def judge_carrier(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_carrier(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """A NIC that is up has a link, unless its endpoint is dark."""
     for nic in report.nics.values():
         if nic.is_up:
             speed = f"{nic.speed_mbps} Mb/s" if nic.speed_mbps else "of unknown speed"
             said = {True: f"link, {speed}", False: "no carrier", None: "not readable"}
-            yield Judgement(nic.carrier, said[nic.carrier], nic.name)
+            yield Judged(nic.carrier, said[nic.carrier], nic.name)
 
 
-def judge_light(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_light(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """The optic reports enough light both ways."""
     for nic in report.nics.values():
         if nic.physical:
             continue
         said = f"rx {nic.rx_dbm or '?'} dBm, tx {nic.tx_dbm or '?'} dBm"
         if nic.alarms is None:
-            yield Judgement(
-                None, f"{said}; the optic has no alarms, or ethtool is absent", nic.name
-            )
+            yield Judged(None, f"{said}; the optic has no alarms, or ethtool is absent", nic.name)
         else:
-            yield Judgement(not nic.alarms, "; ".join((said, *nic.alarms)), nic.name)
+            yield Judged(not nic.alarms, "; ".join((said, *nic.alarms)), nic.name)
 
 
-def judge_fec(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_fec(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """A fast link corrects errors."""
     for nic in report.nics.values():
         if nic.carrier and not nic.physical and (nic.speed_mbps or 0) >= FEC_FROM_MBPS:
             good = nic.fec.lower() not in ("off", "none") if nic.fec else None
-            yield Judgement(good, nic.fec or "ethtool does not say it", nic.name)
+            yield Judged(good, nic.fec or "ethtool does not say it", nic.name)
 
 
-def judge_autoneg(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_autoneg(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """A fast link's speed is fixed: fewer steps until it has carrier."""
     for nic in report.nics.values():
         if nic.carrier and not nic.physical and (nic.speed_mbps or 0) >= FEC_FROM_MBPS:
             good = nic.autoneg == "off" if nic.autoneg in ("on", "off") else None
-            yield Judgement(good, nic.autoneg or "ethtool does not say it", nic.name)
+            yield Judged(good, nic.autoneg or "ethtool does not say it", nic.name)
 
 
-def judge_name(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_name(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """The name stays the same after a reboot."""
     for nic in report.nics.values():
         said = {True: "fixed", False: "numbered by the kernel", None: "not known"}
-        yield Judgement(nic.name_is_stable, said[nic.name_is_stable], nic.name)
+        yield Judged(nic.name_is_stable, said[nic.name_is_stable], nic.name)
 
 
-def judge_manager(report: NicReport, _: Duty) -> Iterator[Judgement]:
+def judge_manager(report: SiteNics, _: Duty) -> Iterator[Judged]:
     """No other program sets the NIC up, down or its addresses."""
     for nic in report.nics.values():
         if nic.manager is None:
-            yield Judgement(None, "NetworkManager does not answer", nic.name)
+            yield Judged(None, "NetworkManager does not answer", nic.name)
         else:
-            yield Judgement(not nic.manager, nic.manager or "unmanaged", nic.name)
+            yield Judged(not nic.manager, nic.manager or "unmanaged", nic.name)
 
 
-def judge_mtu(report: NicReport, duty: Duty) -> Iterator[Judgement]:
+def judge_mtu(report: SiteNics, duty: Duty) -> Iterator[Judged]:
     """The site's MTU fits through the physical interface of a virtual function."""
     wanted = duty.site.mtu if duty.site else None
     for nic in report.nics.values():
         if nic.physical:
             least = wanted or nic.mtu
             said = f"{nic.physical} has {nic.physical_mtu}, the site {least}"
-            yield Judgement(nic.physical_mtu >= least, said, nic.name)
+            yield Judged(nic.physical_mtu >= least, said, nic.name)
 
 
-def judge_trust(report: NicReport, duty: Duty) -> Iterator[Judgement]:
+def judge_trust(report: SiteNics, duty: Duty) -> Iterator[Judged]:
     """A virtual function may get the site's address when it has another."""
     for endpoint in duty.endpoints:
         nic = report.nics.get(endpoint.nic)
@@ -300,4 +298,4 @@ def judge_trust(report: NicReport, duty: Duty) -> Iterator[Judgement]:
             continue
         said = f"{nic.mac}, the site has {endpoint.mac.lower()}"
         trust = {True: "trusted", False: "not trusted", None: "trust unknown"}[nic.trusted]
-        yield Judgement(nic.trusted, f"{said}; {trust}", nic.name)
+        yield Judged(nic.trusted, f"{said}; {trust}", nic.name)

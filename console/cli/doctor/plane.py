@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import PurePath
 
 from console.cli.doctor.access import CONNECT_TIMEOUT_S, MachineAccess, in_time
-from console.cli.doctor.finding import Duty, Judgement
+from console.cli.doctor.finding import Duty, Judged
 from ocs_driver.address import OcsAddress
 from ocs_driver.errors import OcsError
 
@@ -138,7 +138,7 @@ def _files(machine: MachineAccess) -> int | None:
     return None
 
 
-def judge_ports(report: PlaneReport, duty: Duty) -> Iterator[Judgement]:
+def judge_ports(report: PlaneReport, duty: Duty) -> Iterator[Judged]:
     """The ports that the controller listens at are free, or its own."""
     if duty.site is None:
         return
@@ -149,55 +149,55 @@ def judge_ports(report: PlaneReport, duty: Duty) -> Iterator[Judgement]:
         port = address.rpartition(":")[2]
         owner = report.taken.get(int(port)) if port.isdecimal() else None
         if not port.isdecimal():
-            yield Judgement(False, "not HOST:PORT", address)
+            yield Judged(False, "not HOST:PORT", address)
         elif owner is None:
-            yield Judgement(True, "free", address)
+            yield Judged(True, "free", address)
         elif not owner:
-            yield Judgement(None, "taken by a process that this user cannot see", address)
+            yield Judged(None, "taken by a process that this user cannot see", address)
         elif _is_controller(owner):
-            yield Judgement(True, "the controller's", address)
+            yield Judged(True, "the controller's", address)
         else:
-            yield Judgement(False, f"taken by {owner[:80]}", address)
+            yield Judged(False, f"taken by {owner[:80]}", address)
 
 
-def judge_disk(report: PlaneReport, _: Duty) -> Iterator[Judgement]:
+def judge_disk(report: PlaneReport, _: Duty) -> Iterator[Judged]:
     """The state is on a disk of this machine, which keeps it over a reboot."""
     kind = report.file_system
     if not kind:
-        yield Judgement(None, "its file system is not known")
+        yield Judged(None, "its file system is not known")
     else:
         bad = kind in REMOTE | VOLATILE or kind.startswith("fuse")
-        yield Judgement(not bad, kind)
+        yield Judged(not bad, kind)
 
 
-def judge_room(report: PlaneReport, _: Duty) -> Iterator[Judgement]:
+def judge_room(report: PlaneReport, _: Duty) -> Iterator[Judged]:
     """The disk has room."""
     if report.free is None:
-        yield Judgement(None, "not readable")
+        yield Judged(None, "not readable")
     else:
-        yield Judgement(report.free >= LEAST_FREE_BYTES, f"{report.free / 2**30:.1f} GiB free")
+        yield Judged(report.free >= LEAST_FREE_BYTES, f"{report.free / 2**30:.1f} GiB free")
 
 
-def judge_fsync(report: PlaneReport, _: Duty) -> Iterator[Judgement]:
+def judge_fsync(report: PlaneReport, _: Duty) -> Iterator[Judged]:
     """The disk writes durably in time."""
     if report.fsync_s is None:
-        yield Judgement(None, "this user cannot write there, or its file system cannot tell")
+        yield Judged(None, "this user cannot write there, or its file system cannot tell")
     else:
-        yield Judgement(report.fsync_s <= SLOWEST_FSYNC_S, f"{1000 * report.fsync_s:.1f} ms")
+        yield Judged(report.fsync_s <= SLOWEST_FSYNC_S, f"{1000 * report.fsync_s:.1f} ms")
 
 
-def judge_switches(report: PlaneReport, _: Duty) -> Iterator[Judgement]:
+def judge_switches(report: PlaneReport, _: Duty) -> Iterator[Judged]:
     """Every optical switch accepts a connection."""
     for name, problem in report.reached.items():
         if problem is None:
-            yield Judgement(None, "its URL has no port", name)
+            yield Judged(None, "its URL has no port", name)
         else:
-            yield Judgement(not problem, problem or "accepts connections", name)
+            yield Judged(not problem, problem or "accepts connections", name)
 
 
-def judge_files(report: PlaneReport, _: Duty) -> Iterator[Judgement]:
+def judge_files(report: PlaneReport, _: Duty) -> Iterator[Judged]:
     """The controller may open enough files."""
     if report.files is None:
-        yield Judgement(None, "no unit, and the controller does not run")
+        yield Judged(None, "no unit, and the controller does not run")
     else:
-        yield Judgement(report.files >= LEAST_FILES, str(report.files))
+        yield Judged(report.files >= LEAST_FILES, str(report.files))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from console.cli.doctor.access import MachineAccess
-from console.cli.doctor.finding import Duty, Judgement
+from console.cli.doctor.finding import Duty, Judged
 from console.cli.doctor.nic import other_namespaces
 from container_mgr.hardware import sysfs as hardware
 
@@ -102,91 +102,91 @@ def _locked(machine: MachineAccess) -> str:
     return ""
 
 
-def judge_device(report: RdmaReport, duty: Duty) -> Iterator[Judgement]:
+def judge_device(report: RdmaReport, duty: Duty) -> Iterator[Judged]:
     """Where the site names a DSCP for RoCE, its NICs have RDMA."""
     if duty.endpoints:
         said = ", ".join(f"{n.device} on {n.nic}" for n in report.nics)
         wanted = duty.site is not None and duty.site.dscp is not None
-        yield Judgement(bool(said) or not wanted, said or "no RDMA device; jobs use TCP")
+        yield Judged(bool(said) or not wanted, said or "no RDMA device; jobs use TCP")
 
 
-def judge_namespaces(report: RdmaReport, _: Duty) -> Iterator[Judgement]:
+def judge_namespaces(report: RdmaReport, _: Duty) -> Iterator[Judged]:
     """A container gets an RDMA device of its own."""
     if not report.nics:
         return
     if report.exclusive is not False:
-        yield Judgement(report.exclusive, "exclusive" if report.exclusive else "not known")
+        yield Judged(report.exclusive, "exclusive" if report.exclusive else "not known")
         return
     users = report.namespaces
     busy = f"; kept busy by {len(users)} network namespaces: {', '.join(users[:4])}"
-    yield Judgement(False, f"shared: containers get no RDMA device{busy if users else ''}")
+    yield Judged(False, f"shared: containers get no RDMA device{busy if users else ''}")
 
 
-def judge_gids(report: RdmaReport, _: Duty) -> Iterator[Judgement]:
+def judge_gids(report: RdmaReport, _: Duty) -> Iterator[Judged]:
     """The device speaks RoCE v2."""
     for nic in report.nics:
-        yield Judgement(nic.gids > 0, f"{nic.gids} of RoCE v2", nic.nic)
+        yield Judged(nic.gids > 0, f"{nic.gids} of RoCE v2", nic.nic)
 
 
-def judge_mtu(report: RdmaReport, duty: Duty) -> Iterator[Judgement]:
+def judge_mtu(report: RdmaReport, duty: Duty) -> Iterator[Judged]:
     """Frames are large enough for RoCE's largest path MTU; the agent sets the site's."""
     for nic in report.nics:
         mtu = (duty.site.mtu if duty.site else None) or nic.mtu
-        yield Judgement(mtu >= ROCE_MTU, str(mtu), nic.nic)
+        yield Judged(mtu >= ROCE_MTU, str(mtu), nic.nic)
 
 
-def judge_lossless(report: RdmaReport, _: Duty) -> Iterator[Judgement]:
+def judge_lossless(report: RdmaReport, _: Duty) -> Iterator[Judged]:
     """Some priority has flow control."""
     for nic in report.nics:
         if nic.lossless is None:
-            yield Judgement(None, "dcb does not say it", nic.nic)
+            yield Judged(None, "dcb does not say it", nic.nic)
         else:
             said = ", ".join(map(str, sorted(nic.lossless))) or "no lossless queue"
-            yield Judgement(bool(nic.lossless), said, nic.nic)
+            yield Judged(bool(nic.lossless), said, nic.nic)
 
 
-def judge_dscp(report: RdmaReport, duty: Duty) -> Iterator[Judgement]:
+def judge_dscp(report: RdmaReport, duty: Duty) -> Iterator[Judged]:
     """The DSCP of RoCE leads to a lossless queue; a NIC without a map trusts the VLAN tag."""
     dscp = duty.site.dscp if duty.site else None
     for nic in report.nics:
         if nic.priorities is None or nic.lossless is None:
-            yield Judgement(None, "dcb does not say it", nic.nic)
+            yield Judged(None, "dcb does not say it", nic.nic)
         elif dscp is None:
             good = any(p in nic.lossless for p in nic.priorities.values()) or not nic.lossless
-            yield Judgement(good, f"{len(nic.priorities)} mapped; the site names none", nic.nic)
+            yield Judged(good, f"{len(nic.priorities)} mapped; the site names none", nic.nic)
         elif dscp not in nic.priorities:
-            yield Judgement(False, f"DSCP {dscp} is not mapped", nic.nic)
+            yield Judged(False, f"DSCP {dscp} is not mapped", nic.nic)
         else:
             queue = nic.priorities[dscp]
             good = queue in nic.lossless or not nic.lossless
             kind = "a lossless" if queue in nic.lossless else "a lossy"
-            yield Judgement(good, f"DSCP {dscp} to {kind} queue, {queue}", nic.nic)
+            yield Judged(good, f"DSCP {dscp} to {kind} queue, {queue}", nic.nic)
 
 
-def judge_dcbx(report: RdmaReport, _: Duty) -> Iterator[Judgement]:
+def judge_dcbx(report: RdmaReport, _: Duty) -> Iterator[Judged]:
     """The host sets the queues, and not the NIC's firmware."""
     for nic in report.nics:
         if nic.dcbx is None:
-            yield Judgement(None, "dcb does not say it", nic.nic)
+            yield Judged(None, "dcb does not say it", nic.nic)
         else:
             said = " ".join(sorted(nic.dcbx))
-            yield Judgement("host" in nic.dcbx and "lld-managed" not in nic.dcbx, said, nic.nic)
+            yield Judged("host" in nic.dcbx and "lld-managed" not in nic.dcbx, said, nic.nic)
 
 
-def judge_congestion(report: RdmaReport, duty: Duty) -> Iterator[Judgement]:
+def judge_congestion(report: RdmaReport, duty: Duty) -> Iterator[Judged]:
     """Both ends of congestion control are on for the queue of RoCE."""
     dscp = duty.site.dscp if duty.site else None
     for nic in report.nics:
         queue = None if dscp is None else (nic.priorities or {}).get(dscp)
         if nic.congestion is None or queue is None or queue not in nic.congestion:
-            yield Judgement(None, "the driver shows none for this queue", nic.nic)
+            yield Judged(None, "the driver shows none for this queue", nic.nic)
         else:
             is_on = nic.congestion[queue]
-            yield Judgement(is_on, f"{'on' if is_on else 'off'} for queue {queue}", nic.nic)
+            yield Judged(is_on, f"{'on' if is_on else 'off'} for queue {queue}", nic.nic)
 
 
-def judge_locked(report: RdmaReport, _: Duty) -> Iterator[Judgement]:
+def judge_locked(report: RdmaReport, _: Duty) -> Iterator[Judged]:
     """Containers may pin memory without limit."""
     if report.nics:
         good = report.locked == "unlimited" if report.locked else None
-        yield Judgement(good, report.locked or "dockerd is not found")
+        yield Judged(good, report.locked or "dockerd is not found")

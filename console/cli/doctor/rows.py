@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from console.cli.doctor import engine, gpu, host, nic, plane, rdma
 from console.cli.doctor.access import MachineAccess, in_time
-from console.cli.doctor.finding import CheckResult, Duty, Judgement, Role, State
+from console.cli.doctor.finding import CheckedRole, CheckResult, Duty, Judged, State
 
 READ_TIMEOUT_S = 30.0
 """For all that is read of one kind; the kinds are read beside each other."""
-_AGENT = frozenset({Role.AGENT})
-_CONTROLLER = frozenset({Role.CONTROLLER})
+_AGENT = frozenset({CheckedRole.AGENT})
+_CONTROLLER = frozenset({CheckedRole.CONTROLLER})
 _BOTH = _AGENT | _CONTROLLER
 
 
@@ -23,11 +23,11 @@ class DoctorRow:
     """One check: ``judge`` decides on what ``read`` returned; ``fix`` may name ``{part}``."""
 
     name: str
-    roles: frozenset[Role]
+    roles: frozenset[CheckedRole]
     worst: Literal["warning", "missing"]
     """The state of what is not good."""
     read: Callable[[MachineAccess, Duty], Any]
-    judge: Callable[[Any, Duty], Iterable[Judgement]]
+    judge: Callable[[Any, Duty], Iterable[Judged]]
     fix: str
 
 

@@ -11,7 +11,7 @@ import typer
 
 from console.cli.ask.asking import print_answer
 from console.cli.ask.options import OutputOption
-from console.cli.doctor.finding import Role
+from console.cli.doctor.finding import CheckedRole
 from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import OutputFormat
@@ -35,7 +35,9 @@ def schema(
 
 
 def doctor(
-    role: Annotated[Role, typer.Option(help="What the machine is checked for.")] = Role.RACK,
+    role: Annotated[
+        CheckedRole, typer.Option(help="What the machine is checked for.")
+    ] = CheckedRole.RACK,
     site: Annotated[
         Path | None,
         typer.Option(help="Site file, for agent and controller.", metavar="FILE"),
@@ -49,7 +51,7 @@ def doctor(
 
     Changes nothing. Exit code 1 when something that the role needs is missing.
     """
-    if role is Role.RACK:
+    if role is CheckedRole.RACK:
         if site is not None or server is not None:
             raise usage(
                 "--site and --server need a role", "lightloom doctor --role agent --site FILE"
@@ -72,7 +74,7 @@ def doctor(
         lambda _: out.show_table(("CHECK", "STATE", "FOUND", "FIX"), rows),
     )
     if lacking:
-        lacks = "the emulated rack" if role is Role.RACK else f"the {role}"
+        lacks = "the emulated rack" if role is CheckedRole.RACK else f"the {role}"
         raise CliError(
             "failed",
             f"{lacks} lacks {', '.join(f.name for f in lacking)}",

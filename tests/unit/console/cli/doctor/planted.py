@@ -11,7 +11,7 @@ from typing import Any
 
 from console.cli.doctor.access import MachineAccess
 from console.cli.doctor.duty import read_duty
-from console.cli.doctor.finding import CheckResult, Duty, Role
+from console.cli.doctor.finding import CheckedRole, CheckResult, Duty
 from console.cli.doctor.rows import examine_role
 from pki.authority import Authority
 from tests.parts.agent.sysfs import put, rdma_server
@@ -120,12 +120,12 @@ class Planted:
         line = f"   0: 00000000:{port:04X} 00000000:0000 0A 0:0 00:0 0 0 0 {inode} 1 0 100 0 0 10 0"
         self.put("proc/net/tcp", f"{TCP}\n{line}")
 
-    def examine(self, role: Role) -> dict[str, CheckResult]:
+    def examine(self, role: CheckedRole) -> dict[str, CheckResult]:
         """Return the findings by name."""
         machine = self.access()
         return {found.name: found for found in examine_role(machine, self.duty(role))}
 
-    def duty(self, role: Role) -> Duty:
+    def duty(self, role: CheckedRole) -> Duty:
         """Return what the site file assigns to this machine."""
         file = self.root / "site.yaml"
         file.write_text(self.site, encoding="utf-8")

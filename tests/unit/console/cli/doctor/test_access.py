@@ -12,7 +12,7 @@ import pytest
 
 from console.cli.doctor import access
 from console.cli.doctor.access import MachineAccess, ask_engine, fsync_s, in_time, run
-from console.cli.doctor.finding import Duty, Role
+from console.cli.doctor.finding import CheckedRole, Duty
 from console.cli.doctor.rows import examine_role
 
 
@@ -57,7 +57,7 @@ def test_a_slow_machine_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return None
 
     monkeypatch.setattr("console.cli.doctor.rows.READ_TIMEOUT_S", 0.2)
-    found = examine_role(MachineAccess(root=tmp_path, run=slow), Duty(Role.AGENT))
+    found = examine_role(MachineAccess(root=tmp_path, run=slow), Duty(CheckedRole.AGENT))
     stay.set()
     states = {result.name: result.state for result in found}
     assert states["MIG"] == states["clock"] == "unknown"

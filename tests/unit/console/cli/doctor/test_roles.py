@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from console.cli.doctor.duty import read_duty
-from console.cli.doctor.finding import Role, parse_options
+from console.cli.doctor.finding import CheckedRole, parse_options
 from console.cli.doctor.host import is_spared
 from console.cli.doctor.rows import ROWS, examine_role
 from console.cli.main import main
 from pki.authority import Authority
 from tests.unit.console.cli.doctor.planted import DRIVER, NOW, SITE, Planted, Spoil
 
-AGENT, CONTROLLER = Role.AGENT, Role.CONTROLLER
+AGENT, CONTROLLER = CheckedRole.AGENT, CheckedRole.CONTROLLER
 PF, VF = "sys/class/net/ens1f0", "sys/class/net/ens1f0v0"
 
 
@@ -27,7 +27,7 @@ def clean(tmp_path: Path) -> Planted:
 
 
 @pytest.mark.parametrize("role", [AGENT, CONTROLLER])
-def test_a_clean_machine_lacks_nothing(clean: Planted, role: Role) -> None:
+def test_a_clean_machine_lacks_nothing(clean: Planted, role: CheckedRole) -> None:
     found = clean.examine(role)
     bad = {name: f.found for name, f in found.items() if f.state != "ok" and "light" not in name}
     assert bad == {}
@@ -134,6 +134,16 @@ def unreachable(machine: Planted) -> None:
     machine.unreachable.add("192.0.2.1:3082")
 
 
+def no_persistence(machine: Planted) -> None:
+    shutil.rmtree(machine.root / "proc/78")
+    machine.tools["nvidia-smi"] = "GPU-0, Disabled, Enabled, Disabled\n"
+
+
+def only_roce_v1(machine: Planted) -> None:
+    for path in (machine.root / "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types").iterdir():
+        path.write_text("IB/RoCE v1\n", encoding="utf-8")
+
+
 def chrony_lost(machine: Planted) -> None:
     machine.tools.pop("timedatectl show")
     machine.tools["chronyc"] = "A,0,Not synchronised\n"
@@ -144,7 +154,7 @@ def attribute(name: str, value: object) -> Spoil:
 
 
 MISSING, WARNING = "missing", "warning"
-CASES: dict[str, tuple[Role, Spoil, dict[str, str]]] = {
+CASES: dict[str, tuple[CheckedRole, Spoil, dict[str, str]]] = {
     "no engine": (AGENT, silent_engine, {"container engine": MISSING}),
     "Podman behind Docker's socket": (
         AGENT,
@@ -200,6 +210,7 @@ CASES: dict[str, tuple[Role, Spoil, dict[str, str]]] = {
         tool("nvidia-smi", "GPU-0, Disabled, Disabled, Enabled\n"),
         {"ECC of gpu0": WARNING},
     ),
+    "a driver that is not kept ready": (AGENT, no_persistence, {"persistence": WARNING}),
     "no fabric manager": (AGENT, absent("proc/79"), {"fabric manager": MISSING}),
     "no node of unified memory": (AGENT, absent("dev/nvidia-uvm"), {"device nodes": MISSING}),
     "a node that users cannot open": (
@@ -251,6 +262,12 @@ CASES: dict[str, tuple[Role, Spoil, dict[str, str]]] = {
         file(f"{VF}/address", "0c:42:a1:00:00:77"),
         {"address of the function of ens1f0v0": MISSING},
     ),
+    "no RDMA where the site has a DSCP": (
+        AGENT,
+        absent("sys/class/infiniband"),
+        {"RDMA": MISSING},
+    ),
+    "RoCE v1 only": (AGENT, only_roce_v1, {"GIDs of ens1f0": WARNING}),
     "shared RDMA": (AGENT, shared_rdma, {"RDMA namespaces": MISSING}),
     "a small MTU": (
         AGENT,
@@ -368,6 +385,14 @@ def test_a_misconfiguration_is_found_and_nothing_else(clean: Planted, case: str)
     bad = {name: f.state for name, f in found.items() if f.state in (MISSING, WARNING)}
     assert bad == expected
     assert all(found[name].fix and "{part}" not in found[name].fix for name in bad)
+
+
+def test_every_row_has_a_planted_misconfiguration() -> None:
+    found = {name for _, _, expected in CASES.values() for name in expected}
+    rows = {row.name for row in ROWS}
+    planted = {row for row in rows if any(f"{name} of ".startswith(f"{row} of ") for name in found)}
+    assert rows - planted == {"image store"}
+    assert len(CASES) >= 20
 
 
 def test_what_cannot_be_read_is_unknown(clean: Planted) -> None:
