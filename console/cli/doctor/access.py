@@ -57,6 +57,7 @@ def run(command: Sequence[str]) -> str | None:
             process.kill()
         ended = process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:
+        process.kill()
         return None
     finally:
         timer.cancel()

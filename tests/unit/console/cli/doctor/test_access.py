@@ -27,6 +27,7 @@ def test_a_program_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = time.monotonic()
     assert run(["sleep", "30"]) is None
     assert run(["yes"]) is None
+    assert run(["sh", "-c", "exec >&-; exec sleep 30"]) is None
     assert time.monotonic() - begun < 5
 
 
