@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import platform
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from console.cli.ask.asking import print_answer
 from console.cli.ask.options import OutputOption
-from console.cli.errors import CliError
+from console.cli.doctor.finding import CheckedRole
+from console.cli.errors import CliError, usage
 from console.cli.show import output as out
 from console.cli.show.output import OutputFormat
 
@@ -32,25 +34,50 @@ def schema(
     out.document(job_schema() if what is SchemaOf.JOB else site_schema(), OutputFormat.JSON)
 
 
-def doctor(output: OutputOption = OutputFormat.TABLE) -> None:
-    """Check this machine for the emulated rack and for real devices.
+def doctor(
+    role: Annotated[
+        CheckedRole, typer.Option(help="What the machine is checked for.")
+    ] = CheckedRole.RACK,
+    site: Annotated[
+        Path | None,
+        typer.Option(help="Site file, for agent and controller.", metavar="FILE"),
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Which server this is, as the site file names it.")
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Check this machine for the emulated rack, or for an agent or a controller of a real one.
 
-    Exit code 1 when something that the emulated rack needs is missing.
+    Changes nothing. Exit code 1 when something that the role needs is missing.
     """
-    from console.cli.doctor.checks import examine  # noqa: PLC0415 - start-up time
+    if role is CheckedRole.RACK:
+        if site is not None or server is not None:
+            raise usage(
+                "--site and --server need a role", "lightloom doctor --role agent --site FILE"
+            )
+        from console.cli.doctor.checks import examine  # noqa: PLC0415 - start-up time
 
-    findings = examine()
+        findings = examine()
+    else:
+        from console.cli.doctor.access import MachineAccess  # noqa: PLC0415 - start-up time
+        from console.cli.doctor.duty import read_duty  # noqa: PLC0415 - start-up time
+        from console.cli.doctor.rows import examine_role  # noqa: PLC0415 - start-up time
+
+        machine = MachineAccess()
+        findings = examine_role(machine, read_duty(machine, role, site, server))
     lacking = [f for f in findings if f.state == "missing"]
     rows = [(f.name, f.state, f.found, f.fix) for f in findings]
     print_answer(
-        {"ok": not lacking, "checks": [finding.document() for finding in findings]},
+        {"ok": not lacking, "role": role, "checks": [finding.document() for finding in findings]},
         output,
         lambda _: out.show_table(("CHECK", "STATE", "FOUND", "FIX"), rows),
     )
     if lacking:
+        lacks = "the emulated rack" if role is CheckedRole.RACK else f"the {role}"
         raise CliError(
             "failed",
-            f"the emulated rack lacks {', '.join(f.name for f in lacking)}",
+            f"{lacks} lacks {', '.join(f.name for f in lacking)}",
             object="machine",
             hint=lacking[0].fix,
         )
