@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from base.figures import figure
+
 _T = TypeVar("_T")
 
 TIMEOUT_S = 10.0
@@ -111,7 +113,9 @@ def in_time(calls: Sequence[Callable[[], _T]], timeout_s: float) -> list[_T | Ex
 
     A call that is too slow has TimeoutError, and its thread does not keep the process.
     """
-    results: list[_T | Exception] = [TimeoutError(f"no answer within {timeout_s:g} s")] * len(calls)
+    results: list[_T | Exception] = [TimeoutError(f"no answer within {figure(timeout_s)} s")] * len(
+        calls
+    )
 
     def make(index: int) -> None:
         try:

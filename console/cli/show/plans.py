@@ -133,8 +133,8 @@ def _changes(made: Document) -> list[tuple[str, str]]:
     flows = made["flows"]
     rows.append(("flows", f"{flows['add']} added, {flows['delete']} deleted"))
     dark = f"{made['predicted_dark_time_s']:.3f} s predicted"
-    if made.get("predicted_link_up_s"):
-        dark += f", {figure(made['predicted_link_up_s'])} s of it for link-up ({made['link_up_source']})"
+    if up_s := made.get("predicted_link_up_s"):
+        dark += f", {figure(up_s)} s of it for link-up ({made['link_up_source']})"
     rows.append(("dark time", dark))
     rows += [
         (f"tolerance {budget['job']}", _budget(budget)) for budget in made.get("budgets") or []
