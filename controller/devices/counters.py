@@ -55,6 +55,10 @@ ROWS = RowLayout(
 """Rows of a device whose messages have no layout of their own."""
 
 
+UNREPORTED_S = float(2**32 - 1)
+"""A duration of all ones, like one of zero, is not measured."""
+
+
 @dataclass(slots=True, frozen=True)
 class PortCounters:
     """Counters of one port, for ``duration_s`` seconds by the device's clock."""
@@ -64,6 +68,11 @@ class PortCounters:
     rx_packets: int
     tx_packets: int
     duration_s: float
+
+    @property
+    def has_duration(self) -> bool:
+        """Whether the device measures the duration."""
+        return 0 < self.duration_s < UNREPORTED_S
 
 
 class PortBlock(Mapping[int, PortCounters]):

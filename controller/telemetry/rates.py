@@ -15,14 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.devices.aggregators import AttachPoint
-from controller.devices.counters import PortBlock, RowLayout, Rows
+from controller.devices.counters import UNREPORTED_S, PortBlock, RowLayout, Rows
 
 Floats = NDArray[np.float64]
 Octets = NDArray[np.uint64]
 Ports = NDArray[np.uint32]
 _NONE: Floats = np.empty((0, 2))
-_UNREPORTED_S = float(2**32 - 1)
-"""A duration of all ones, or of zero, is not measured."""
 
 
 class RateTable:
@@ -52,7 +50,7 @@ class RateTable:
         layouts = [block.layout for block in blocks.values()]
         sizes = list(map(len, pieces))
         ports, octets, duration = _columns(pieces, layouts)
-        duration[(duration == 0) | (duration >= _UNREPORTED_S)] = now
+        duration[(duration == 0) | (duration >= UNREPORTED_S)] = now
         known = names == self._names and sizes == self._sizes and layouts == self._layouts
         if known and np.array_equal(ports, self._ports):
             self.rates = _rates(self._octets, self._duration, octets, duration)

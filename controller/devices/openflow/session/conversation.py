@@ -225,7 +225,7 @@ class Conversation:
             trials=tuple(trial for trial in trials if not is_of_width(trial)),
             metadata_bits=width_of(outcomes),
             barrier=barrier,
-            durations=any(c.duration_s > 0 for c in ports.values()) if ports else None,
+            durations=any(c.has_duration for c in ports.values()) if ports else None,
         )
 
     async def _said(self, session: OpenFlowSession, msg: Any) -> list[Any] | None:

@@ -296,6 +296,13 @@ def test_a_switch_without_durations_is_measured_by_the_controllers_clock(
     assert table.rates.tolist() == [[4000, 0], [0, 0], [8000, 0]]
 
 
+@pytest.mark.parametrize(
+    ("duration_s", "measured"), [(0.0, False), (2.0**32 - 1, False), (0.5, True), (2.0**31, True)]
+)
+def test_a_duration_of_all_ones_or_zero_is_not_measured(duration_s: float, measured: bool) -> None:
+    assert PortCounters(0, 0, 0, 0, duration_s).has_duration is measured
+
+
 def test_counters_above_63_bits_give_rates() -> None:
     table = RateTable()
     table.update({"as0": block(1.0, p1=(2**64 - 1000, 0))}, 0.0)
