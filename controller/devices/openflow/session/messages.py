@@ -72,12 +72,12 @@ def batches(steps: FlowDiff) -> Iterator[MessageBatch]:
     groups = [(group, ofproto.OFPGC_ADD) for group in steps.add_groups]
     groups += [(group, ofproto.OFPGC_MODIFY) for group in steps.change_groups]
     if groups:
-        data = b"".join(_bytes(_group(group, command)) for group, command in groups)
+        data = b"".join(encoded(_group(group, command)) for group, command in groups)
         yield MessageBatch(data, [group for group, _ in groups])
     for rules in _by_table(steps.add):
         yield _rules(rules, add)
     if gone := steps.remove_groups:
-        yield MessageBatch(b"".join(_bytes(_group(g, ofproto.OFPGC_DELETE)) for g in gone), gone)
+        yield MessageBatch(b"".join(encoded(_group(g, ofproto.OFPGC_DELETE)) for g in gone), gone)
 
 
 def _by_table(rules: Sequence[FlowRule]) -> Iterator[Sequence[FlowRule]]:
@@ -111,22 +111,23 @@ def remove(rule: FlowRule) -> bytes:
 
 def by_os_ken(rule: FlowRule) -> bytes:
     """Return the message that adds ``rule`` as os-ken packs it: slow, and knows every field."""
-    return _bytes(_add(rule))
+    return encoded(_add(rule))
 
 
 def removal_by_os_ken(rule: FlowRule) -> bytes:
     """Return the message that removes exactly ``rule`` as os-ken packs it."""
-    return _bytes(_remove(rule))
+    return encoded(_remove(rule))
 
 
-class _NoDatapath:
+class NoDatapath:
     """Stands in for the datapath that os-ken's encoders ask for."""
 
     ofproto = ofproto
     ofproto_parser = parser
 
 
-def _bytes(msg: Any) -> bytes:
+def encoded(msg: Any) -> bytes:
+    """Return a message as os-ken packs it, with transaction id 0."""
     msg.xid = 0
     msg.serialize()
     return bytes(msg.buf)
@@ -200,7 +201,7 @@ def read_group(stats: Any) -> GroupRule:
 
 def _add(rule: FlowRule) -> Any:
     return parser.OFPFlowMod(
-        _NoDatapath,
+        NoDatapath,
         cookie=rule.cookie,
         table_id=rule.table,
         command=ofproto.OFPFC_ADD,
@@ -212,7 +213,7 @@ def _add(rule: FlowRule) -> Any:
 
 def _remove(rule: FlowRule) -> Any:
     return parser.OFPFlowMod(
-        _NoDatapath,
+        NoDatapath,
         table_id=rule.table,
         command=ofproto.OFPFC_DELETE_STRICT,
         priority=rule.priority,
@@ -228,7 +229,7 @@ def _group(group: GroupRule, command: int) -> Any:
         for port in group.ports
         if command != ofproto.OFPGC_DELETE
     ]
-    return parser.OFPGroupMod(_NoDatapath, command, ofproto.OFPGT_SELECT, group.group, buckets)
+    return parser.OFPGroupMod(NoDatapath, command, ofproto.OFPGT_SELECT, group.group, buckets)
 
 
 def _instructions(actions: Iterable[Action]) -> list[Any]:

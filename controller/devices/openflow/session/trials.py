@@ -24,6 +24,7 @@ from controller.devices.openflow.rules.rule import (
     MatchValue,
     pack_cookie,
 )
+from controller.devices.openflow.session.messages import NoDatapath, encoded
 from controller.devices.openflow.session.osken import ofproto, parser
 from controller.devices.openflow.wire.table_features import TableFeatures
 from controller.devices.profile import Outcome, TableFacts, Trial
@@ -41,13 +42,6 @@ _LOCAL_EXPERIMENT = 0x88B5
 """An ethertype that IEEE 802 leaves to experiments."""
 _LONGEST = 100
 _PATTERN = 0xA5C3_96B4_D287_E1F1
-
-
-class _Far:
-    """What os-ken's encoders ask of a datapath."""
-
-    ofproto = ofproto
-    ofproto_parser = parser
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,7 +125,7 @@ def is_scratch(stats: Any) -> bool:
     """Whether a flow-stats entry or group description is of a trial."""
     if hasattr(stats, "group_id"):
         return stats.group_id in SCRATCH_GROUPS
-    return bool(stats.priority == SCRATCH_PRIORITY and stats.match is not None)
+    return bool(stats.priority == SCRATCH_PRIORITY)
 
 
 def looks(entry: Any) -> tuple[Any, ...]:
@@ -209,9 +203,9 @@ def _apply(action: Any) -> Any:
 
 def _rule(name: str, table: int, instructions: list[Any], **fields: MatchValue) -> TrialMessage:
     def packed(command: int, inside: list[Any]) -> bytes:
-        return _bytes(
+        return encoded(
             parser.OFPFlowMod(
-                _Far,
+                NoDatapath,
                 cookie=SCRATCH_COOKIE,
                 table_id=table,
                 command=command,
@@ -231,20 +225,14 @@ def _group(name: str, group: int, port: int, watch: int) -> TrialMessage:
     buckets = [parser.OFPBucket(weight=1, watch_port=watch, actions=[parser.OFPActionOutput(port)])]
 
     def packed(command: int, inside: list[Any]) -> bytes:
-        return _bytes(parser.OFPGroupMod(_Far, command, ofproto.OFPGT_SELECT, group, inside))
+        return encoded(parser.OFPGroupMod(NoDatapath, command, ofproto.OFPGT_SELECT, group, inside))
 
     add = packed(ofproto.OFPGC_ADD, buckets)
-    msg = parser.OFPGroupMod(_Far, ofproto.OFPGC_ADD, ofproto.OFPGT_SELECT, group, buckets)
+    msg = parser.OFPGroupMod(NoDatapath, ofproto.OFPGC_ADD, ofproto.OFPGT_SELECT, group, buckets)
     return TrialMessage(name, add, packed(ofproto.OFPGC_DELETE, []), looks(msg))
 
 
 def _attempt(name: str, add: bytes, remove: bytes, read: Callable[..., Any]) -> TrialMessage:
     # Decoded as an answer is, so that both are compared in one form.
-    msg = read(_Far, ofproto.OFP_VERSION, ofproto.OFPT_FLOW_MOD, len(add), 0, add)
+    msg = read(NoDatapath, ofproto.OFP_VERSION, ofproto.OFPT_FLOW_MOD, len(add), 0, add)
     return TrialMessage(name, add, remove, looks(msg))
-
-
-def _bytes(msg: Any) -> bytes:
-    msg.xid = 0
-    msg.serialize()
-    return bytes(msg.buf)
