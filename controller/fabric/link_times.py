@@ -35,15 +35,17 @@ class LinkTimes:
         self._aggregators = {a.name: a.optic for a in site.aggregators}
         self._configured = site.links.up_s
         self._measured: dict[tuple[str, ...], deque[float]] = {}
+        self._learnt: dict[tuple[str, ...], float] = {}
+        """What follows from them: plans ask for each of their links."""
 
     def of(self, end: End, point: AttachPoint) -> LinkUp:
         """Return the allowance of a link: the longer of the site file's and the learnt one."""
         optics = self._optics(end, point)
         configured = max(self._configured[optic] for optic in optics)
-        measured = self._measured.get(optics, ())
-        learnt = MARGIN * _p99(measured) if measured else 0.0
+        learnt = self._learnt.get(optics, 0.0)
         if learnt > max(configured, NOTICED_S):
-            return LinkUp(round(learnt, 3), f"learnt from {len(measured)} re-lights")
+            count = len(self._measured[optics])
+            return LinkUp(round(learnt, 3), f"learnt from {count} re-lights")
         return LinkUp(configured, "configured")
 
     def up_s(self, link: Link) -> float:
@@ -58,7 +60,9 @@ class LinkTimes:
     def add(self, end: End, point: AttachPoint, carrier_s: float) -> None:
         """Keep how long a carrier took to come, in seconds."""
         optics = self._optics(end, point)
-        self._measured.setdefault(optics, deque(maxlen=MEASURED)).append(carrier_s)
+        measured = self._measured.setdefault(optics, deque(maxlen=MEASURED))
+        measured.append(carrier_s)
+        self._learnt[optics] = MARGIN * _p99(measured)
 
     def _optics(self, end: End, point: AttachPoint) -> tuple[str, ...]:
         near = (
