@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from ocs_driver.address import OcsAddress
 from ocs_driver.base import (
@@ -45,14 +46,24 @@ from ocs_driver.polatis.netconf import PolatisNetconfDriver
 from ocs_driver.polatis.scpi import PolatisScpiDriver
 from ocs_driver.polatis.tl1 import PolatisTl1Driver
 
-Factory = Callable[[OcsAddress, str | None, str], OcsDriver]
 
-DRIVERS: Mapping[str, Factory] = {
-    "calient+tl1": CalientTl1Driver.from_address,
-    "glimmerglass+tl1": GlimmerglassTl1Driver.from_address,
-    "polatis+netconf": PolatisNetconfDriver.from_address,
-    "polatis+scpi": PolatisScpiDriver.from_address,
-    "polatis+tl1": PolatisTl1Driver.from_address,
+class AddressedDriver(Protocol):
+    """A driver that a URL names."""
+
+    default_port: ClassVar[int]
+    """Where its switches listen, if the URL does not say it."""
+
+    @classmethod
+    def from_address(cls, address: OcsAddress, password: str | None, group: str) -> OcsDriver:
+        """Return an unconnected driver."""
+
+
+DRIVERS: Mapping[str, type[AddressedDriver]] = {
+    "calient+tl1": CalientTl1Driver,
+    "glimmerglass+tl1": GlimmerglassTl1Driver,
+    "polatis+netconf": PolatisNetconfDriver,
+    "polatis+scpi": PolatisScpiDriver,
+    "polatis+tl1": PolatisTl1Driver,
 }
 """Maps a URL scheme to its driver."""
 
@@ -73,13 +84,13 @@ def open(
     Raises OcsError for an unknown scheme, a malformed URL or a URL that contains a password.
     """
     address = OcsAddress.parse(url)
-    factory = DRIVERS.get(address.scheme)
-    if factory is None:
+    kind = DRIVERS.get(address.scheme)
+    if kind is None:
         raise OcsError(
             "unknown_scheme", str(address), f"known switches: {', '.join(sorted(DRIVERS))}"
         )
     address = dataclasses.replace(address, state_dir=state_dir, older_state_dir=older_state_dir)
-    driver = factory(address, password, group)
+    driver = kind.from_address(address, password, group)
     grid = address.options.get("ports")
     return driver if grid is None else GridDriver(driver, Grid.parse(grid))
 

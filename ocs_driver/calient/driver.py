@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from base import clock
 from base.addresses import join_address
@@ -40,8 +40,6 @@ from ocs_driver.tl1.session import Login, Tl1Session, Tl1Timing, accept_list, re
 
 _T = TypeVar("_T")
 
-DEFAULT_PORT = 3082
-
 _INVENTORY_S = 120.0
 """Timeout of RTRV-PORT for all ports, which took about 60 s on older chassis."""
 _STRIDE = 16
@@ -56,6 +54,8 @@ _PROFILE = SwitchProfile(switch_time_s=0.05, bulk_time_s=0.2)
 
 class CalientTl1Driver(ConvergingDriver):
     """One Calient switch on one TL1 session."""
+
+    default_port: ClassVar[int] = 3082
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class CalientTl1Driver(ConvergingDriver):
         login = Login.of(address, password)
         return cls(
             address.host,
-            address.port or DEFAULT_PORT,
+            address.port or cls.default_port,
             login,
             group=group,
             profile=address.profile(_PROFILE),

@@ -131,7 +131,7 @@ def _driver(dialect: Dialect, emulator: Emulator, state: Path) -> OcsDriver:
     if dialect.scheme == "polatis+netconf":
         address = ocs_driver.OcsAddress.parse("polatis+netconf://admin@switch:830")
         address = dataclasses.replace(address, state_dir=state)
-        driver = ocs_driver.DRIVERS[dialect.scheme](address, _CREDENTIAL, "lightloom")
+        driver = ocs_driver.DRIVERS[dialect.scheme].from_address(address, _CREDENTIAL, "lightloom")
         matrix = MatrixSwitch(emulator.switch)
         driver._session = LocalNetconf(NetconfDialect(matrix), emulator)  # type: ignore[attr-defined]
         return driver

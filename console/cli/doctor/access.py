@@ -30,13 +30,18 @@ TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 3.0
 MAX_BYTES = 1 << 22
 """Of a file, of a program's output, and of an answer."""
-_SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _FSYNCS = 8
+
+
+def which(program: str) -> str | None:
+    """Return where a program is, also one for administrators; None when it is absent."""
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
 
 
 def run(command: Sequence[str]) -> str | None:
     """Return a program's output; None when it is absent, fails, or is too slow or too long."""
-    program = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:{_SBIN}")
+    program = which(command[0])
     if program is None:
         return None
     try:

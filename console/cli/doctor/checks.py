@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from console.cli.doctor.access import which
 from console.cli.doctor.finding import CheckResult
 from console.cli.doctor.server import examine_server
 
@@ -21,7 +22,6 @@ _PROGRAMS: Mapping[str, tuple[Sequence[str], str]] = {
     ),
     "iproute2": (("ip", "tc"), "iproute2"),
 }
-_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _LEAST_DISK_BYTES = 6 * 2**30
 _LEAST_MEMORY_BYTES = 4 * 2**30
 
@@ -46,10 +46,6 @@ def examine() -> list[CheckResult]:
     return [*(check() for check in checks), *examine_server()]
 
 
-def _which(program: str) -> str | None:
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
-
-
 def _system() -> CheckResult:
     name = platform.system()
     found = f"{name} {platform.release()} {platform.machine()}"
@@ -72,7 +68,7 @@ def _root() -> CheckResult:
 
 def _programs(name: str) -> CheckResult:
     programs, package = _PROGRAMS[name]
-    missing = [program for program in programs if _which(program) is None]
+    missing = [program for program in programs if which(program) is None]
     if missing:
         return CheckResult(
             name, "missing", f"no {', '.join(missing)}", f"apt-get install {package}"
@@ -83,13 +79,13 @@ def _programs(name: str) -> CheckResult:
 def _docker() -> CheckResult:
     if _DOCKER_SOCKET.exists():
         return CheckResult("Docker Engine", "ok", f"{_DOCKER_SOCKET}")
-    if _which("dockerd") is None:
+    if which("dockerd") is None:
         return CheckResult("Docker Engine", "missing", "no dockerd", "apt-get install docker.io")
     return CheckResult("Docker Engine", "ok", "not running; the rack starts a private one")
 
 
 def _image_builder() -> CheckResult:
-    if _which("mmdebstrap") is None:
+    if which("mmdebstrap") is None:
         return CheckResult(
             "image builder",
             "warning",

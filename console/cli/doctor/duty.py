@@ -6,9 +6,8 @@ from pathlib import Path
 
 from console.cli.doctor.access import MachineAccess
 from console.cli.doctor.finding import CheckedRole, Duty, parse_options
+from console.cli.install.parts import CONFIGURATION, SITE_FILE
 from sitefile import SiteFileError, load_site
-
-INSTALLED_SITE = "/etc/lightloom/site.yaml"
 
 
 def read_duty(
@@ -17,9 +16,9 @@ def read_duty(
     """Return the duty of this machine; without ``site_file`` the installed one counts."""
     name = str(role)
     options = parse_options(
-        machine.text(f"etc/lightloom/{name}.env"), f"LIGHTLOOM_{name.upper()}_OPTIONS"
+        machine.text(f"{CONFIGURATION}/{name}.env"), f"LIGHTLOOM_{name.upper()}_OPTIONS"
     )
-    file = site_file or machine.at(INSTALLED_SITE)
+    file = site_file or machine.at(SITE_FILE)
     site, problem = None, ""
     try:
         site = load_site(file)

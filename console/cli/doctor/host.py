@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from console.cli.doctor.access import MachineAccess
 from console.cli.doctor.finding import CheckedRole, Duty, Judged
+from console.cli.install.parts import CONFIGURATION
 from container_mgr import users
 from container_mgr.kernel import cgroup
 from pki.credentials import Credentials
@@ -77,11 +78,11 @@ def _synchronised(machine: MachineAccess) -> bool | None:
 
 def _folders(duty: Duty) -> list[tuple[str, str]]:
     if duty.role is CheckedRole.AGENT:
-        folder = duty.options.get("--tls") or "/etc/lightloom/tls"
+        folder = duty.options.get("--tls") or f"{CONFIGURATION}/tls"
         return [(folder, agent_name(duty.server))] if duty.server else []
-    folders = [(duty.options.get("--agent-tls") or "/etc/lightloom/controller-tls", CONTROLLER)]
+    folders = [(duty.options.get("--agent-tls") or f"{CONFIGURATION}/controller-tls", CONTROLLER)]
     if duty.site is None or any(a.tls for a in duty.site.aggregators):
-        own = duty.options.get("--openflow-tls") or "/etc/lightloom/openflow-tls"
+        own = duty.options.get("--openflow-tls") or f"{CONFIGURATION}/openflow-tls"
         folders.append((own, CONTROLLER))
     return folders
 
@@ -99,7 +100,7 @@ def _trust(machine: MachineAccess, folder: str, name: str) -> TrustState:
 
 def _variables(machine: MachineAccess, role: CheckedRole) -> dict[str, str]:
     text = "\n".join(
-        machine.text(path) for path in ("etc/environment", f"etc/lightloom/{role}.env")
+        machine.text(path) for path in ("etc/environment", f"{CONFIGURATION}/{role}.env")
     )
     pairs = [line.strip().removeprefix("export ").partition("=") for line in text.splitlines()]
     return {k.lower(): v.strip("\"'") for k, equals, v in pairs if equals and k[:1] != "#"}

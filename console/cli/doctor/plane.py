@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from console.cli.doctor.access import CONNECT_TIMEOUT_S, MachineAccess, in_time
 from console.cli.doctor.finding import Duty, Judged
+from ocs_driver import DRIVERS
 from ocs_driver.address import OcsAddress
 from ocs_driver.errors import OcsError
 
@@ -22,13 +23,6 @@ SLOWEST_FSYNC_S = 0.02
 """Each step of a transaction waits for some."""
 LEAST_FILES = 4096
 """Two for each aggregator, and one for each reader of the interface."""
-_PORTS: Mapping[str, int] = {
-    "calient+tl1": 3082,
-    "polatis+tl1": 3082,
-    "polatis+scpi": 5025,
-    "polatis+netconf": 830,
-    "glimmerglass+tl1": 10034,
-}
 _LISTENS = "0A"
 
 
@@ -78,9 +72,10 @@ def _reach(machine: MachineAccess, url: str) -> str | None:
         address = OcsAddress.parse(url)
     except OcsError as error:
         return str(error)
-    port = address.port or _PORTS.get(address.scheme)
-    if port is None:
+    driver = DRIVERS.get(address.scheme)
+    if driver is None:
         return None
+    port = address.port or driver.default_port
     try:
         machine.connect(address.host, port)
     except OSError as error:

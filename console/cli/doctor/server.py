@@ -7,34 +7,24 @@ is ``emulated``: the rack has a stand-in for it.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from console.cli.doctor.access import run
+from console.cli.doctor.engine import CDI_DIRECTORIES
 from console.cli.doctor.finding import CheckResult
+from console.cli.doctor.rdma import ROCE_MTU
 from container_mgr.hardware import gpu_binding
 from container_mgr.hardware import sysfs as hardware
 from container_mgr.kernel import cgroup
 
 MODULES = ("ib_uverbs", "rdma_cm", "macvlan", "nvidia", "nvidia_uvm")
 """For RDMA, macvlan attachment and GPUs; each is needed only where its part is used."""
-CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-ROCE_MTU = 4200
-"""Smallest interface MTU for RoCE's largest path MTU: 4,096 bytes and headers."""
-_TIMEOUT_S = 10
 
-Run = Callable[[Sequence[str]], str]
-
-
-def run(command: Sequence[str]) -> str:
-    """Return a program's output; empty when it is absent or fails."""
-    with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
-        ).stdout
-    return ""
+Run = Callable[[Sequence[str]], str | None]
+"""Returns a program's output; None or empty when it is absent or fails."""
 
 
 def examine_server(root: Path = Path("/"), ask: Run = run) -> list[CheckResult]:
